@@ -1,0 +1,94 @@
+# `make help` lists the targets. Each one sets up what it needs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+# Python 3.11 if there is one, otherwise a python3 that is new enough.
+ifndef PYTHON
+PYTHON := $(shell for python in python3.11 python3; do \
+    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+    && echo "$$python" && break; done)
+endif
+
+BIN := .venv/bin
+LOCK_BIN := .venv-lock/bin
+DATA_DIR ?= .restow
+
+# Arguments for pytest: make test PYTEST_ARGS='-k watch -x'
+PYTEST_ARGS ?=
+
+# $(call step,name,command): runs a command and says how long it took.
+step = @echo "==> $(1)"; TIMEFORMAT="    $(1): %1R s"; time $(2)
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+	  | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+.PHONY: up
+up: environment ## A store to talk to, in the foreground until Ctrl-C
+	@exec $(BIN)/restow store up --data-dir $(DATA_DIR)
+
+.PHONY: test
+test: setup checks ## Everything that checks restow: lint, types, imports, tests
+	@echo "==> tests"
+	@exec $(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: setup checks ## The same at full size
+	@echo "==> tests, full size"
+	@RESTOW_TEST_SIZE=long exec $(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: environment ## Measure, and print the table
+	@$(PYTHON) -m tools.system_packages --for bench
+	@exec $(BIN)/python -m benchmarks.storage
+
+.PHONY: setup
+setup: environment ## .venv, and the programs that tests and benchmarks need
+	@$(PYTHON) -m tools.system_packages
+
+.PHONY: environment
+environment: # only the Python part of setup
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "restow needs Python 3.11 or newer, and found none on PATH." >&2; \
+	  echo "Give one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; fi
+	@$(PYTHON) -m tools.python_environment
+
+.PHONY: lint
+lint: environment checks ## Format, lint, types and imports only
+
+.PHONY: checks
+checks:
+	$(call step,format,$(BIN)/ruff format --check --quiet)
+	$(call step,lint,$(BIN)/ruff check --quiet)
+	$(call step,types,$(BIN)/mypy --no-error-summary)
+	$(call step,imports,$(BIN)/lint-imports --no-logo)
+
+.PHONY: format
+format: environment ## Rewrite the code as ruff wants it
+	@$(BIN)/ruff check --quiet --fix-only
+	@$(BIN)/ruff format
+
+# uv is used for this alone. UPGRADE=1 takes the newest versions.
+COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
+  --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-annotate \
+  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: ## Compile the lock files from pyproject.toml (UPGRADE=1: newest versions)
+	@$(PYTHON) -m venv --clear .venv-lock
+	@$(LOCK_BIN)/python -m pip install -qq --require-hashes -r requirements-lock-tool.lock
+	@$(COMPILE) pyproject.toml --group build --group test --group lint -o requirements.lock
+	@$(COMPILE) --group lock -o requirements-lock-tool.lock
+	@rm -rf .venv-lock
+
+.PHONY: clean
+clean: ## Remove what set-up, runs and tests have written
+	@rm -rf .venv .venv-lock .restow build dist .hypothesis .import_linter_cache \
+	  .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

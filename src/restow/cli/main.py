@@ -1,0 +1,93 @@
+"""The `restow` command: a table of commands, and the one that was asked for.
+
+A command is a module with two functions: `add_arguments` and `run`. It is imported only when it
+is called.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+
+class CommandModule(Protocol):
+    """What the module of a command has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, arguments: argparse.Namespace) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A row of the table."""
+
+    name: str
+    summary: str
+    load: Callable[[], CommandModule]
+
+
+def _store() -> CommandModule:
+    from restow.cli import store
+
+    return store
+
+
+def _version() -> CommandModule:
+    from restow.cli import version
+
+    return version
+
+
+COMMANDS = (
+    Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
+    Command(name="version", summary="say which restow this is", load=_version),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="restow",
+        description="A Kubernetes-style API server that knows the storage version of every object.",
+    )
+    places = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    parsers = {
+        command.name: places.add_parser(
+            command.name, help=command.summary, description=_sentence(command.summary)
+        )
+        for command in COMMANDS
+    }
+    called = _called(words)
+    if called is None:
+        parser.parse_args(words)  # --help and unknown commands end here
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    module = called.load()
+    module.add_arguments(parsers[called.name])
+    arguments = parser.parse_args(words)
+    try:
+        return module.run(arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left, as in `restow ... | head`. Let the last flush go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+
+
+def _called(words: Sequence[str]) -> Command | None:
+    """Find the command among the words: the first that is no option."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    return next((command for command in COMMANDS if command.name == name), None)
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."

@@ -1,0 +1,132 @@
+"""`restow store`: put, get, list and watch keys, on any of the three drivers.
+
+This file is the command line: arguments, the shell, `up`. What each verb does is in
+`store_verbs`. It works below the API, on raw keys, and knows nothing of what values mean.
+"""
+
+import argparse
+import asyncio
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from restow.cli import store_verbs as verbs
+from restow.runtime import Runtime
+from restow.storage.errors import StorageError, Unavailable
+from restow.storage.interface import Span, Storage
+from restow.storage.opening import ADDRESS_FORMS, open_storage
+
+STORE_DEFAULT = "sqlite:.restow/store.db"
+PROMPT = "store> "
+EXIT_USAGE = 2
+EXIT_UNAVAILABLE = 3
+
+EPILOG = f"""\
+Addresses of stores: {ADDRESS_FORMS}
+
+  restow store put /greeting hello
+  restow store get /greeting
+  restow store list /
+  restow store watch / --after 1
+  restow store shell --store memory:
+
+Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 3 the store cannot be used.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    places = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--store", default=STORE_DEFAULT, metavar="ADDRESS", help=f"default: {STORE_DEFAULT}"
+    )
+    verbs.add_verbs(places, [common])
+    places.add_parser(
+        "shell", parents=[common], help="many verbs on one open store, a line each"
+    ).set_defaults(act=_shell)
+    up = places.add_parser("up", help="open the embedded store and show what changes in it")
+    up.add_argument("--data-dir", type=Path, default=Path(".restow"), metavar="DIR")
+    up.set_defaults(act=_up)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.verb == "up":
+        directory: Path = arguments.data_dir
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        arguments.store = f"sqlite:{directory / 'store.db'}"
+    try:
+        return uvloop.run(_with_store(arguments))
+    except Unavailable as error:
+        return _say(error, EXIT_UNAVAILABLE)
+    except StorageError as error:
+        return _say(error, EXIT_USAGE)
+
+
+async def _with_store(arguments: argparse.Namespace) -> int:
+    address: str = arguments.store
+    if address == STORE_DEFAULT:
+        Path(".restow").mkdir(mode=0o700, exist_ok=True)
+    storage = await open_storage(address, Runtime.system())
+    try:
+        code: int = await arguments.act(storage, arguments)
+        return code
+    finally:
+        await storage.close()
+
+
+async def _up(storage: Storage, arguments: argparse.Namespace) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    revision = await storage.revision()
+    print(f"ready: {arguments.store} at revision {revision}. In another terminal:")
+    print(f"  .venv/bin/restow store put /greeting hello --store {arguments.store}")
+    print("Changes are shown here. Ctrl-C stops.", flush=True)
+    watch = storage.watch(Span.of_prefix("/"), after=revision)
+    async with asyncio.TaskGroup() as group:
+        shown = group.create_task(verbs.show_changes(watch, as_json=False), name="store-up/show")
+        await stop.wait()
+        await watch.close()
+        shown.cancel()
+    print("stopped")
+    return 0
+
+
+async def _shell(storage: Storage, _arguments: argparse.Namespace) -> int:
+    parser = argparse.ArgumentParser(prog="", add_help=False, exit_on_error=False)
+    places = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
+    verbs.add_verbs(places, [])
+    people = sys.stdin.isatty()
+    code = 0
+    while True:
+        if people:
+            print(PROMPT, end="", flush=True)
+        line = await asyncio.to_thread(sys.stdin.readline)
+        if not line or line.strip() in {"exit", "quit"}:
+            return code if not people else 0
+        if line.strip():
+            code = await _one_line(parser, storage, line)
+
+
+async def _one_line(parser: argparse.ArgumentParser, storage: Storage, line: str) -> int:
+    try:
+        arguments = parser.parse_args(shlex.split(line))
+        code: int = await arguments.act(storage, arguments)
+        return code
+    except (argparse.ArgumentError, ValueError) as error:
+        return _say(error, EXIT_USAGE)
+    except SystemExit:
+        return EXIT_USAGE  # argparse has said what is wrong
+    except StorageError as error:
+        return _say(error, EXIT_UNAVAILABLE)
+
+
+def _say(error: Exception, code: int) -> int:
+    print(f"restow store: {error}", file=sys.stderr)
+    return code

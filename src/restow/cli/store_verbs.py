@@ -1,0 +1,236 @@
+"""The verbs of `restow store`: each a function of an open store and its arguments.
+
+They print for people, or a JSON object a line with `-o json`; values that are no text are shown
+escaped. Nothing here opens or closes a store.
+"""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import orjson
+
+from restow.storage.errors import Compacted, StorageClosed
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Event,
+    Guard,
+    Item,
+    Key,
+    Put,
+    Refused,
+    Revision,
+    RevisionIs,
+    Span,
+    Storage,
+    Transaction,
+    Unknown,
+    Watch,
+    Write,
+)
+
+EXIT_REFUSED = 1
+LINE_CHARACTERS_MAX = 120
+
+Act = Callable[[Storage, argparse.Namespace], Awaitable[int]]
+
+
+def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
+    """Add a parser for each verb, with its function as `act`."""
+
+    def add(name: str, act: Act, text: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = places.add_parser(name, parents=parents, help=text)
+        parser.set_defaults(act=act)
+        parser.add_argument("-o", dest="output", choices=["text", "json"], default="text")
+        return parser
+
+    put = add("put", _put, "give a key a value")
+    put.add_argument("key")
+    put.add_argument("value", help="'-' reads it from standard input")
+    _add_guards(put)
+    delete = add("delete", _delete, "remove a key")
+    delete.add_argument("key")
+    _add_guards(delete)
+    get = add("get", _get, "show a key's value")
+    get.add_argument("key")
+    _add_revision(get)
+    listing = add("list", _list, "show keys and values in order")
+    listing.add_argument("prefix", nargs="?", default="/")
+    listing.add_argument("--start", default="", metavar="KEY", help="begin at this key")
+    listing.add_argument("--limit", type=_whole_number, default=0, metavar="N")
+    _add_revision(listing)
+    watch = add("watch", _watch, "show changes as they happen")
+    watch.add_argument("prefix", nargs="?", default="/")
+    watch.add_argument("--after", type=_whole_number, metavar="REVISION", help="default: now")
+    watch.add_argument("--events", type=_whole_number, metavar="N", help="end after N events")
+    compact = add("compact", _compact, "forget what was superseded up to a revision")
+    compact.add_argument("revision", type=_whole_number)
+    add("info", _info, "show the revision and the number of keys")
+
+
+async def show_changes(watch: Watch, *, as_json: bool, events_max: int | None = None) -> int:
+    """Print the events of a watch until there were enough, or it is closed."""
+    shown = 0
+    try:
+        async for batch in watch:
+            for event in batch.events:
+                _print_event(event, as_json=as_json)
+                shown += 1
+                if shown == events_max:
+                    return 0
+    except StorageClosed:
+        return 0
+    return 0
+
+
+async def _put(storage: Storage, arguments: argparse.Namespace) -> int:
+    value = sys.stdin.buffer.read() if arguments.value == "-" else _as_bytes(arguments.value)
+    return await _commit(storage, arguments, Put(Key(arguments.key), value))
+
+
+async def _delete(storage: Storage, arguments: argparse.Namespace) -> int:
+    return await _commit(storage, arguments, Delete(Key(arguments.key)))
+
+
+async def _commit(storage: Storage, arguments: argparse.Namespace, write: Write) -> int:
+    guards: list[Guard] = []
+    if arguments.if_absent:
+        guards.append(Absent(write.key))
+    if arguments.if_revision is not None:
+        guards.append(RevisionIs(write.key, Revision(arguments.if_revision)))
+    match await storage.commit(Transaction(tuple(guards), (write,))):
+        case Done(revision):
+            print(f'{{"revision":{revision}}}' if _as_json(arguments) else f"revision {revision}")
+            return 0
+        case Refused(guard, current, _):
+            held = f"it is at revision {current.revision}" if current else "it does not exist"
+            return _fail(f"refused: {guard.key} is not as demanded, {held}")
+        case Unknown(reason):
+            return _fail(f"unknown whether it happened: {reason}; read the key to find out")
+
+
+async def _get(storage: Storage, arguments: argparse.Namespace) -> int:
+    item = await storage.get(Key(arguments.key), revision=arguments.at)
+    if item is None:
+        return _fail(f"{arguments.key} does not exist")
+    if _as_json(arguments):
+        _print_json(_item_fields(item))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(item.value + b"\n")
+    return 0
+
+
+async def _list(storage: Storage, arguments: argparse.Namespace) -> int:
+    span = Span.of_prefix(arguments.prefix).starting_at(arguments.start)
+    page = await storage.range(span, limit=arguments.limit, revision=arguments.at, with_total=True)
+    for item in page.items:
+        if _as_json(arguments):
+            _print_json(_item_fields(item))
+        else:
+            print(f"{item.revision:>8}  {item.key}  {_shown(item.value)}")
+    if not _as_json(arguments):
+        print(f"{len(page.items)} of {page.total} at revision {page.revision}")
+    return 0
+
+
+async def _watch(storage: Storage, arguments: argparse.Namespace) -> int:
+    after = await storage.revision() if arguments.after is None else Revision(arguments.after)
+    watch = storage.watch(Span.of_prefix(arguments.prefix), after=after)
+    try:
+        return await show_changes(watch, as_json=_as_json(arguments), events_max=arguments.events)
+    except Compacted as error:
+        return _fail(f"{error}; watch from --after {error.compacted} on, or later")
+    finally:
+        await watch.close()
+
+
+async def _compact(storage: Storage, arguments: argparse.Namespace) -> int:
+    await storage.compact(Revision(arguments.revision))
+    print(f"compacted at revision {arguments.revision}")
+    return 0
+
+
+async def _info(storage: Storage, arguments: argparse.Namespace) -> int:
+    revision, keys = await storage.revision(), await storage.count(Span.of_prefix("/"))
+    if _as_json(arguments):
+        _print_json({"revision": revision, "keys": keys})
+    else:
+        print(f"revision {revision}, {keys} keys")
+    return 0
+
+
+def _add_guards(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--if-absent", action="store_true", help="only if the key is not there")
+    parser.add_argument(
+        "--if-revision", type=_whole_number, metavar="N", help="only if last written at N"
+    )
+
+
+def _add_revision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--at", type=_positive, metavar="REVISION", help="as it was then")
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _positive(text: str) -> int:
+    if (number := _whole_number(text)) == 0:
+        raise argparse.ArgumentTypeError("revisions begin at 1")
+    return number
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        value = None if event.value is None else _text(event.value)
+        _print_json({"key": event.key, "revision": event.revision, "value": value})
+        return
+    if event.value is None:
+        what, value = "deleted", ""
+    else:
+        what, value = ("changed" if event.previous else "created"), _shown(event.value)
+    print(f"{event.revision:>8}  {what}  {event.key}  {value}".rstrip(), flush=True)
+
+
+def _item_fields(item: Item) -> dict[str, object]:
+    return {
+        "key": item.key,
+        "revision": item.revision,
+        "created": item.created,
+        "value": _text(item.value),
+    }
+
+
+def _print_json(fields: dict[str, object]) -> None:
+    print(orjson.dumps(fields).decode(), flush=True)
+
+
+def _as_json(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.output == "json")
+
+
+def _as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _shown(value: bytes) -> str:
+    """The value on one line, cut when it is long."""
+    text = _text(value[: 4 * LINE_CHARACTERS_MAX])
+    text = "".join(letter if letter.isprintable() else "·" for letter in text)
+    return text if len(text) <= LINE_CHARACTERS_MAX else text[: LINE_CHARACTERS_MAX - 1] + "…"
+
+
+def _fail(text: str) -> int:
+    print(f"restow store: {text}", file=sys.stderr)
+    return EXIT_REFUSED

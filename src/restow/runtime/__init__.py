@@ -1,0 +1,60 @@
+"""The ground everything stands on: time, chance, identifiers, tasks, waiting, and invariants.
+
+Each touches the outside world (or the scheduler) behind a Protocol with a real and a simulated
+form, so that the same code runs in production and in the simulator. This package alone may use
+`time`, `random`, `uuid`, `asyncio.sleep` and `asyncio.create_task`. It imports nothing else of the
+project and knows no word of its domain.
+"""
+
+from restow.runtime.backoff import Backoff, retry
+from restow.runtime.clock import Clock, SimulatedClock, SystemClock, Timer
+from restow.runtime.ids import Ids, RandomIds
+from restow.runtime.invariants import (
+    InvariantViolation,
+    end_process,
+    find_violation,
+    invariant,
+    stop_loop,
+)
+from restow.runtime.queues import BoundedQueue, QueueClosed, QueueFull
+from restow.runtime.randomness import Randomness, SeededRandomness, SystemRandomness
+from restow.runtime.runtime import Runtime
+from restow.runtime.tasks import (
+    StrayCancellation,
+    TaskFailure,
+    TaskHandle,
+    Tasks,
+    TasksClosed,
+    TasksFull,
+)
+from restow.runtime.workqueue import WorkQueue
+
+__all__ = [
+    "Backoff",
+    "BoundedQueue",
+    "Clock",
+    "Ids",
+    "InvariantViolation",
+    "QueueClosed",
+    "QueueFull",
+    "RandomIds",
+    "Randomness",
+    "Runtime",
+    "SeededRandomness",
+    "SimulatedClock",
+    "StrayCancellation",
+    "SystemClock",
+    "SystemRandomness",
+    "TaskFailure",
+    "TaskHandle",
+    "Tasks",
+    "TasksClosed",
+    "TasksFull",
+    "Timer",
+    "WorkQueue",
+    "end_process",
+    "find_violation",
+    "invariant",
+    "retry",
+    "stop_loop",
+]

@@ -1,0 +1,99 @@
+"""The import contract: kept by the code, and able to bite."""
+
+import configparser
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = ROOT / ".importlinter"
+
+# A file, a line in it, and the contract that it breaks.
+BREACHES = {
+    "upwards": ("machinery/x.py", "import restow.api", "Layers"),
+    "to-a-sibling": ("serving/x.py", "import restow.controllers", "Layers"),
+    "client-to-resources": ("client/x.py", "import restow.resources", "Layers"),
+    "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
+    "controllers-to-coordination": ("controllers/x.py", "import restow.coordination", "Outsiders"),
+    "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),
+    "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
+    "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),
+    "grpc": ("apiserver/x.py", "import grpc.aio", "Only restow.storage.etcd"),
+    "httptools": ("serving/app.py", "import httptools", "Only restow.serving.listener"),
+    "unlisted": ("novelty.py", "", "Layers"),
+}
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            Path(sys.executable).with_name("lint-imports"),
+            f"--config={CONTRACT}",
+            "--no-cache",
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def _layers() -> list[str]:
+    contract = configparser.ConfigParser()
+    contract.read(CONTRACT)
+    return re.findall(r"\w+", contract["importlinter:contract:layers"]["layers"])
+
+
+@pytest.fixture
+def small_restow(tmp_path: Path) -> Path:
+    """A package with all the layers, their third-party homes, and no breach."""
+    package = tmp_path / "restow"
+    for layer in _layers():
+        if layer != "__main__":
+            (package / layer).mkdir(parents=True)
+            (package / layer / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("import restow.cli\n")
+    (package / "cli" / "main.py").write_text("import restow.storage.sqlite.driver\n")
+    for folder in ("sqlite", "etcd"):
+        (package / "storage" / folder).mkdir()
+        (package / "storage" / folder / "__init__.py").touch()
+    (package / "storage" / "sqlite" / "driver.py").write_text("import apsw\n")
+    (package / "storage" / "etcd" / "driver.py").write_text("import grpc.aio\n")
+    (package / "serving" / "listener.py").write_text("import httptools\n")
+    (package / "testing" / "x.py").write_text("import restow.cli\nimport restow.storage\n")
+    return tmp_path
+
+
+def test_the_code_keeps_the_contract() -> None:
+    """No module imports what its layer may not."""
+    done = _lint(ROOT / "src")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_has_its_layer() -> None:
+    """The contract names the packages that exist, and no others."""
+    packages = {path.parent.name for path in (ROOT / "src" / "restow").glob("*/__init__.py")}
+    assert {*packages, "__main__"} == set(_layers())
+
+
+def test_homes_are_allowed(small_restow: Path) -> None:
+    """A library may be used in its home, and used from above through it."""
+    done = _lint(small_restow)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_a_breach_is_found(small_restow: Path, breach: str) -> None:
+    """Each rule of the contract fails when it is broken."""
+    path, line, contract = BREACHES[breach]
+    (small_restow / "restow" / path).write_text(line + "\n")
+    done = _lint(small_restow)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(rf"^{re.escape(contract)}.* BROKEN\b", done.stdout, flags=re.MULTILINE)

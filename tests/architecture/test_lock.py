@@ -1,0 +1,86 @@
+"""The lock files: exact, hashed, complete, and free of any host."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS = PROJECT["dependency-groups"]
+
+# What each lock file is compiled from, see `make lock`.
+SOURCES = {
+    "requirements.lock": [
+        *PROJECT["project"]["dependencies"],
+        *PROJECT["build-system"]["requires"],
+        *GROUPS["build"],
+        *GROUPS["test"],
+        *GROUPS["lint"],
+    ],
+    "requirements-lock-tool.lock": GROUPS["lock"],
+}
+
+each_lock = pytest.mark.parametrize("lock", SOURCES)
+
+
+def _entries(lock: str) -> list[str]:
+    text = (ROOT / lock).read_text()
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+    return [line for line in joined.splitlines() if line.strip()]
+
+
+@each_lock
+def test_every_entry_is_a_pin_with_hashes(lock: str) -> None:
+    """An entry is a name, one version, perhaps a marker, and hashes. No host and no path fits."""
+    pin = re.compile(
+        r"[a-z0-9-]+==[A-Za-z0-9.!+]+"
+        r"(?: ; [A-Za-z0-9_ .'<>=!()]+?)?"
+        r"(?: ?--hash=sha256:[0-9a-f]{64})+"
+    )
+    assert [entry for entry in _entries(lock) if not pin.fullmatch(entry)] == []
+
+
+@each_lock
+def test_the_lock_names_no_host(lock: str) -> None:
+    """The lock can be installed from any index."""
+    assert re.findall(r"://|--(?:extra-)?index|--find-links|^/", (ROOT / lock).read_text()) == []
+
+
+@each_lock
+def test_the_lock_satisfies_the_project(lock: str) -> None:
+    """Every declared dependency is pinned, to a version inside its range."""
+    pins = {
+        canonicalize_name(name): version
+        for name, version in (entry.split()[0].split("==") for entry in _entries(lock))
+    }
+    wanted = [Requirement(text) for text in SOURCES[lock]]
+    outside = [
+        str(requirement)
+        for requirement in wanted
+        if not requirement.specifier.contains(
+            pins.get(canonicalize_name(requirement.name), "0"), prereleases=True
+        )
+        or canonicalize_name(requirement.name) not in pins
+    ]
+    assert outside == [], "run `make lock`"
+
+
+def test_no_uv_lock() -> None:
+    """uv's own lock file names its package index, so there is none."""
+    assert not (ROOT / "uv.lock").exists()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """Each line that names a dependency ends with a comment."""
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    names = "|".join(
+        re.escape(text)
+        for text in [*PROJECT["project"]["dependencies"], *(t for g in GROUPS.values() for t in g)]
+    )
+    declared = [line for line in lines if re.match(rf'\s+"(?:{names})"', line)]
+    assert declared
+    assert [line for line in declared if not re.search(r"# .{8,}", line)] == []

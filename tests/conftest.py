@@ -1,0 +1,91 @@
+"""For all tests: their sizes, and the closing table with the time of each area."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.sizes import NAMED, SIZES
+
+# The suites there use plain asserts; let pytest explain them too.
+pytest.register_assert_rewrite("restow.testing")
+
+TESTS = Path(__file__).parent
+
+# Folders that say how a test works. What it is about is the folder inside, if there is one.
+MANNERS = frozenset({"unit", "conformance", "e2e"})
+
+for _name, _sizes in NAMED.items():
+    settings.register_profile(
+        _name,
+        deadline=None,  # tests share the machine; pytest's own limit is enough
+        derandomize=_sizes.hypothesis_derandomised,
+        # Derandomised runs replay nothing, so they need no record of failures either.
+        database=None if _sizes.hypothesis_derandomised else settings().database,
+        max_examples=_sizes.hypothesis_examples,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    if _sizes is SIZES:
+        settings.load_profile(_name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.timeout is None:
+        config.option.timeout = SIZES.test_seconds_max
+    config.pluginmanager.register(AreaTimes(), "area-times")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.user_properties.append(("area", area_of(item)))
+
+
+def area_of(item: pytest.Item) -> str:
+    """The area of a test: its marker, otherwise its folder."""
+    marker = item.get_closest_marker("area")
+    if marker is not None:
+        return str(marker.args[0])
+    folders = item.path.relative_to(TESTS).parts[:-1]
+    if not folders:
+        return "other"
+    if folders[0] in MANNERS and len(folders) > 1:
+        return folders[1]
+    return folders[0]
+
+
+class AreaTimes:
+    """Adds up seconds and outcomes per area, and prints them at the end."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.outcomes: dict[str, Counter[str]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        area = str(dict(report.user_properties).get("area", "other"))
+        outcomes = self.outcomes.setdefault(area, Counter())
+        self.seconds[area] = self.seconds.get(area, 0.0) + report.duration
+        if report.when == "call" or report.outcome != "passed":
+            outcomes[report.outcome] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.seconds:
+            return
+        terminalreporter.section("time per area")
+        for line in self._rows():
+            terminalreporter.write_line(line)
+
+    def _rows(self) -> Iterator[str]:
+        width = max(map(len, [*self.seconds, "total"]))
+        total: Counter[str] = Counter()
+        for area, seconds in sorted(self.seconds.items(), key=lambda row: -row[1]):
+            total += self.outcomes[area]
+            yield self._row(area.ljust(width), seconds, self.outcomes[area])
+        yield self._row("total".ljust(width), sum(self.seconds.values()), total)
+
+    def _row(self, area: str, seconds: float, outcomes: Counter[str]) -> str:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        return f"{area}  {seconds:8.1f} s   {counts}"

@@ -1,0 +1,80 @@
+"""How large each test is: all sizes, in one place.
+
+`make test` runs them small, `make test-long` runs the same tests whole. This is the only file
+that reads RESTOW_TEST_SIZE. A new size is one line in the class and one in each instance.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """One number for each test that has a size."""
+
+    test_seconds_max: float
+    """The time limit of one test."""
+
+    hypothesis_examples: int
+    """Examples of one property, unless the test says otherwise."""
+
+    hypothesis_derandomised: bool
+    """Whether every run tries the same examples."""
+
+    sqlite_kill_cycles: int
+    """How often the writing process is killed."""
+
+    sqlite_fault_stride: int
+    """Every so many-th write of the workload is made to fail."""
+
+    sqlite_power_cuts: int
+    """How often the power is cut; a workload has a few thousand points where it can be."""
+
+    storage_workers: int
+    """Processes that write one store at the same time."""
+
+    storage_increments: int
+    """How often each of them counts up."""
+
+    storage_commits: int
+    """Length of a random history, from each revision of which a watch is opened."""
+
+    storage_machine_examples: int
+    """Programs on which a driver is compared with memory."""
+
+    storage_machine_steps: int
+    """Steps of each of these programs."""
+
+
+SMALL: Final = Sizes(
+    test_seconds_max=120,
+    hypothesis_examples=100,
+    hypothesis_derandomised=True,
+    sqlite_kill_cycles=30,
+    sqlite_fault_stride=20,
+    sqlite_power_cuts=500,
+    storage_workers=4,
+    storage_increments=25,
+    storage_commits=60,
+    storage_machine_examples=20,
+    storage_machine_steps=30,
+)
+
+LONG: Final = Sizes(
+    test_seconds_max=3600,
+    hypothesis_examples=2000,
+    hypothesis_derandomised=False,
+    sqlite_kill_cycles=1000,
+    sqlite_fault_stride=1,
+    sqlite_power_cuts=100_000,
+    storage_workers=8,
+    storage_increments=500,
+    storage_commits=400,
+    storage_machine_examples=500,
+    storage_machine_steps=60,
+)
+
+NAMED: Final = {"small": SMALL, "long": LONG}
+
+SIZES: Final = NAMED[os.environ.get("RESTOW_TEST_SIZE") or "small"]
