@@ -1,0 +1,86 @@
+"""Back-off: how long to wait before trying again, and the loop that does so.
+
+The delays are pure; only `retry` waits. Which errors are worth another try is the caller's to say.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from restow.runtime.clock import Clock
+from restow.runtime.randomness import Randomness
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Delays that grow by a factor up to a limit.
+
+    Jitter is the share of a delay left to chance: 0 is none, 1 is anything from nothing to the
+    whole delay. It only shortens, so `max_seconds` is never exceeded.
+    """
+
+    initial_seconds: float
+    factor: float
+    max_seconds: float
+    jitter: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.initial_seconds <= self.max_seconds < math.inf:
+            raise ValueError("0 < initial_seconds <= max_seconds < infinity does not hold")
+        if not 1 <= self.factor < math.inf:
+            raise ValueError("factor must be at least 1")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError("jitter must be from 0 to 1")
+
+    def ceiling_seconds(self, failures: int) -> float:
+        """The longest delay after so many earlier failures (0 for the first delay)."""
+        try:
+            return min(self.initial_seconds * self.factor**failures, self.max_seconds)
+        except OverflowError:
+            return self.max_seconds
+
+    def delay_seconds(self, failures: int, randomness: Randomness) -> float:
+        """One delay, with its share of chance."""
+        ceiling = self.ceiling_seconds(failures)
+        return ceiling - randomness.uniform(0, self.jitter * ceiling)
+
+    def delays(self, randomness: Randomness) -> Iterator[float]:
+        """The delays after the first failure, the second, and so on without end."""
+        failures = 0
+        while True:
+            yield self.delay_seconds(failures, randomness)
+            failures += 1
+
+
+async def retry(
+    operation: Callable[[], Awaitable[T]],
+    *,
+    retry_on: type[Exception] | tuple[type[Exception], ...],
+    attempts_max: int,
+    backoff: Backoff,
+    clock: Clock,
+    randomness: Randomness,
+    on_retry: Callable[[Exception, float], None] | None = None,
+) -> T:
+    """Call the operation until it succeeds, at most `attempts_max` times, and raise its last error.
+
+    Other errors pass at once. `on_retry` hears of each error that is retried and of the delay.
+    """
+    if attempts_max < 1:
+        raise ValueError("attempts_max must be at least 1")
+    for failures in range(attempts_max - 1):
+        try:
+            return await operation()
+        except retry_on as error:
+            delay_seconds = backoff.delay_seconds(failures, randomness)
+            if on_retry is not None:
+                on_retry(error, delay_seconds)
+        await clock.sleep(delay_seconds)
+    try:
+        return await operation()
+    except retry_on as error:
+        error.add_note(f"gave up after {attempts_max} attempts")
+        raise

@@ -1,0 +1,254 @@
+"""Time: the seam through which all code reads clocks, sleeps and sets deadlines.
+
+Nothing else in the project may import `time` or call `asyncio.sleep`. No policy lives here: how
+long to wait, and how often, is the caller's business (see backoff.py).
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+SIMULATED_START = datetime(2024, 1, 1, tzinfo=UTC)
+SIMULATED_SECONDS_MAX = 86_400.0
+# How often ready tasks may run before `settle` calls them a busy loop.
+SETTLE_ROUNDS_MAX = 100_000
+# The rounds granted on a loop that does not show whether it is idle (uvloop).
+SETTLE_ROUNDS_BLIND = 200
+# Cancelled timers kept in the heap before it is rebuilt without them.
+CANCELLED_TIMERS_MAX = 1_000
+
+_NANOSECONDS = 1_000_000_000
+
+
+class Timer(Protocol):
+    """A callback that will run once, unless cancelled first."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What code may know and ask about time."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back. For durations and deadlines."""
+        ...
+
+    def wall(self) -> datetime:
+        """The time of day, aware, in UTC; may jump. For what people and other machines read."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend the task; zero or less only lets other tasks run."""
+        ...
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        """Cancel the body after so many seconds and raise TimeoutError; None is no deadline."""
+        ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Run a callback once, later, on the loop. It must be short and must not raise."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks and the running event loop."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, 0))
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(max(seconds, 0), callback)
+
+
+class SimulatedClock:
+    """Time that moves only when told to: sleepers wake in deadline order, ties by arrival.
+
+    A test calls `advance`, `run_until_idle` or `run_until_done`. A seeded event loop uses the
+    synchronous half instead: when nothing is ready, `fire_next`. Several clocks made by `skewed`
+    share one timeline and differ only in wall time. Real threads and I/O are invisible to it.
+    """
+
+    def __init__(self, start: datetime = SIMULATED_START, *, skew_seconds: float = 0.0) -> None:
+        self.skew_seconds = skew_seconds
+        self._start = start
+        self._timeline = _Timeline()
+
+    def skewed(self, skew_seconds: float) -> "SimulatedClock":
+        """Another clock on the same timeline whose wall time is off by so many seconds."""
+        clock = SimulatedClock(self._start, skew_seconds=skew_seconds)
+        clock._timeline = self._timeline
+        return clock
+
+    def monotonic(self) -> float:
+        return self._timeline.now / _NANOSECONDS
+
+    def wall(self) -> datetime:
+        elapsed = timedelta(microseconds=self._timeline.now // 1_000)
+        return self._start + elapsed + timedelta(seconds=self.skew_seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.Event()
+        timer = self.call_later(seconds, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float | None) -> AsyncIterator[None]:
+        # asyncio's own timeout does the delicate part (whose cancellation is it?); only the
+        # moment at which it expires comes from here.
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as deadline:
+            if seconds is None:
+                yield
+                return
+            if seconds <= 0:
+                deadline.reschedule(loop.time())
+                yield
+                return
+            timer = self.call_later(seconds, lambda: deadline.reschedule(loop.time()))
+            try:
+                yield
+            finally:
+                timer.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._timeline.add(_to_nanoseconds(seconds), callback)
+
+    def next_deadline(self) -> float | None:
+        """The monotonic moment of the earliest timer, or None if there is none."""
+        deadline = self._timeline.next_deadline()
+        return None if deadline is None else deadline / _NANOSECONDS
+
+    def fire_next(self) -> bool:
+        """Move to the earliest timer and run its callback; False if there is none."""
+        return self._timeline.fire_next(until=None)
+
+    async def advance(self, seconds: float) -> None:
+        """Move time on, letting ready tasks run before, between and after the wake-ups."""
+        if seconds < 0:
+            raise ValueError(f"time cannot go back: advance({seconds})")
+        target = self._timeline.now + _to_nanoseconds(seconds)
+        await self.settle()
+        while self._timeline.fire_next(until=target):
+            await self.settle()
+        self._timeline.now = max(self._timeline.now, target)
+
+    async def run_until_idle(self, *, seconds_max: float = SIMULATED_SECONDS_MAX) -> None:
+        """Move time on until no timer is left; TimeoutError if some stand beyond the limit."""
+        limit = self._timeline.now + _to_nanoseconds(seconds_max)
+        await self.settle()
+        while self._timeline.fire_next(until=limit):
+            await self.settle()
+        if self._timeline.next_deadline() is not None:
+            raise TimeoutError(f"timers still stand after {seconds_max} simulated seconds")
+
+    async def run_until_done(
+        self, awaitable: Awaitable[T], *, seconds_max: float = SIMULATED_SECONDS_MAX
+    ) -> T:
+        """Move time on until the awaitable ends, and return or raise what it does."""
+        limit = self._timeline.now + _to_nanoseconds(seconds_max)
+        task = asyncio.ensure_future(awaitable)
+        try:
+            await self.settle()
+            while not task.done():
+                if not self._timeline.fire_next(until=limit):
+                    raise TimeoutError(f"nothing wakes it within {seconds_max} simulated seconds")
+                await self.settle()
+        finally:
+            if not task.done():
+                task.cancel()
+                await self.settle()
+        return task.result()
+
+    async def settle(self) -> None:
+        """Let tasks run until none is ready. Time stands still."""
+        # Only the loop's private queue tells when that is; where it is hidden, rounds must do.
+        ready = getattr(asyncio.get_running_loop(), "_ready", None)
+        if ready is None:
+            for _ in range(SETTLE_ROUNDS_BLIND):
+                await asyncio.sleep(0)
+            return
+        for _ in range(SETTLE_ROUNDS_MAX):
+            await asyncio.sleep(0)
+            if not ready:
+                return
+        raise RuntimeError(f"tasks are still busy after {SETTLE_ROUNDS_MAX} rounds")
+
+
+@dataclass(order=True, slots=True)
+class _SimulatedTimer:
+    deadline: int
+    arrival: int
+    timeline: "_Timeline" = field(compare=False)
+    callback: Callable[[], None] | None = field(compare=False)
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self.timeline.note_cancelled()
+
+
+class _Timeline:
+    """One line of time: whole nanoseconds, so that 0.1 + 0.2 is 0.3 for every sleeper."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._arrivals = 0
+        self._heap: list[_SimulatedTimer] = []
+        self._cancelled = 0
+
+    def add(self, nanoseconds: int, callback: Callable[[], None]) -> _SimulatedTimer:
+        self._arrivals += 1
+        timer = _SimulatedTimer(self.now + max(nanoseconds, 0), self._arrivals, self, callback)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def next_deadline(self) -> int | None:
+        while self._heap and self._heap[0].callback is None:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0].deadline if self._heap else None
+
+    def fire_next(self, *, until: int | None) -> bool:
+        deadline = self.next_deadline()
+        if deadline is None or (until is not None and deadline > until):
+            return False
+        timer = heapq.heappop(self._heap)
+        callback, timer.callback = timer.callback, None
+        self.now = max(self.now, deadline)
+        if callback is not None:
+            callback()
+        return True
+
+    def note_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > max(CANCELLED_TIMERS_MAX, len(self._heap) // 2):
+            self._heap = [timer for timer in self._heap if timer.callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+
+def _to_nanoseconds(seconds: float) -> int:
+    # At least one for any positive wait, so that `sleep(deadline - now)` in a loop ends.
+    return max(round(seconds * _NANOSECONDS), 1) if seconds > 0 else 0

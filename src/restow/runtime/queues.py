@@ -1,0 +1,85 @@
+"""A bounded first-in-first-out queue between tasks of one loop.
+
+For items that must each be handled once and in order. Not for keys to look at again (see
+workqueue.py), and not between threads.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from restow.runtime.waiting_line import WaitingLine
+
+T = TypeVar("T")
+
+
+class QueueFull(Exception):
+    """The queue holds as much as its limit allows, or others wait for room already."""
+
+
+class QueueClosed(Exception):
+    """The queue takes no more items or, for a getter, has given out its last one."""
+
+
+class BoundedQueue(Generic[T]):
+    """A queue with a name and a limit; putters and getters are each served in order of arrival."""
+
+    def __init__(self, name: str, *, items_max: int) -> None:
+        if items_max < 1:
+            raise ValueError("items_max must be at least 1")
+        self.name = name
+        self.items_max = items_max
+        self._items: deque[T] = deque()
+        self._closed = False
+        self._getters = WaitingLine(lambda: bool(self._items) or self._closed)
+        self._putters = WaitingLine(lambda: len(self._items) < items_max or self._closed)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def put_nowait(self, item: T) -> None:
+        """Add an item, or raise QueueFull; does not overtake those who wait in `put`."""
+        if self._closed:
+            raise QueueClosed(self.name)
+        if not self._putters.is_open():
+            raise QueueFull(f"{self.name}: {len(self._items)} of {self.items_max} items")
+        self._add(item)
+
+    async def put(self, item: T) -> None:
+        """Add an item when there is room; QueueClosed if the queue closes first."""
+        await self._putters.wait()
+        if self._closed:
+            self._putters.wake()
+            raise QueueClosed(self.name)
+        self._add(item)
+        self._putters.wake()
+
+    async def get(self) -> T:
+        """Take the oldest item; QueueClosed when the queue is closed and drained."""
+        return (await self.get_batch(1))[0]
+
+    async def get_batch(self, items_max: int) -> list[T]:
+        """Take all items that wait, at least one and at most so many, oldest first."""
+        if items_max < 1:
+            raise ValueError("items_max must be at least 1")
+        await self._getters.wait()
+        if not self._items:
+            self._getters.wake()
+            raise QueueClosed(self.name)
+        batch = [self._items.popleft() for _ in range(min(items_max, len(self._items)))]
+        self._getters.wake()
+        self._putters.wake()
+        return batch
+
+    def close(self) -> None:
+        """Take no more; waiting putters are refused, getters drain what is there and then end."""
+        self._closed = True
+        self._putters.wake()
+        self._getters.wake()
+
+    def _add(self, item: T) -> None:
+        self._items.append(item)
+        self._getters.wake()

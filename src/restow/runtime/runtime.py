@@ -1,0 +1,59 @@
+"""One value that carries every seam to the outside: time, chance, identifiers and tasks.
+
+Made once per process (or per simulated process) and handed down. No configuration, no services:
+what belongs to one part of the program is passed to that part.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from restow.runtime.clock import Clock, SimulatedClock, SystemClock
+from restow.runtime.ids import Ids, RandomIds
+from restow.runtime.invariants import InvariantViolation, stop_loop
+from restow.runtime.randomness import Randomness, SeededRandomness, SystemRandomness
+from restow.runtime.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """Clock, randomness, ids, and what to do when an invariant breaks in a background task."""
+
+    clock: Clock
+    randomness: Randomness
+    ids: Ids
+    fatal: Callable[[InvariantViolation], None] = stop_loop
+
+    @classmethod
+    def system(cls, *, fatal: Callable[[InvariantViolation], None] = stop_loop) -> Self:
+        """The real thing. A server's main function passes `fatal=end_process`."""
+        randomness = SystemRandomness()
+        ids = RandomIds(randomness)
+        return cls(clock=SystemClock(), randomness=randomness, ids=ids, fatal=fatal)
+
+    @classmethod
+    def simulated(
+        cls,
+        seed: int | str,
+        *,
+        clock: SimulatedClock | None = None,
+        fatal: Callable[[InvariantViolation], None] = stop_loop,
+    ) -> Self:
+        """Replayable: the same seed gives the same draws. Pass the clock in order to drive it."""
+        randomness = SeededRandomness(seed)
+        return cls(
+            clock=clock or SimulatedClock(),
+            randomness=randomness,
+            ids=RandomIds(randomness.child("ids")),
+            fatal=fatal,
+        )
+
+    def tasks(
+        self,
+        name: str,
+        *,
+        tasks_max: int = TASKS_MAX_DEFAULT,
+        on_failure: Callable[[TaskFailure], None] | None = None,
+    ) -> Tasks:
+        """A new owner of background tasks that knows what to do about a broken invariant."""
+        return Tasks(name, tasks_max=tasks_max, on_failure=on_failure, fatal=self.fatal)
