@@ -1,0 +1,110 @@
+"""What every driver refuses before it touches its store. Pure functions; no I/O.
+
+A transaction may write at most one object of any API resource: all writes of a transaction share
+one revision, so a watcher of that resource which resumed after the first of two would lose the
+second. restow's own keys, under `/restow/`, are free of this rule.
+"""
+
+from __future__ import annotations
+
+from restow.storage.errors import InvalidKey, InvalidTransaction, TransactionTooLarge
+from restow.storage.interface import (
+    KEY_BYTES_MAX,
+    OPERATIONS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Absent,
+    Delete,
+    Guard,
+    Item,
+    Key,
+    Present,
+    Put,
+    RevisionIs,
+    Transaction,
+    ValueIs,
+)
+
+OBJECTS_PREFIX = "/registry/"
+
+# Resources whose keys have a second fixed segment, although they name no group.
+_TWO_SEGMENT_ROOTS = frozenset({"services"})
+
+
+def check_transaction(transaction: Transaction) -> None:
+    """Raise unless every driver can take this transaction."""
+    guards, writes = transaction.guards, transaction.writes
+    if not writes:
+        raise InvalidTransaction("a transaction needs at least one write")
+    if len(guards) + len(writes) > OPERATIONS_MAX:
+        raise TransactionTooLarge(
+            f"{len(guards) + len(writes)} operations in one transaction; at most {OPERATIONS_MAX}"
+        )
+    size = 0
+    for guard in guards:
+        size += check_key(guard.key)
+        if type(guard) is ValueIs:
+            size += len(guard.value)
+    for write in writes:
+        size += check_key(write.key)
+        if type(write) is Put:
+            size += len(write.value)
+    if size > TRANSACTION_BYTES_MAX:
+        raise TransactionTooLarge(
+            f"{size} bytes in one transaction; at most {TRANSACTION_BYTES_MAX}"
+        )
+    if len(writes) > 1:
+        _check_many(writes)
+
+
+def check_key(key: Key) -> int:
+    """Raise unless this can be a key; return its size in bytes."""
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidKey(f"key {key!r} cannot be written as UTF-8") from None
+    if not key.startswith("/") or "\0" in key:
+        raise InvalidKey(f"key {key!r} must begin with '/' and contain no NUL")
+    if size > KEY_BYTES_MAX:
+        raise InvalidKey(f"key of {size} bytes; at most {KEY_BYTES_MAX}")
+    return size
+
+
+def holds(guard: Guard, current: Item | None) -> bool:
+    """Whether a guard holds for what its key holds now."""
+    match guard:
+        case Absent():
+            return current is None
+        case Present():
+            return current is not None
+        case RevisionIs(revision=revision):
+            return current is not None and current.revision == revision
+        case ValueIs(value=value):
+            return current is not None and current.value == value
+
+
+def resource_of(key: str) -> str | None:
+    """The API resource that an object's key belongs to; None for keys that hold no object."""
+    if not key.startswith(OBJECTS_PREFIX):
+        return None
+    first, _, rest = key[len(OBJECTS_PREFIX) :].partition("/")
+    if "." in first or first in _TWO_SEGMENT_ROOTS:
+        return f"{first}/{rest.partition('/')[0]}"
+    return first
+
+
+def _check_many(writes: tuple[Put | Delete, ...]) -> None:
+    keys: set[str] = set()
+    resources: dict[str, str] = {}
+    for write in writes:
+        if write.key in keys:
+            raise InvalidTransaction(f"key {write.key} is written twice in one transaction")
+        keys.add(write.key)
+        resource = resource_of(write.key)
+        if resource is None:
+            continue
+        if resource in resources:
+            raise InvalidTransaction(
+                f"keys {resources[resource]} and {write.key} are objects of one resource;"
+                " a transaction may write one"
+            )
+        resources[resource] = write.key

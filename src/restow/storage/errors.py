@@ -1,0 +1,74 @@
+"""What storage raises. Expected outcomes of a commit are values, not errors (see `interface`).
+
+    StorageError
+    ├── InvalidTransaction      no store may take it: the caller is wrong
+    │   └── TransactionTooLarge     too many operations or bytes
+    ├── InvalidKey              empty, too long, not text that a key may be
+    ├── Compacted               that revision is forgotten
+    ├── FutureRevision          that revision is not there yet
+    ├── Unavailable             nothing happened; try again later
+    │   ├── StoreFull               no room; works again when there is
+    │   └── StorageClosed           this handle was closed
+    ├── StoreDamaged            what was read cannot be right
+    └── OpenRefused             the store may not be opened; the text says why and what to do
+
+Each driver translates foreign errors into these in one function of its own.
+"""
+
+from __future__ import annotations
+
+from restow.storage.interface import Revision
+
+
+class StorageError(Exception):
+    """Root of all that storage raises."""
+
+
+class InvalidTransaction(StorageError):
+    """A transaction that every driver refuses, whatever is stored."""
+
+
+class TransactionTooLarge(InvalidTransaction):
+    """More operations or bytes than one transaction may have."""
+
+
+class InvalidKey(StorageError):
+    """A text that cannot be a key."""
+
+
+class Compacted(StorageError):
+    """The revision asked for has been forgotten."""
+
+    def __init__(self, compacted: Revision) -> None:
+        super().__init__(f"revisions before {compacted} have been compacted")
+        self.compacted = compacted
+        """The oldest revision that can still be read."""
+
+
+class FutureRevision(StorageError):
+    """The revision asked for does not exist yet."""
+
+    def __init__(self, asked: Revision, current: Revision) -> None:
+        super().__init__(f"revision {asked} is beyond the current revision {current}")
+        self.asked = asked
+        self.current = current
+
+
+class Unavailable(StorageError):
+    """The store cannot answer now. For a commit: nothing happened."""
+
+
+class StoreFull(Unavailable):
+    """No space left. Nothing was written; writes work again when there is space."""
+
+
+class StorageClosed(Unavailable):
+    """The handle has been closed."""
+
+
+class StoreDamaged(StorageError):
+    """The store gave back something that cannot be right."""
+
+
+class OpenRefused(StorageError):
+    """The store may not be opened like this."""

@@ -1,0 +1,328 @@
+"""One process's view of the store's changes, from which all its watches are served.
+
+A driver appends each revision's events once, in order. The newest stay in memory; a watch is a
+cursor into them, without a queue of its own. A watch that begins, or falls, behind what is in
+memory reads the driver's *backlog* until it has caught up. So a slow reader costs no memory, and
+loses nothing unless the store itself was compacted past it.
+
+No I/O here, and no knowledge of any driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from restow.storage.errors import StorageClosed, StorageError
+from restow.storage.interface import Batch, Event, Revision, Span
+
+ENTRIES_MAX: Final = 8192
+BYTES_MAX: Final = 16 * 1024 * 1024
+BATCH_EVENTS_MAX: Final = 1000
+
+
+class Entry(NamedTuple):
+    """All events of one revision."""
+
+    revision: Revision
+    events: tuple[Event, ...]
+
+
+class Chunk(NamedTuple):
+    """A part of the backlog: every event of the asked span up to `upto`."""
+
+    entries: list[Entry]
+    upto: Revision
+
+
+class Backlog(Protocol):
+    """Reads changes that are no longer in memory."""
+
+    async def read(self) -> Chunk:
+        """The next part, never empty-handed for ever; raises `Compacted` when it is gone."""
+
+    async def close(self) -> None: ...
+
+
+class Feed:
+    """The newest changes of the store, and the watches that follow them."""
+
+    def __init__(
+        self,
+        *,
+        position: Revision,
+        open_backlog: Callable[[Span, Revision], Backlog],
+        on_expect: Callable[[Revision], None] | None = None,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._open_backlog = open_backlog
+        self._on_expect = on_expect
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._entries: list[Entry] = []
+        self._base = 0  # absolute index of _entries[0]; cursors are absolute indexes
+        self._bytes = 0
+        self._floor = position  # every entry in memory is above this
+        self._position = position
+        self._watches: set[FeedWatch] = set()
+        self._waiting: set[FeedWatch] = set()
+
+    @property
+    def position(self) -> Revision:
+        """All changes up to this revision have been appended."""
+        return self._position
+
+    @property
+    def watch_count(self) -> int:
+        return len(self._watches)
+
+    def watch(self, span: Span, *, after: Revision) -> FeedWatch:
+        watch = FeedWatch(self, span, after=after)
+        self._watches.add(watch)
+        return watch
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Add the next revisions. What is known already is ignored, so repeats do no harm."""
+        added: list[Entry] = []
+        for entry in entries:
+            if entry.revision > self._position:
+                self._position = entry.revision
+                self._bytes += _size(entry)
+                added.append(entry)
+        if not added:
+            return
+        self._entries += added
+        self._trim()
+        end = self._base + len(self._entries)
+        for watch in self._waiting:
+            watch.offer(added, end)
+
+    def forget_upto(self, revision: Revision) -> None:
+        """Drop what is at or below a revision: the store itself has been compacted there."""
+        count = bisect_right(self._entries, revision, key=revision_of)
+        self._drop(count)
+        self._floor = max(self._floor, revision)
+
+    def reset(self, position: Revision, error: StorageError) -> None:
+        """Changes were missed: end the watches with `error` and start again at `position`."""
+        self._base += len(self._entries)
+        self._entries.clear()
+        self._bytes = 0
+        self._floor = self._position = position
+        self.fail(error)
+
+    def fail(self, error: StorageError) -> None:
+        """End every watch with `error`."""
+        for watch in list(self._watches):
+            watch.fail(error)
+
+    def close(self) -> None:
+        self.fail(StorageClosed("the store has been closed"))
+
+    def _trim(self) -> None:
+        if len(self._entries) <= self._entries_max and self._bytes <= self._bytes_max:
+            return
+        # Cutting the head of a list moves the rest, so make room for many at once.
+        kept, size = 0, 0
+        for entry in reversed(self._entries):
+            size += _size(entry)
+            if kept and (kept >= self._entries_max // 2 or size > self._bytes_max // 2):
+                break
+            kept += 1
+        self._drop(len(self._entries) - kept)
+
+    def _drop(self, count: int) -> None:
+        if count:
+            self._floor = self._entries[count - 1].revision
+            self._bytes -= sum(map(_size, self._entries[:count]))
+            del self._entries[:count]
+            self._base += count
+
+    # What a watch asks of its feed.
+
+    def covers(self, after: Revision) -> bool:
+        """Whether all changes after this revision are in memory."""
+        return after >= self._floor
+
+    def seek(self, after: Revision) -> int:
+        """The cursor of the first entry after a revision that the feed covers."""
+        return self._base + bisect_right(self._entries, after, key=revision_of)
+
+    def read(self, cursor: int, span: Span) -> tuple[int, Revision, list[Event]]:
+        """Events of the span from a cursor on: the next cursor, how far that is, the events."""
+        entries = self._entries
+        index, end = cursor - self._base, len(entries)
+        events: list[Event] = []
+        while index < end and len(events) < BATCH_EVENTS_MAX:
+            for event in entries[index].events:
+                if event.key in span:
+                    events.append(event)
+            index += 1
+        upto = entries[index - 1].revision if 0 < index < end else self._position
+        return self._base + index, upto, events
+
+    def has_cursor(self, cursor: int) -> bool:
+        """Whether nothing at or behind this cursor has been dropped from memory."""
+        return cursor >= self._base
+
+    def backlog(self, span: Span, after: Revision) -> Backlog:
+        return self._open_backlog(span, after)
+
+    def expected(self, revision: Revision) -> None:
+        """A watch wants to reach a revision that was not appended yet."""
+        if self._on_expect is not None and revision > self._position:
+            self._on_expect(revision)
+
+    def wait(self, watch: FeedWatch) -> None:
+        self._waiting.add(watch)
+
+    def wait_over(self, watch: FeedWatch) -> None:
+        self._waiting.discard(watch)
+
+    def forget(self, watch: FeedWatch) -> None:
+        self._watches.discard(watch)
+        self._waiting.discard(watch)
+
+
+class FeedWatch:
+    """A cursor into a feed: satisfies `interface.Watch`."""
+
+    def __init__(self, feed: Feed, span: Span, *, after: Revision) -> None:
+        self._feed = feed
+        self._span = span
+        self._after = after  # all events up to here have been yielded
+        self._cursor: int | None = feed.seek(after) if feed.covers(after) else None
+        self._expected: list[Revision] = []  # sorted; revisions that were asked to be marked
+        self._backlog: Backlog | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: StorageError | None = None
+
+    def __aiter__(self) -> FeedWatch:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._cursor is not None and not self._feed.has_cursor(self._cursor):
+                self._cursor = None
+            if self._cursor is None:
+                batch = await self._read_backlog()
+                waits = False  # memory may hold more already
+            else:
+                batch = self._read_feed(self._cursor)
+                waits = batch is None
+            if batch is not None:
+                return batch
+            if waits:
+                await self._wait()
+
+    def expect(self, revision: Revision) -> None:
+        if revision not in self._expected:
+            insort(self._expected, revision)
+        self._feed.expected(revision)
+        if self._feed.position >= revision:
+            self.wake()
+
+    async def close(self) -> None:
+        self.fail(StorageClosed("the watch has been closed"))
+        await self._close_backlog()
+
+    # What the feed asks of its watches.
+
+    def offer(self, added: list[Entry], end: int) -> None:
+        """Wake this waiting watch for what was added, or note that it has no use for it."""
+        if self._waiter is None or self._waiter.done():
+            return
+        span, newest = self._span, added[-1].revision
+        if (self._expected and newest >= self._expected[0]) or any(
+            event.key in span for entry in added for event in entry.events
+        ):
+            self.wake()
+        else:
+            # Nothing before `end` is of interest; a compaction up to there must not end this watch.
+            self._cursor = end
+            self._after = max(self._after, newest)
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, error: StorageError) -> None:
+        if self._error is None:
+            self._error = error
+        self._feed.forget(self)
+        self.wake()
+
+    # How the next batch comes about.
+
+    def _read_feed(self, cursor: int) -> Batch | None:
+        self._cursor, upto, events = self._feed.read(cursor, self._span)
+        if upto <= self._after:
+            # A watch from a future revision: what lies before it is not asked for.
+            upto, events = self._after, []
+        elif events and events[0].revision <= self._after:
+            events = [event for event in events if event.revision > self._after]
+        return self._advance(upto, events)
+
+    async def _read_backlog(self) -> Batch | None:
+        if self._backlog is None:
+            self._backlog = self._feed.backlog(self._span, self._after)
+        try:
+            chunk = await self._backlog.read()
+        except StorageError as error:
+            self.fail(error)
+            await self._close_backlog()
+            raise
+        events = [
+            event
+            for entry in chunk.entries
+            if self._after < entry.revision <= chunk.upto
+            for event in entry.events
+            if event.key in self._span
+        ]
+        upto = max(self._after, chunk.upto)
+        if self._feed.covers(upto):
+            await self._close_backlog()
+        # No waiting from here on: whoever gives up on a batch must find it again.
+        if self._error is None and self._feed.covers(upto):
+            self._cursor = self._feed.seek(upto)
+        return self._advance(upto, events)
+
+    def _advance(self, upto: Revision, events: list[Event]) -> Batch | None:
+        self._after = upto
+        marked = bisect_right(self._expected, upto)
+        del self._expected[:marked]
+        if not events and not marked:
+            return None
+        return Batch(upto, tuple(events))
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._feed.wait(self)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self._feed.wait_over(self)
+
+    async def _close_backlog(self) -> None:
+        if self._backlog is not None:
+            backlog, self._backlog = self._backlog, None
+            await backlog.close()
+
+
+def revision_of(entry: Entry) -> Revision:
+    return entry.revision
+
+
+def _size(entry: Entry) -> int:
+    size = 0
+    for event in entry.events:
+        size += len(event.value or b"") + 200
+        if event.previous is not None:
+            size += len(event.previous.value)
+    return size

@@ -1,0 +1,275 @@
+"""The storage contract: keys, values, one revision, transactions with guards, and watches.
+
+Three drivers keep it (`memory`, `sqlite`, `etcd`) and one suite checks all three
+(`restow.testing.storage_suite`). Nothing here knows what a value means: no objects, no versions,
+no HTTP, and no I/O.
+
+The contract in short:
+
+- A store has one *revision*, a number that only grows. An empty store is at revision 1. Each
+  transaction that changes something gets the next revision, shared by all its writes.
+- `commit` is the only way to change a store. It is atomic and guarded, and has three outcomes:
+  `Done`, `Refused`, and `Unknown` when the reply was lost and reading could not settle it.
+- A read sees one revision, now or in the past, until `compact` forgets that past.
+- A watch yields every change of a span of keys after a revision: in order, once, and all changes
+  of one revision together, so that no one can resume between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NewType, Protocol, Self
+
+Key = NewType("Key", str)
+Revision = NewType("Revision", int)
+
+REVISION_FIRST: Final = Revision(1)
+"""The revision of an empty store, as in etcd."""
+
+OPERATIONS_MAX: Final = 120
+"""Guards and writes of one transaction together; etcd's own limit is 128."""
+
+KEY_BYTES_MAX: Final = 1024
+TRANSACTION_BYTES_MAX: Final = 1_500_000
+"""Keys and values of one transaction together; etcd refuses requests above 1.5 MiB."""
+
+
+class Item(NamedTuple):
+    """A key with its value: `revision` wrote this value, `created` made the key."""
+
+    key: Key
+    value: bytes
+    revision: Revision
+    created: Revision
+
+
+class Event(NamedTuple):
+    """One change of one key; `value` is None when the key was deleted."""
+
+    key: Key
+    value: bytes | None
+    revision: Revision
+    created: Revision
+    """The revision that made the key; for a deletion, that made the key which is gone."""
+    previous: Item | None
+    """What the key held before, or None when this event created it."""
+
+
+class Batch(NamedTuple):
+    """What a watch yields: all its events after the last batch and up to `revision`.
+
+    A batch without events is a progress mark. Resume a watch with `after=batch.revision`.
+    """
+
+    revision: Revision
+    events: tuple[Event, ...]
+
+
+class Page(NamedTuple):
+    """What a range yields: items in order of key, all as they were at `revision`."""
+
+    items: list[Item]
+    revision: Revision
+    more: bool
+    """Whether the span holds keys behind the last item."""
+    total: int | None
+    """How many keys the whole span holds, when it was asked for with `with_total`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The keys from `start` up to, but without, `end`; None as end is no bound."""
+
+    start: str
+    end: str | None
+
+    @classmethod
+    def of_prefix(cls, prefix: str) -> Self:
+        """All keys that begin with `prefix`."""
+        return cls(prefix, _after_prefix(prefix))
+
+    @classmethod
+    def of_key(cls, key: Key) -> Self:
+        """This key alone; no key contains NUL, so nothing stands between the two bounds."""
+        return cls(key, key + "\0")
+
+    def starting_at(self, start: str) -> Span:
+        """The part of this span that begins at `start`: the next page of a range."""
+        return Span(max(self.start, start), self.end)
+
+    def __contains__(self, key: str) -> bool:
+        return self.start <= key and (self.end is None or key < self.end)
+
+
+EVERYTHING: Final = Span("", None)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIs:
+    """Guard: the key exists and was last written at this revision."""
+
+    key: Key
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Guard: the key does not exist."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Guard: the key exists, with whatever value."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIs:
+    """Guard: the key exists and holds exactly this value."""
+
+    key: Key
+    value: bytes
+
+
+Guard = RevisionIs | Absent | Present | ValueIs
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write: give the key this value."""
+
+    key: Key
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Write: remove the key; nothing happens when it does not exist."""
+
+    key: Key
+
+
+Write = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """If all guards hold, all writes happen, at one revision; otherwise nothing does."""
+
+    guards: tuple[Guard, ...] = ()
+    writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The transaction happened, and is durable.
+
+    `revision` is its own, or the store's current one when nothing had to change.
+    """
+
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A guard did not hold, so nothing happened. It is the first such guard in their order."""
+
+    guard: Guard
+    current: Item | None
+    """What the guard's key held at that moment."""
+    revision: Revision
+    """The store's revision at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The transaction may have happened, or may still happen; reading could not settle it.
+
+    Whoever gets this must not claim success, nor failure, nor send the same again blindly.
+    """
+
+    reason: str
+
+
+Outcome = Done | Refused | Unknown
+
+
+class Watch(Protocol):
+    """A running watch. Iterate over it; close it when done.
+
+    Iteration raises `Compacted` when changes that were not yet yielded have been forgotten: read
+    the span anew and watch from there. A lost connection is mended inside and is not an error.
+    A watch has no queue of its own: who reads slowly is served from the store's log.
+    """
+
+    def __aiter__(self) -> AsyncIterator[Batch]: ...
+
+    async def __anext__(self) -> Batch: ...
+
+    def expect(self, revision: Revision) -> None:
+        """Ask for a batch (at least a mark) as soon as all up to `revision` has been yielded."""
+
+    async def close(self) -> None: ...
+
+
+class Storage(Protocol):
+    """The contract. Every method may raise `Unavailable`, and `StorageClosed` after `close`."""
+
+    async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+        """The key's item now (linearizable), or as it was at a revision."""
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        """The span's items in order of key; `limit` 0 means all of them.
+
+        Raises `Compacted` or `FutureRevision` for a revision that is gone or not yet there.
+        """
+
+    async def count(self, span: Span, *, revision: Revision | None = None) -> int:
+        """How many keys the span holds."""
+
+    async def revision(self) -> Revision:
+        """The store's current revision: at least that of every commit that has returned."""
+
+    def revision_now(self) -> Revision | None:
+        """The same at once, where the driver need not wait for an answer; otherwise None."""
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        """Apply the transaction. The one function through which anything changes.
+
+        Raises `InvalidTransaction` for one that no store may take, `StoreFull` when there is no
+        room. Whatever is raised here means: nothing happened.
+        """
+
+    def watch(self, span: Span, *, after: Revision) -> Watch:
+        """All changes of the span after a revision (which may lie in the future)."""
+
+    async def compact(self, revision: Revision) -> None:
+        """Forget what was superseded at or before `revision`, which itself stays readable.
+
+        Raises `Compacted` when that much is forgotten already, `FutureRevision` beyond now.
+        """
+
+    async def close(self) -> None:
+        """End the watches, finish what was begun, release everything."""
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The smallest text above all texts that begin with `prefix`."""
+    for position in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[position])
+        if code < 0x10FFFF:
+            # Surrogates are no characters of their own and cannot be written as UTF-8.
+            following = 0xE000 if code == 0xD7FF else code + 1
+            return prefix[:position] + chr(following)
+    return None
