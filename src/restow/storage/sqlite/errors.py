@@ -1,0 +1,42 @@
+"""The border: what apsw and the operating system raise, as what storage raises."""
+
+from __future__ import annotations
+
+import apsw
+
+from restow.storage.errors import (
+    OpenRefused,
+    StorageError,
+    StoreDamaged,
+    StoreFull,
+    Unavailable,
+)
+
+
+def translate(error: Exception) -> StorageError:
+    """The storage error that says the same; total over everything that apsw can raise."""
+    match error:
+        case StorageError():
+            return error
+        case apsw.FullError():
+            return StoreFull(f"no space left for the store: {error}")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreDamaged(f"the store file is damaged: {error}")
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            return OpenRefused(f"the store file cannot be opened for writing: {error}")
+        case OSError() if error.errno in _NO_SPACE:
+            return StoreFull(f"no space left for the store: {error}")
+        case _:
+            return Unavailable(f"the store failed: {type(error).__name__}: {error}")
+
+
+def is_settled(error: Exception) -> bool:
+    """Whether a commit that ended so has certainly left nothing behind.
+
+    SQLite reports a full disk from a write, and a commit's last frame is its last write: without
+    it the commit can never come back. After any other I/O error the frames may all be on disk.
+    """
+    return isinstance(error, apsw.FullError | apsw.BusyError | apsw.ReadOnlyError)
+
+
+_NO_SPACE = frozenset({28, 122})  # ENOSPC, EDQUOT

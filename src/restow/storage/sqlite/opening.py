@@ -1,0 +1,214 @@
+"""Opening the file: what must hold before a byte of it is trusted, and how a new one is made.
+
+Every refusal says what is wrong and what to do. Nothing here reads or writes keys.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from restow.storage.errors import OpenRefused, StoreDamaged
+from restow.storage.sqlite import schema
+from restow.storage.sqlite.locks import USERS_LOCK, FileLock
+
+WRITER_CACHE_KIB: Final = 16_000
+READER_CACHE_KIB: Final = 4_000
+BUSY_MILLISECONDS: Final = 10_000
+"""How long a thread waits for someone who holds the file."""
+BUSY_ON_LOOP_MILLISECONDS: Final = 5
+"""The same on the event loop, where waiting is done by trying again later."""
+
+# Where SQLite's shared memory or its locks do not work across machines.
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs", "ncpfs"}
+    | {"ocfs2", "gfs2", "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs"}
+    | {"fuse.gcsfuse", "fuse.rclone"}
+)
+
+# Two processes that write and checkpoint at once could corrupt a file in the versions before.
+WAL_RESET_FIXED: Final = (3, 51, 3)
+WAL_RESET_BACKPORTS: Final = ((3, 50, 7), (3, 44, 6))
+
+
+def check_sqlite(version: tuple[int, int, int]) -> None:
+    """Refuse an SQLite that can corrupt a file which several processes share."""
+    fixed = version >= WAL_RESET_FIXED or any(
+        version[:2] == backport[:2] and version >= backport for backport in WAL_RESET_BACKPORTS
+    )
+    if not fixed:
+        raise OpenRefused(
+            f"SQLite {_dotted(version)} can corrupt a write-ahead log that several processes"
+            f" share (the WAL-reset bug); at least {_dotted(WAL_RESET_FIXED)} is needed:"
+            " install a newer apsw"
+        )
+
+
+def check_file_system(path: Path, mounts: str) -> None:
+    """Refuse a network file system; `mounts` is the text of /proc/self/mountinfo."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if "-" not in fields or len(fields) < fields.index("-") + 2:
+            continue
+        point = fields[4].replace("\\040", " ")
+        if path.is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise OpenRefused(
+            f"{path} lies on a network file system ({kind} at {best}), where SQLite cannot be"
+            " shared safely: use a local disk, or etcd"
+        )
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be made, or is there but not for writing."""
+    if not path.parent.is_dir():
+        raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another path")
+    if not path.exists():
+        return
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise OpenRefused(f"{path} is not a regular file")
+    if not mode & 0o222 or not os.access(path, os.W_OK):
+        raise OpenRefused(f"{path} is read-only: make it writable for this user")
+
+
+def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
+    """Check and, if need be, make the file. Returns the lock that tells others of its use.
+
+    Blocks the thread: other processes may be making or checking the same file.
+    """
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3])
+    check_sqlite((version[0], version[1], version[2]))
+    check_writable(path)
+    mounts = Path("/proc/self/mountinfo")
+    if mounts.exists():
+        check_file_system(path.resolve(), mounts.read_text())
+    directory = peers_directory(path)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    users = FileLock(directory / USERS_LOCK)
+    try:
+        # Alone, one may check a file whose last users ended badly, and make a new one.
+        if users.try_acquire():
+            _prepare_alone(path, vfs)
+        users.share()
+        connection = connect(path, cache_kib=READER_CACHE_KIB, vfs=vfs)
+        try:
+            _check_marks(path, connection)
+        finally:
+            connection.close()
+    except apsw.NotADBError:
+        users.close()
+        raise OpenRefused(f"{path} is not an SQLite file, so no restow store") from None
+    except BaseException:
+        users.close()
+        raise
+    return users
+
+
+def peers_directory(path: Path) -> Path:
+    """Where the processes that share a file find their locks and each other."""
+    return path.with_name(path.name + "-peers")
+
+
+def connect(path: Path, *, cache_kib: int, vfs: str | None = None) -> apsw.Connection:
+    """A connection with the settings that the promises of this driver rest on."""
+    flags = apsw.SQLITE_OPEN_READWRITE
+    connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    try:
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA mmap_size = 0")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints
+    except BaseException:
+        disconnect(connection)
+        raise
+    return connection
+
+
+def disconnect(connection: apsw.Connection) -> None:
+    """Close it. The checkpoint that a last close makes may fail: nothing is lost by that."""
+    with suppress(apsw.Error):
+        connection.close(True)
+
+
+def _prepare_alone(path: Path, vfs: str | None) -> None:
+    created = not path.exists()
+    if created:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    log = path.with_name(path.name + "-wal")
+    unclean = log.exists() and log.stat().st_size > 0
+    connection = connect(path, cache_kib=WRITER_CACHE_KIB, vfs=vfs)
+    try:
+        if _is_blank(connection):
+            _make(connection)
+        _check_marks(path, connection)
+        if unclean:
+            _check_pages(path, connection)
+    finally:
+        connection.close()
+    if created:
+        _sync_directory(path.parent)
+
+
+def _is_blank(connection: apsw.Connection) -> bool:
+    """Whether nothing is in the file yet; a crash may have left it so while it was made."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return tables == (0,) and _pragma(connection, "application_id") == 0
+
+
+def _make(connection: apsw.Connection) -> None:
+    connection.execute(f"PRAGMA page_size = {schema.PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(schema.CREATE)
+    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {schema.FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _check_marks(path: Path, connection: apsw.Connection) -> None:
+    mark, form = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    if mark != schema.APPLICATION_ID:
+        raise OpenRefused(
+            f"{path} is an SQLite file, but no restow store: give the path of a new file"
+        )
+    if form > schema.FORMAT:
+        raise OpenRefused(
+            f"{path} has format {form}; this restow knows formats up to {schema.FORMAT}:"
+            " use a newer restow"
+        )
+
+
+def _check_pages(path: Path, connection: apsw.Connection) -> None:
+    """After an unclean stop: look whether the file is sound before anyone relies on it."""
+    found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
+    if found != ["ok"]:
+        raise StoreDamaged(
+            f"{path} was not closed cleanly and is damaged ({'; '.join(found)}): restore a backup"
+        )
+
+
+def _pragma(connection: apsw.Connection, name: str) -> int:
+    row = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))

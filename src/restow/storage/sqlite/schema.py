@@ -1,0 +1,108 @@
+"""The file: its tables, its marks, and the statements on them.
+
+A value is written once and never moved: `versions` holds it under its *place*, which is
+`revision << SUB_BITS | position in its transaction`. `keys` says at which place each key's present
+value is. `changes` has a small row for every change, with the place of what it replaced.
+
+So a read in the past takes what has not changed since, and of what has, the version that the
+change replaced; and to compact is to go through the changes up to a revision and delete them with
+the versions that they replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.storage.interface import OPERATIONS_MAX
+
+APPLICATION_ID: Final = 0x72737477  # "rstw"
+FORMAT: Final = 1
+PAGE_BYTES: Final = 4096
+
+SUB_BITS: Final = 7
+assert 1 << SUB_BITS > OPERATIONS_MAX
+
+CREATE: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE keys (
+    key TEXT PRIMARY KEY,
+    place INTEGER NOT NULL,
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE versions (place INTEGER PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE changes (
+    place INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,
+    deleted INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    replaced INTEGER
+);
+INSERT INTO meta VALUES ('revision', 1), ('compacted', 0), ('settled', 0);
+"""
+
+REVISION: Final = "SELECT value FROM meta WHERE name = 'revision'"
+COMPACTED: Final = "SELECT value FROM meta WHERE name = 'compacted'"
+SET_REVISION: Final = "UPDATE meta SET value = ? WHERE name = 'revision'"
+SET_COMPACTED: Final = "UPDATE meta SET value = ? WHERE name = 'compacted'"
+SETTLE: Final = "UPDATE meta SET value = value + 1 WHERE name = 'settled'"
+
+# Subqueries, not joins: SQLite prepares a join anew each time, at four times the cost.
+_ITEM = (
+    "key, (SELECT value FROM versions WHERE place = keys.place) AS value,"
+    f" place >> {SUB_BITS} AS revision, created"
+)
+GET: Final = f"SELECT {_ITEM} FROM keys WHERE key = ?"
+GET_PLACE: Final = f"SELECT {_ITEM}, place FROM keys WHERE key = ?"
+ADD_KEY: Final = "INSERT INTO keys VALUES (?, ?, ?)"
+MOVE_KEY: Final = "UPDATE keys SET place = ? WHERE key = ?"
+REMOVE_KEY: Final = "DELETE FROM keys WHERE key = ?"
+ADD_VERSION: Final = "INSERT INTO versions VALUES (?, ?)"
+ADD_CHANGE: Final = "INSERT INTO changes VALUES (?, ?, ?, ?, ?)"
+
+CHANGES_UPTO: Final = "SELECT place, replaced FROM changes WHERE place < ? ORDER BY place LIMIT ?"
+REMOVE_CHANGES: Final = "DELETE FROM changes WHERE place <= ?"
+REMOVE_VERSION: Final = "DELETE FROM versions WHERE place = ?"
+
+_THEN = f"((:at + 1) << {SUB_BITS})"  # the first place after the revision asked for
+_REPLACED_THEN = f"place >= {_THEN} AND replaced < {_THEN}"
+
+
+def range_now(*, bounded: bool) -> str:
+    return f"SELECT {_ITEM} FROM keys WHERE {_span(bounded=bounded)} ORDER BY key LIMIT :limit"
+
+
+def range_then(*, bounded: bool) -> str:
+    span = _span(bounded=bounded)
+    return f"""
+    SELECT {_ITEM} FROM keys WHERE {span} AND place < {_THEN}
+    UNION ALL
+    SELECT key, (SELECT value FROM versions WHERE place = changes.replaced),
+        replaced >> {SUB_BITS}, created
+    FROM changes WHERE {_REPLACED_THEN} AND {span}
+    ORDER BY key LIMIT :limit
+    """
+
+
+def count_now(*, bounded: bool) -> str:
+    return f"SELECT count(*) FROM keys WHERE {_span(bounded=bounded)}"
+
+
+def count_then(*, bounded: bool) -> str:
+    span = _span(bounded=bounded)
+    same = f"SELECT count(*) FROM keys WHERE {span} AND place < {_THEN}"
+    changed = f"SELECT count(*) FROM changes WHERE {_REPLACED_THEN} AND {span}"
+    return f"SELECT ({same}) + ({changed})"
+
+
+def changes_from(*, bounded: bool) -> str:
+    """The changes from a place on, each with its new value and the one it replaced."""
+    return f"""
+    SELECT place, key, deleted, created, replaced,
+        (SELECT value FROM versions WHERE place = changes.place),
+        (SELECT value FROM versions WHERE place = changes.replaced)
+    FROM changes WHERE place >= :first AND {_span(bounded=bounded)} ORDER BY place LIMIT :limit
+    """
+
+
+def _span(*, bounded: bool) -> str:
+    return "key >= :start AND key < :end" if bounded else "key >= :start AND :end IS NULL"

@@ -1,0 +1,298 @@
+"""The SQLite driver, put together: `SqliteStorage` satisfies `interface.Storage`.
+
+One connection answers point reads and the question for the current revision; `reading` does
+longer reads, `writer` all writes. A task follows the commits of other processes into the feed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from restow.runtime import Runtime
+from restow.storage.checks import check_key, check_transaction
+from restow.storage.errors import (
+    Compacted,
+    FutureRevision,
+    StorageClosed,
+    StorageError,
+    StoreDamaged,
+)
+from restow.storage.feed import Chunk, Feed
+from restow.storage.interface import (
+    EVERYTHING,
+    Item,
+    Key,
+    Outcome,
+    Page,
+    Revision,
+    Span,
+    Transaction,
+    Watch,
+)
+from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite.batch import (
+    Applied,
+    read_compacted,
+    read_item,
+    read_revision,
+)
+from restow.storage.sqlite.errors import translate
+from restow.storage.sqlite.locks import FileLock, WriteLock
+from restow.storage.sqlite.notices import Notices
+from restow.storage.sqlite.reading import Readers, connect_reader
+from restow.storage.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+POLL_SECONDS: Final = 0.04
+"""How late a commit of another process is seen when its notice was lost."""
+
+FORGET_ROWS_PER_JOB: Final = 500
+VACUUM_PAGES_PER_JOB: Final = 200
+
+
+async def open_sqlite(
+    path: Path | str, runtime: Runtime, *, vfs: str | None = None
+) -> SqliteStorage:
+    """Open the store in this file, or make it. Raises `OpenRefused` with the reason.
+
+    `vfs` names an SQLite file layer other than the default one; fault tests use it.
+    """
+    file = Path(path)
+    try:
+        users = await asyncio.to_thread(opening.prepare, file, vfs=vfs)
+    except (apsw.Error, OSError) as error:
+        raise translate(error) from error
+    try:
+        return SqliteStorage(file, runtime, users=users, vfs=vfs)
+    except (apsw.Error, OSError) as error:
+        users.close()
+        raise translate(error) from error
+
+
+class SqliteStorage:
+    """One process's handle on the file. Use `open_sqlite`."""
+
+    def __init__(self, path: Path, runtime: Runtime, *, users: FileLock, vfs: str | None) -> None:
+        directory = opening.peers_directory(path)
+        self._clock = runtime.clock
+        self._users = users
+        self._lock = WriteLock(directory)
+        self._notices = Notices(directory, runtime.ids.nonce(8))
+        self._connection = connect_reader(path, vfs=vfs)
+        self._readers = Readers(path, runtime.clock, vfs=vfs)
+        self._data_version = -1
+        self._revision = Revision(0)
+        self._closed = False
+        self._feed = Feed(
+            position=self._current_revision(),
+            open_backlog=partial(_SqliteBacklog, self._readers),
+            on_expect=lambda _revision: self._news.set(),
+        )
+        self._news = asyncio.Event()
+        self._tasks = runtime.tasks("sqlite-storage")
+        self._writer = Writer(
+            path,
+            lock=self._lock,
+            tasks=self._tasks,
+            in_thread_after_commit=self._notices.send,
+            on_commit=self._committed,
+            vfs=vfs,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._notices.fileno(), self._noticed)
+        self._tasks.spawn("follow", self._follow())
+
+    async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+        check_key(key)
+        self._check_open()
+        if revision is not None:
+            return await self._patiently(partial(self._readers.get_then, key, revision=revision))
+        return await self._patiently(partial(self._get_now, key))
+
+    async def _get_now(self, key: Key) -> Item | None:
+        return read_item(self._connection.execute, key)
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        self._check_open()
+        return await self._patiently(
+            partial(
+                self._readers.range, span, limit=limit, revision=revision, with_total=with_total
+            )
+        )
+
+    async def count(self, span: Span, *, revision: Revision | None = None) -> int:
+        self._check_open()
+        return await self._patiently(partial(self._readers.count, span, revision=revision))
+
+    async def revision(self) -> Revision:
+        self._check_open()
+        return await self._patiently(self._revision_async)
+
+    async def _revision_async(self) -> Revision:
+        return self._current_revision()
+
+    def revision_now(self) -> Revision | None:
+        self._check_open()
+        try:
+            return self._current_revision()
+        except apsw.BusyError:
+            return None
+        except apsw.Error as error:
+            raise translate(error) from error
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        check_transaction(transaction)
+        return await self._writer.submit(transaction)
+
+    def watch(self, span: Span, *, after: Revision) -> Watch:
+        self._check_open()
+        return self._feed.watch(span, after=after)
+
+    async def compact(self, revision: Revision) -> None:
+        self._check_open()
+        await self._writer.run(partial(_note_compaction, revision))
+        self._feed.forget_upto(revision)
+        # In small steps, so that no write waits for long.
+        while await self._writer.run(partial(_forget, revision)):
+            pass
+        while await self._writer.run(_return_pages):
+            pass
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._feed.close()
+        await self._tasks.close()
+        await self._writer.close()
+        self._loop.remove_reader(self._notices.fileno())
+        self._notices.close()
+        self._readers.close()
+        # The last one to leave makes a checkpoint, which waits for the disk.
+        await asyncio.to_thread(opening.disconnect, self._connection)
+        self._lock.close()
+        self._users.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed("the store has been closed")
+
+    async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read, trying again for a while when someone holds the whole file, as after a crash."""
+        deadline = self._clock.monotonic() + opening.BUSY_MILLISECONDS / 1000
+        while True:
+            try:
+                return await read()
+            except apsw.BusyError as error:
+                if self._clock.monotonic() > deadline:
+                    raise translate(error) from error
+            except apsw.Error as error:
+                raise translate(error) from error
+            await self._clock.sleep(POLL_SECONDS)
+
+    def _current_revision(self) -> Revision:
+        # The counter tells in two microseconds whether anyone has committed since we looked.
+        row: Any = self._connection.execute("PRAGMA data_version").fetchone()
+        if row[0] != self._data_version:
+            self._revision = read_revision(self._connection)
+            self._data_version = row[0]
+        return self._revision
+
+    # How changes reach the feed.
+
+    def _committed(self, applied: Applied) -> None:
+        if self._feed.position == applied.before:
+            self._feed.append(applied.entries)
+        else:
+            self._news.set()  # others have committed in between: read all from the file
+
+    def _noticed(self) -> None:
+        self._notices.drain()
+        self._news.set()
+
+    async def _follow(self) -> None:
+        """Bring what other processes have committed into the feed, for ever."""
+        while True:
+            timer = self._clock.call_later(POLL_SECONDS, self._news.set)
+            await self._news.wait()
+            timer.cancel()
+            self._news.clear()
+            try:
+                while self._feed.position < self._current_revision():
+                    chunk = self._readers.read_log(EVERYTHING, self._feed.position)
+                    self._feed.append(chunk.entries)
+                    await self._clock.sleep(0)
+            except Compacted as error:
+                # The state at the compacted revision can be read, and all changes after it.
+                self._feed.reset(error.compacted, error)
+            except (StorageError, apsw.Error) as error:
+                await self._note_trouble(translate(error))
+
+    async def _note_trouble(self, error: StorageError) -> None:
+        if isinstance(error, StoreDamaged):
+            self._feed.fail(error)
+        await self._clock.sleep(POLL_SECONDS)
+
+
+class _SqliteBacklog:
+    """Satisfies `feed.Backlog`: the changes of a span from the file's log."""
+
+    def __init__(self, readers: Readers, span: Span, after: Revision) -> None:
+        self._readers = readers
+        self._span = span
+        self._after = after
+
+    async def read(self) -> Chunk:
+        try:
+            chunk = self._readers.read_log(self._span, self._after)
+        except apsw.Error as error:
+            raise translate(error) from error
+        self._after = chunk.upto
+        return chunk
+
+    async def close(self) -> None:
+        pass
+
+
+def _note_compaction(revision: Revision, connection: apsw.Connection) -> None:
+    compacted, current = read_compacted(connection), read_revision(connection)
+    if revision <= compacted:
+        raise Compacted(compacted)
+    if revision > current:
+        raise FutureRevision(revision, current)
+    connection.execute(schema.SET_COMPACTED, (revision,))
+
+
+def _forget(revision: Revision, connection: apsw.Connection) -> bool:
+    """Delete some changes up to a revision, and what they replaced; whether more are left."""
+    upto = (revision + 1) << schema.SUB_BITS
+    rows: Any = connection.execute(schema.CHANGES_UPTO, (upto, FORGET_ROWS_PER_JOB)).fetchall()
+    if not rows:
+        return False
+    replaced = [(old,) for _place, old in rows if old is not None]
+    connection.executemany(schema.REMOVE_VERSION, replaced)
+    connection.execute(schema.REMOVE_CHANGES, (rows[-1][0],))
+    return True
+
+
+def _return_pages(connection: apsw.Connection) -> bool:
+    """Give some unused pages back to the file system; whether more may be left."""
+    row: Any = connection.execute("PRAGMA freelist_count").fetchone()
+    if row[0] <= VACUUM_PAGES_PER_JOB:
+        return False
+    connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES_PER_JOB})").fetchall()
+    return True

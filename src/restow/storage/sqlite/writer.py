@@ -1,0 +1,334 @@
+"""Group commit: the transactions that wait go together into one SQLite transaction.
+
+The statements run on the event loop, where they cost microseconds and no hand-over between
+threads. What can take long runs in a thread of the writer's own: the sync to disk, waiting for
+the write lock of another process. So the loop never waits for a disk or a lock.
+
+A commit that fails is settled before anyone is answered: see `_settle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import apsw
+
+from restow.runtime import Tasks
+from restow.storage.errors import StorageClosed, StorageError, Unavailable
+from restow.storage.interface import Outcome, Put, Transaction, Unknown
+from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite.batch import Applied, apply, read_revision
+from restow.storage.sqlite.checkpoints import Checkpointer
+from restow.storage.sqlite.errors import is_settled, translate
+from restow.storage.sqlite.locks import WriteLock
+
+T = TypeVar("T")
+
+WAITING_MAX: Final = 4096
+BATCH_TRANSACTIONS_MAX: Final = 64
+BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
+CHECKPOINT_PAGES: Final = 4000
+
+logger = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    transaction: Transaction
+    answer: asyncio.Future[Outcome]
+
+
+class _Job(NamedTuple):
+    work: Callable[[], Any]
+    answer: asyncio.Future[Any]
+
+
+class Writer:
+    """The one place in this process that writes to the file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lock: WriteLock,
+        tasks: Tasks,
+        in_thread_after_commit: Callable[[], None],
+        on_commit: Callable[[Applied], None],
+        vfs: str | None = None,
+    ) -> None:
+        self._path = path
+        self._vfs = vfs
+        self._lock = lock
+        self._in_thread_after_commit = in_thread_after_commit
+        self._on_commit = on_commit
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="restow-sqlite-writer")
+        self._waiting: deque[_Waiting] = deque()
+        self._jobs: deque[_Job] = deque()
+        self._job_was_last = False
+        self._busy = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._log_pages = 0
+        self._connection: apsw.Connection | None = self._connect()
+        self._checkpointer = Checkpointer(path, finish=self.run_locked, tasks=tasks, vfs=vfs)
+
+    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
+        """Put a transaction into the next batch."""
+        self._check_open()
+        if len(self._waiting) >= WAITING_MAX:
+            raise Unavailable(f"{WAITING_MAX} transactions are waiting for the disk already")
+        answer: asyncio.Future[Outcome] = self._loop.create_future()
+        self._waiting.append(_Waiting(transaction, answer))
+        self._begin()
+        return answer
+
+    async def run(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do other work on the tables, in the thread and in an SQLite transaction of its own."""
+        return await self.run_locked(partial(self._in_transaction, work))
+
+    async def run_locked(self, work: Callable[[], T]) -> T:
+        """Do other work in the thread, while nobody writes."""
+        self._check_open()
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.append(_Job(work, answer))
+        self._begin()
+        return await answer
+
+    async def close(self) -> None:
+        """Finish what waits, then release the file."""
+        self._closed = True
+        await self._idle.wait()
+        await self._loop.run_in_executor(self._thread, self._checkpointer.close)
+        await self._loop.run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed("the store has been closed")
+
+    # On the loop: take what waits, and hand the slow part to the thread.
+
+    def _begin(self) -> None:
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            # All that this turn of the loop still submits shall share the sync.
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        if self._log_pages > CHECKPOINT_PAGES:
+            self._log_pages = 0
+            self._checkpointer.start()
+        if self._jobs and not (self._waiting and self._job_was_last):
+            self._job_was_last = True
+            job = self._jobs.popleft()
+            self._hand_over(partial(self._do_job, job.work), partial(self._job_done, job))
+        elif self._waiting:
+            self._job_was_last = False  # jobs and batches take turns
+            self._next_batch(self._take())
+        else:
+            self._busy = False
+            self._idle.set()
+
+    def _take(self) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(taken) < BATCH_TRANSACTIONS_MAX and size < BATCH_BYTES_MAX:
+            waiting = self._waiting.popleft()
+            if waiting.answer.done():
+                continue  # the caller has given up, and nothing has happened yet
+            taken.append(waiting)
+            size += sum(
+                len(write.value) for write in waiting.transaction.writes if type(write) is Put
+            )
+        return taken
+
+    def _next_batch(self, batch: list[_Waiting]) -> None:
+        transactions = [waiting.transaction for waiting in batch]
+        done = partial(self._batch_done, batch)
+        connection = self._connection
+        if connection is None or not self._lock.try_acquire():
+            self._hand_over(partial(self._whole_batch, transactions), done)
+            return
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            # Somebody writes without our lock, a person with a tool perhaps: wait in the thread.
+            self._lock.release()
+            self._hand_over(partial(self._whole_batch, transactions), done)
+            return
+        except apsw.Error as error:
+            self._hand_over(partial(self._abandon, error), done)
+            return
+        try:
+            applied = apply(connection, transactions)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batch is answered with it
+            self._hand_over(partial(self._abandon, error), done)
+            return
+        self._hand_over(partial(self._commit, connection, applied), done)
+
+    def _hand_over(self, work: Callable[[], T], done: Callable[[ThreadFuture[T]], None]) -> None:
+        future = self._thread.submit(work)
+        future.add_done_callback(
+            lambda future: self._loop.call_soon_threadsafe(self._done, done, future)
+        )
+
+    def _done(self, done: Callable[[ThreadFuture[T]], None], future: ThreadFuture[T]) -> None:
+        try:
+            done(future)
+        finally:
+            self._next()  # whatever went wrong with this one, the others are not to wait for ever
+
+    def _batch_done(
+        self, batch: list[_Waiting], future: ThreadFuture[tuple[Applied | None, Unknown | None]]
+    ) -> None:
+        error = future.exception()
+        if error is not None:
+            for waiting in batch:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(translate(_as_exception(error)))
+            return
+        applied, unknown = future.result()
+        if applied is not None and applied.entries:
+            self._on_commit(applied)
+        for index, waiting in enumerate(batch):
+            if waiting.answer.done():
+                continue
+            if unknown is not None:
+                waiting.answer.set_result(unknown)
+            elif applied is not None:
+                waiting.answer.set_result(applied.outcomes[index])
+
+    def _job_done(self, job: _Job, future: ThreadFuture[Any]) -> None:
+        if job.answer.done():
+            return
+        error = future.exception()
+        if error is None:
+            job.answer.set_result(future.result())
+        else:
+            job.answer.set_exception(translate(_as_exception(error)))
+
+    # In the thread, under the write lock.
+
+    def _whole_batch(
+        self, transactions: list[Transaction]
+    ) -> tuple[Applied | None, Unknown | None]:
+        self._lock.acquire()
+        try:
+            connection = self._connection = self._connection or self._connect()
+            connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+            connection.execute("BEGIN IMMEDIATE")
+            applied = apply(connection, transactions)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._abandon(error)
+        finally:
+            if self._connection is not None:
+                self._connection.set_busy_timeout(0)
+        return self._commit(connection, applied)
+
+    def _commit(
+        self, connection: apsw.Connection, applied: Applied
+    ) -> tuple[Applied | None, Unknown | None]:
+        try:
+            if not applied.entries:
+                connection.execute("ROLLBACK")
+                return applied, None
+            try:
+                connection.execute("COMMIT")
+            except apsw.Error as error:
+                return None, self._settle(error, applied)
+        finally:
+            self._lock.release()
+        self._in_thread_after_commit()
+        return applied, None
+
+    def _abandon(self, error: Exception) -> tuple[Applied | None, Unknown | None]:
+        """Nothing was committed: forget it, and with it a handle that saw an I/O error."""
+        try:
+            connection = self._connection
+            if connection is not None and connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error as second:
+            logger.warning("rollback failed: %s", second)
+            self._disconnect()
+        if isinstance(error, apsw.IOError):
+            self._disconnect()
+        self._lock.release()
+        raise translate(error) from error
+
+    def _settle(self, error: Exception, applied: Applied) -> Unknown:
+        """Find out what a failed commit has left behind; the write lock is still ours.
+
+        The handle is dropped: after a failed sync nothing it believes can be trusted. If the
+        batch is not visible to a new one, a small commit overwrites the place in the log where
+        it may still stand, so that no recovery can bring it back; then nothing has happened, and
+        the error says so. If that fails as well, the outcome is unknown.
+        """
+        logger.error("commit to %s failed: %s", self._path, error)
+        self._disconnect()
+        try:
+            self._connection = connection = self._connect()
+            if read_revision(connection) == applied.before:
+                connection.execute(schema.SETTLE)
+                raise translate(error) from error
+        except StorageError:
+            raise
+        except apsw.Error as second:
+            logger.warning("settling it failed as well: %s", second)
+            self._disconnect()
+            if is_settled(error):
+                raise translate(error) from error
+        return Unknown(f"the commit failed and may yet be found: {error}")
+
+    def _do_job(self, work: Callable[[], T]) -> T:
+        self._lock.acquire()
+        try:
+            return work()
+        except apsw.IOError:
+            self._disconnect()
+            raise
+        finally:
+            self._lock.release()
+
+    def _in_transaction(self, work: Callable[[apsw.Connection], T]) -> T:
+        connection = self._connection = self._connection or self._connect()
+        connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+        try:
+            with connection:
+                result = work(connection)
+        finally:
+            connection.set_busy_timeout(0)
+        return result
+
+    def _connect(self) -> apsw.Connection:
+        connection = opening.connect(self._path, cache_kib=opening.WRITER_CACHE_KIB, vfs=self._vfs)
+        connection.set_busy_timeout(0)
+        connection.set_wal_hook(self._note_log_pages)
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close(True)
+            except apsw.Error as error:
+                logger.warning("closing %s failed: %s", self._path, error)
+
+    def _note_log_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _as_exception(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    raise error

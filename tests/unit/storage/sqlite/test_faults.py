@@ -1,0 +1,243 @@
+"""One call to the disk fails, for every call of a workload; and a disk that stays broken."""
+
+import itertools
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from restow.runtime import Runtime
+from restow.storage.errors import StorageError, StoreFull, Unavailable
+from restow.storage.interface import Absent, Done, Key, Put, Refused, Transaction, Unknown
+from restow.storage.sqlite import open_sqlite
+from restow.testing.faulty_vfs import FOR_EVER, Fault, FaultyVfs, How, Kind, Marked
+from restow.testing.power_cut import Disk, Fate, KeepAll, KeepNothing, write_image
+from tests.sizes import SIZES
+from tests.unit.storage.sqlite.workload import Ledger, check_file, integrity, open_small, run
+
+ROUNDS = 12
+CASES: list[tuple[Kind, How]] = [
+    ("write", How.IO_ERROR),
+    ("write", How.TORN),
+    ("write", How.LATE_ERROR),
+    ("write", How.FULL),
+    ("write", How.TORN_FULL),
+    ("sync", How.IO_ERROR),
+    ("truncate", How.IO_ERROR),
+]
+NAMES = (f"faulty-{number}" for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The driver logs each failure, rightly; here are thousands."""
+    others = sys.unraisablehook
+
+    def report(unraisable: "sys.UnraisableHookArgs") -> None:
+        # What our VFS raises while SQLite closes a file, apsw can give to nobody.
+        if not isinstance(unraisable.exc_value, apsw.Error):
+            others(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def run_with(
+    path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
+) -> tuple[FaultyVfs, Ledger, int]:
+    """The workload on a new store, with faults counted from after its opening."""
+    vfs = FaultyVfs(next(NAMES))
+    ledger = Ledger()
+    storage = await open_small(path, monkeypatch, vfs=vfs)
+    vfs.faults = [
+        Fault(
+            kind=fault.kind,
+            how=fault.how,
+            first=vfs.counts[fault.kind] + fault.first,
+            last=fault.last and vfs.counts[fault.kind] + fault.last,
+        )
+        for fault in faults
+    ]
+    try:
+        await run(storage, ledger, rounds=ROUNDS, vfs=vfs)
+        end = len(vfs.journal)
+    finally:
+        await storage.close()
+        vfs.unregister()
+    return vfs, ledger, end
+
+
+async def check_killed(
+    directory: Path, vfs: FaultyVfs, ledger: Ledger, upto: int, fate: Fate
+) -> None:
+    """What was answered up to a point of the journal holds if the process ends there."""
+    disk = Disk()
+    disk.play(vfs.journal[:upto])
+    write_image(disk.after_cut(fate), directory)
+    notes = (op.note for op in vfs.journal[:upto] if isinstance(op, Marked))
+    answered = Ledger(asked=ledger.asked, compacted=ledger.compacted)
+    for note in notes:
+        assert isinstance(note, tuple)
+        answered.answers[note[0]] = note[1]
+    await check_file(directory / "db", answered)
+
+
+def first_trouble(vfs: FaultyVfs) -> int | None:
+    """The point of the journal behind the first answer that was no outcome."""
+    for index, operation in enumerate(vfs.journal):
+        if isinstance(operation, Marked):
+            assert isinstance(operation.note, tuple)
+            if isinstance(operation.note[1], Unavailable | Unknown):
+                return index + 1
+    return None
+
+
+async def check_every_way(directory: Path, vfs: FaultyVfs, ledger: Ledger, end: int) -> None:
+    """After a clean close, after a kill at the first trouble, after a power cut at the end."""
+    await check_file(directory / "db", ledger)
+    trouble = first_trouble(vfs)
+    if trouble is not None:
+        await check_killed(directory / "killed", vfs, ledger, trouble, KeepAll())
+        await check_killed(directory / "cut", vfs, ledger, trouble, KeepNothing())
+    await check_killed(directory / "killed-late", vfs, ledger, end, KeepAll())
+    await check_killed(directory / "cut-late", vfs, ledger, end, KeepNothing())
+
+
+async def count_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> int:
+    """How many calls of a kind the workload makes when nothing fails, its close included."""
+    path = directory / "count"
+    path.mkdir()
+    vfs = FaultyVfs(next(NAMES))
+    storage = await open_small(path / "db", monkeypatch, vfs=vfs)
+    before = vfs.counts[kind]
+    await run(storage, Ledger(), rounds=ROUNDS, vfs=vfs)
+    await storage.close()
+    vfs.unregister()
+    return vfs.counts[kind] - before
+
+
+@pytest.mark.parametrize(("kind", "how"), CASES, ids=lambda value: getattr(value, "name", value))
+async def test_any_single_fault(
+    kind: Kind, how: How, fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call fails once: nothing acknowledged is lost, nothing refused appears, and the
+    handle goes on."""
+    calls = await count_calls(fast_path, monkeypatch, kind)
+    stride = 1 if kind != "write" else SIZES.sqlite_fault_stride
+    start = CASES.index((kind, how)) % stride + 1
+    for number in range(start, calls + 1, stride):
+        directory = fast_path / str(number)
+        directory.mkdir()
+        try:
+            faults = [Fault(kind=kind, how=how, first=number)]
+            vfs, ledger, end = await run_with(directory / "db", monkeypatch, faults)
+            # The number of calls differs by a few between runs.
+            assert vfs.fired == 1 or number > calls * 0.8
+            await check_every_way(directory, vfs, ledger, end)
+        except Exception as error:
+            raise AssertionError(f"{kind} {number} of {calls}, {how}") from error
+        shutil.rmtree(directory)
+
+
+async def test_a_failed_sync_ends_the_handle(fast_path: Path) -> None:
+    """After a failed sync the connection is dropped, not used again; the commit was undone, is
+    answered as such, and may be sent again."""
+    vfs = FaultyVfs(next(NAMES))
+    path = fast_path / "db"
+    storage = await open_sqlite(path, Runtime.system(), vfs=vfs.name)
+    key = Key("/restow/x")
+    put = Transaction((Absent(key),), (Put(key, b"1"),))
+    before = storage._writer._connection
+    vfs.faults = [Fault(kind="sync", how=How.IO_ERROR, first=vfs.next_number("sync"))]
+    with pytest.raises(Unavailable, match="IOError"):
+        await storage.commit(put)
+    assert vfs.fired == 1
+    assert storage._writer._connection is not before
+    assert await storage.get(key) is None
+    assert isinstance(await storage.commit(put), Done)
+    assert isinstance(await storage.commit(put), Refused)
+    await storage.close()
+    vfs.unregister()
+    assert integrity(path) == "ok"
+
+
+async def test_a_commit_that_cannot_be_settled_is_unknown(fast_path: Path) -> None:
+    """When the disk fails the settling as well, nothing is claimed; and the handle recovers."""
+    vfs = FaultyVfs(next(NAMES))
+    path = fast_path / "db"
+    storage = await open_sqlite(path, Runtime.system(), vfs=vfs.name)
+    first = vfs.next_number("sync")
+    vfs.faults = [Fault(kind="sync", how=How.IO_ERROR, first=first, last=first + 1)]
+    key = Key("/restow/x")
+    outcome = await storage.commit(Transaction((), (Put(key, b"1"),)))
+    assert isinstance(outcome, Unknown)
+    assert "may yet be found" in outcome.reason
+    assert isinstance(await storage.commit(Transaction((), (Put(key, b"2"),))), Done)
+    item = await storage.get(key)
+    assert item is not None
+    assert item.value == b"2"
+    await storage.close()
+    vfs.unregister()
+    assert integrity(path) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("write", How.IO_ERROR),
+        ("write", How.LATE_ERROR),
+        ("write", How.TORN_FULL),
+        ("sync", How.IO_ERROR),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+async def test_a_disk_that_stays_broken(
+    kind: Kind, how: How, fast_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From some call on all fail, settling included: what was answered still holds after the
+    process ends, and nothing that an error denied comes back."""
+    calls = await count_calls(fast_path, monkeypatch, kind)
+    stride = 2 if kind == "sync" else SIZES.sqlite_fault_stride * 2
+    for number in range(1, calls + 1, stride):
+        directory = fast_path / str(number)
+        directory.mkdir()
+        try:
+            faults = [Fault(kind=kind, how=how, first=number, last=FOR_EVER)]
+            vfs, ledger, end = await run_with(directory / "db", monkeypatch, faults)
+            await check_every_way(directory, vfs, ledger, end)
+        except Exception as error:
+            raise AssertionError(f"from {kind} {number} of {calls} on, {how}") from error
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize(("kind", "how"), CASES, ids=lambda value: getattr(value, "name", value))
+async def test_a_fault_while_opening(kind: Kind, how: How, fast_path: Path) -> None:
+    """A store that cannot be made says so, and can be made by the next one who tries."""
+    for number in range(1, 100):
+        vfs = FaultyVfs(next(NAMES))
+        vfs.faults = [Fault(kind=kind, how=how, first=number)]
+        path = fast_path / str(number) / "db"
+        path.parent.mkdir()
+        full = how in (How.FULL, How.TORN_FULL)
+        try:
+            storage = await open_sqlite(path, Runtime.system(), vfs=vfs.name)
+        except StoreFull:
+            assert full
+        except StorageError:
+            assert vfs.fired
+            assert not full
+        else:
+            await storage.close()
+        vfs.unregister()
+        await check_file(path, Ledger())
+        if not vfs.fired:
+            break
+    else:
+        pytest.fail("opening a store has no end of calls")
+    assert number > 1

@@ -1,0 +1,138 @@
+"""The event loop is never held up: not by the disk, not by another process, not by a stranger."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from restow.runtime import Runtime
+from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
+from restow.storage.sqlite import open_sqlite, writer
+from restow.testing.faulty_vfs import FaultyVfs
+from tests.unit.storage.sqlite.children import child
+
+TICK_SECONDS = 0.005
+DELAY_SECONDS_MAX = 0.15
+HELD_SECONDS = 0.4
+
+logger = logging.getLogger(__name__)
+
+
+class Ticker:
+    """A task that sleeps again and again, and notes by how much the loop woke it too late."""
+
+    def __init__(self) -> None:
+        self.worst_seconds = 0.0
+        self.ticks = 0
+
+    async def run(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TICK_SECONDS)
+            late = time.monotonic() - before - TICK_SECONDS
+            self.worst_seconds = max(self.worst_seconds, late)
+            self.ticks += 1
+
+
+@asynccontextmanager
+async def ticking() -> AsyncIterator[Ticker]:
+    """The body may not hold up the loop."""
+    ticker = Ticker()
+    task = asyncio.create_task(ticker.run())
+    await asyncio.sleep(TICK_SECONDS)
+    try:
+        yield ticker
+        await asyncio.sleep(TICK_SECONDS * 2)  # a delay at the very end shows only afterwards
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    logger.info("the loop was late by at most %.1f ms", ticker.worst_seconds * 1000)
+    assert ticker.ticks > 1
+    assert ticker.worst_seconds < DELAY_SECONDS_MAX
+
+
+async def put(storage: Storage, key: str, value: bytes = b"v") -> Revision:
+    outcome = await storage.commit(Transaction((), (Put(Key(f"/restow/{key}"), value),)))
+    assert isinstance(outcome, Done)
+    return outcome.revision
+
+
+async def test_many_writers(tmp_path: Path) -> None:
+    """While 64 tasks write as fast as they can, other tasks get their turn."""
+    storage = await open_sqlite(tmp_path / "db", Runtime.system())
+    end = time.monotonic() + 1.0
+
+    async def write(number: int) -> None:
+        while time.monotonic() < end:
+            await put(storage, f"{number}", b"v" * 1024)
+
+    async with ticking(), asyncio.TaskGroup() as group:
+        for number in range(64):
+            group.create_task(write(number))
+    await storage.close()
+
+
+async def test_the_lock_of_another_process(tmp_path: Path) -> None:
+    """While another process has the write lock, commits wait and the loop does not."""
+    path = tmp_path / "db"
+    storage = await open_sqlite(path, Runtime.system())
+    await put(storage, "before")
+    with child("hold", path, HELD_SECONDS) as other:
+        other.wait_open()
+        async with ticking():
+            began = time.monotonic()
+            await asyncio.gather(*(put(storage, f"{number}") for number in range(8)))
+            waited = time.monotonic() - began
+            assert await storage.get(Key("/restow/7")) is not None
+        assert waited > HELD_SECONDS / 2
+    await storage.close()
+
+
+async def test_a_writer_who_ignores_our_lock(tmp_path: Path) -> None:
+    """Somebody with a tool of his own has the file: commits wait for him, the loop does not."""
+    path = tmp_path / "db"
+    storage = await open_sqlite(path, Runtime.system())
+    await put(storage, "before")
+    stranger = apsw.Connection(str(path))
+    stranger.execute("BEGIN IMMEDIATE")
+    async with ticking():
+        began = time.monotonic()
+        waiting = asyncio.gather(*(put(storage, f"{number}") for number in range(8)))
+        await asyncio.sleep(HELD_SECONDS)
+        assert await storage.get(Key("/restow/before")) is not None
+        assert not waiting.done()
+        stranger.execute("COMMIT")
+        revisions = await waiting
+        assert time.monotonic() - began >= HELD_SECONDS
+    stranger.close()
+    assert sorted(revisions) == list(range(min(revisions), min(revisions) + 8))
+    await storage.close()
+
+
+@pytest.mark.parametrize("phase", ["commits", "compaction", "close"])
+async def test_a_slow_disk(phase: str, fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync takes a fifth of a second: commits, checkpoints, compaction and the close all
+    wait for it, and the loop never does."""
+    if phase != "close":  # which shall find a log that no checkpoint has moved yet
+        monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 8)
+    vfs = FaultyVfs(f"slow-{phase}")
+    storage = await open_sqlite(fast_path / "db", Runtime.system(), vfs=vfs.name)
+    revision = await put(storage, "1", b"v" * 30_000)
+    revision = await put(storage, "1", b"w" * 30_000)
+    vfs.sync_seconds = 0.2
+    async with ticking():
+        if phase == "commits":
+            for number in range(4):
+                await put(storage, f"{number}", b"v" * 90_000)
+        if phase == "compaction":
+            await storage.compact(revision)
+        if phase == "close":
+            await storage.close()
+    vfs.sync_seconds = 0
+    await storage.close()
+    vfs.unregister()
