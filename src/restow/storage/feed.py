@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from restow.storage.errors import StorageClosed, StorageError
-from restow.storage.interface import Batch, Event, Revision, Span
+from restow.storage.interface import REVISION_FIRST, Batch, Event, Revision, Span
 
 ENTRIES_MAX: Final = 8192
 BYTES_MAX: Final = 16 * 1024 * 1024
@@ -80,7 +80,8 @@ class Feed:
         return len(self._watches)
 
     def watch(self, span: Span, *, after: Revision) -> FeedWatch:
-        watch = FeedWatch(self, span, after=after)
+        # Nothing can have happened before the first revision, so no watch is too old for that.
+        watch = FeedWatch(self, span, after=max(after, REVISION_FIRST))
         self._watches.add(watch)
         return watch
 

@@ -1,0 +1,87 @@
+"""One transaction, from the check to its outcome.
+
+check -> send -> Done | Refused
+           |
+           reply lost -> resolve: end the session, read the history
+                           found      -> Done
+                           not there  -> it will never happen: send it again
+                           cannot say -> Unknown
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.storage.checks import check_transaction
+from restow.storage.errors import Unavailable
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.encoding import (
+    decode_refusal,
+    encode_reads,
+    encode_transaction,
+    reads_inside,
+)
+from restow.storage.etcd.errors import UNSETTLED, CallFailed, translate
+from restow.storage.etcd.messages import TXN
+from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.resolve import Attempt, Resolver
+from restow.storage.etcd.session import Session
+from restow.storage.interface import Done, Outcome, Revision, Transaction
+
+_ATTEMPTS_MAX: Final = 4
+
+
+class Committer:
+    """The writing half of `EtcdStorage`."""
+
+    def __init__(self, connection: Connection, reader: Reader) -> None:
+        self._connection = connection
+        self._session = Session(connection)
+        self._resolver = Resolver(connection, reader, self._session)
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        check_transaction(transaction)
+        connection = self._connection
+        timeout_seconds = connection.options.request_timeout_seconds
+        deadline: float | None = None
+        for _ in range(_ATTEMPTS_MAX):
+            attempt = Attempt(transaction, connection.newest, self._session.guard)
+            request = encode_transaction(transaction, session=attempt.session)
+            try:
+                response = await connection.call(
+                    TXN, request, timeout_seconds=timeout_seconds, repeatable=False
+                )
+            except CallFailed as failed:
+                if failed.cause not in UNSETTLED:
+                    raise translate(failed) from failed
+                if deadline is None:
+                    resolve_seconds = connection.options.resolve_timeout_seconds
+                    deadline = connection.runtime.clock.monotonic() + resolve_seconds
+                if (outcome := await self._resolver.resolve(attempt, failed, deadline)) is not None:
+                    return outcome
+                timeout_seconds = deadline - connection.runtime.clock.monotonic()
+                if timeout_seconds <= 0:
+                    break
+                continue
+            revision = connection.note(response.header.revision)
+            if response.succeeded:
+                return Done(revision)
+            if not reads_inside(transaction):
+                response = await self._read_guards(transaction, revision)
+            if (refused := decode_refusal(transaction, response.responses, revision)) is not None:
+                return refused
+            self._session.renew(attempt.session)
+        raise Unavailable("etcd: the transaction did not happen; replies were lost repeatedly")
+
+    async def _read_guards(self, transaction: Transaction, revision: Revision) -> Any:
+        """What the guards' keys held when the transaction was refused."""
+        try:
+            return await self._connection.call(
+                TXN,
+                encode_reads(transaction, revision=revision),
+                timeout_seconds=self._connection.options.request_timeout_seconds,
+                repeatable=True,
+            )
+        except CallFailed as failed:
+            # It was refused, so nothing happened; only the reason cannot be told.
+            raise Unavailable(f"etcd refused, and then did not say why: {failed}") from failed

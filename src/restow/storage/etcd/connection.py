@@ -1,0 +1,269 @@
+"""Channels to the members of etcd: fail-over, deadlines, the auth token, an orderly end.
+
+A call goes to the chosen member. When that fails, the next member is chosen, for this call (if it
+may be repeated) and for all later ones. What a call means is not known here.
+
+One event loop per process, and no fork once a channel exists: gRPC does not survive either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from restow.runtime import Backoff, Runtime
+from restow.storage.errors import StorageClosed
+from restow.storage.etcd.errors import HARMLESS, TRANSIENT, CallFailed, Cause, failure_of
+from restow.storage.etcd.messages import AUTHENTICATE, UNARY_METHODS, WATCH, Method
+from restow.storage.etcd.options import EtcdOptions, read_file
+from restow.storage.interface import REVISION_FIRST, Revision
+
+Metadata = tuple[tuple[str, str], ...]
+
+# A member without a leader refuses at once instead of letting the caller wait.
+_REQUIRE_LEADER: Final[Metadata] = (("hasleader", "true"),)
+_ROUNDS_MAX: Final = 6
+"""How often one call may ask all members."""
+_ROUND_BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=1, jitter=0.5)
+_SETTLE_SECONDS: Final = 0.01
+"""gRPC's own thread reports the end of cancelled calls a moment later, even to a closed loop."""
+
+
+class Member:
+    """One member: its channel and its methods."""
+
+    def __init__(self, address: str, options: EtcdOptions) -> None:
+        self.address = address
+        self.channel = _open_channel(address, options)
+        self.unary: dict[Method, Any] = {
+            method: self.channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            for method in UNARY_METHODS
+        }
+        self.watch: Any = self.channel.stream_stream(
+            WATCH.path,
+            request_serializer=WATCH.request.SerializeToString,
+            response_deserializer=WATCH.response.FromString,
+        )
+
+
+class _Call(NamedTuple):
+    """A call that has failed once."""
+
+    method: Method
+    request: Any
+    deadline: float
+    repeatable: bool
+
+
+class Connection:
+    """All members, and the one that is asked now."""
+
+    def __init__(self, options: EtcdOptions, runtime: Runtime) -> None:
+        self.options = options
+        self.runtime = runtime
+        self.newest = REVISION_FIRST
+        """The newest revision that any answer has named."""
+        self._members = [Member(address, options) for address in options.endpoints]
+        self._chosen = 0
+        # Metadata costs a tenth of a call; a single member has no other to send the caller to.
+        self._plain = _REQUIRE_LEADER if len(self._members) > 1 else None
+        self._metadata: Metadata | None = self._plain
+        self._login = asyncio.Lock()
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._closed = False
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed("the store has been closed")
+
+    def note(self, revision: int) -> Revision:
+        """Remember a revision that an answer named."""
+        if revision > self.newest:
+            self.newest = Revision(revision)
+        return Revision(revision)
+
+    async def call(
+        self, method: Method, request: Any, *, timeout_seconds: float, repeatable: bool
+    ) -> Any:
+        """The answer of some member within the time; raises `CallFailed`.
+
+        A call that is not `repeatable` is sent again only if it certainly had no effect.
+        """
+        self.check_open()
+        self._active += 1
+        try:
+            chosen, metadata = self._chosen, self._metadata
+            # With members to spare, a read does not spend all its time on a silent one.
+            spare = repeatable and len(self._members) > 1
+            started = self.runtime.clock.monotonic()
+            try:
+                return await self._members[chosen].unary[method](
+                    request,
+                    timeout=timeout_seconds / 2 if spare else timeout_seconds,
+                    metadata=metadata,
+                )
+            except (grpc.RpcError, asyncio.CancelledError) as error:
+                failed = _failure_or_raise(error)
+            call = _Call(method, request, started + timeout_seconds, repeatable)
+            return await self._repeat(call, failed, chosen, metadata)
+        finally:
+            self._active -= 1
+            if self._closed and not self._active:
+                self._idle.set()
+
+    async def _repeat(
+        self, call: _Call, failed: CallFailed, chosen: int, metadata: Metadata | None
+    ) -> Any:
+        """Go on after a first failure: the other members, a new token, some patience."""
+        allowed = TRANSIENT if call.repeatable else HARMLESS
+        for failures in range(1, _ROUNDS_MAX * len(self._members) + 1):
+            if failed.cause in TRANSIENT and failed.cause is not Cause.TOKEN_STALE:
+                self.move_on(chosen)
+            if failed.cause not in allowed or self._closed:
+                break
+            if not await self._prepare(failures, failed, metadata, call.deadline):
+                break
+            timeout_seconds = call.deadline - self.runtime.clock.monotonic()
+            if timeout_seconds <= 0:
+                break
+            chosen, metadata = self._chosen, self._metadata
+            try:
+                return await self._members[chosen].unary[call.method](
+                    call.request, timeout=timeout_seconds, metadata=metadata
+                )
+            except (grpc.RpcError, asyncio.CancelledError) as error:
+                failed = _failure_or_raise(error)
+        raise failed
+
+    async def _prepare(
+        self, failures: int, failed: CallFailed, metadata: Metadata | None, deadline: float
+    ) -> bool:
+        """Renew the token, or wait when all members have failed; False if there is no point."""
+        if failed.cause is Cause.TOKEN_STALE:
+            if self.options.username is None:
+                return False
+            try:
+                await self.log_in(stale=metadata)
+            except CallFailed as refused:
+                # The login failed, but the call itself still had no effect.
+                cause = Cause.NOT_READY if refused.cause is Cause.LOST else refused.cause
+                raise CallFailed(cause, refused.details) from refused
+            return True
+        rounds, within_round = divmod(failures, len(self._members))
+        if within_round == 0:
+            clock, randomness = self.runtime.clock, self.runtime.randomness
+            delay_seconds = _ROUND_BACKOFF.delay_seconds(rounds - 1, randomness)
+            if clock.monotonic() + delay_seconds >= deadline:
+                return False
+            await clock.sleep(delay_seconds)
+        return True
+
+    def move_on(self, failed: int) -> None:
+        """Choose the next member, unless someone has done so already."""
+        if failed == self._chosen:
+            self._chosen = (failed + 1) % len(self._members)
+
+    def open_watch(self) -> tuple[int, Any]:
+        """A new watch call at the chosen member, and that member's number."""
+        self.check_open()
+        return self._chosen, self._members[self._chosen].watch(
+            metadata=self._metadata if self._metadata is not None else _REQUIRE_LEADER
+        )
+
+    async def log_in(self, *, stale: Metadata | None = None) -> None:
+        """Get a token, unless someone has replaced the stale one already; raises `CallFailed`."""
+        if self.options.username is None:
+            return
+        async with self._login:
+            if stale is not None and self._metadata is not stale:
+                return
+            for tries_left in reversed(range(len(self._members))):
+                chosen = self._chosen
+                try:
+                    self._metadata = await self._authenticate(self._members[chosen])
+                except CallFailed as failed:
+                    if failed.cause not in TRANSIENT or not tries_left:
+                        raise
+                    self.move_on(chosen)
+                else:
+                    return
+
+    async def _authenticate(self, member: Member) -> Metadata | None:
+        options = self.options
+        try:
+            response = await member.unary[AUTHENTICATE](
+                AUTHENTICATE.request(name=options.username, password=options.password),
+                timeout=options.request_timeout_seconds,
+                metadata=_REQUIRE_LEADER,
+            )
+        except (grpc.RpcError, asyncio.CancelledError) as error:
+            failed = _failure_or_raise(error)
+            if "authentication is not enabled" not in failed.details:
+                raise failed from error
+            return self._plain  # etcd asks nobody for a password; its own client goes on as well
+        return (*_REQUIRE_LEADER, ("token", response.token))
+
+    async def close(self) -> None:
+        """Take no more calls, let those under way end, then hang up."""
+        self._closed = True
+        if not self._active:
+            self._idle.set()
+        try:
+            async with self.runtime.clock.timeout(self.options.request_timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            pass  # whoever still waits is told that its reply was lost
+        for member in self._members:
+            await member.channel.close()
+        await self.runtime.clock.sleep(_SETTLE_SECONDS)
+
+
+def is_cancelled() -> bool:
+    """Whether the running task itself was cancelled, and not only a call that it awaits."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _failure_or_raise(error: BaseException) -> CallFailed:
+    """What a failed call means; raises if it is the caller who was cancelled."""
+    if isinstance(error, grpc.RpcError):
+        failed = failure_of(error)
+    elif is_cancelled():
+        raise error
+    else:
+        failed = CallFailed(Cause.LOST, "the channel was closed")
+    failed.__cause__ = error
+    return failed
+
+
+def _open_channel(address: str, options: EtcdOptions) -> grpc.aio.Channel:
+    settings: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_retries", 0),  # what may be sent again is decided here
+        ("grpc.keepalive_time_ms", int(options.keepalive_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", int(options.keepalive_timeout_seconds * 1000)),
+        # Without this an unanswered ping ends the connection only after a minute.
+        ("grpc.http2.ping_timeout_ms", int(options.keepalive_timeout_seconds * 1000)),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", int(options.request_timeout_seconds * 1000)),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        # Two stores in one process must not share a connection, nor its flow control.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if not options.tls:
+        return grpc.aio.insecure_channel(address, options=settings)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=read_file(options.ca_file),
+        private_key=read_file(options.key_file),
+        certificate_chain=read_file(options.cert_file),
+    )
+    return grpc.aio.secure_channel(address, credentials, options=settings)

@@ -1,0 +1,148 @@
+"""The border: what gRPC and etcd say, as a cause, and as an error of storage.
+
+`classify` is total: whatever it does not know is LOST, the careful answer, because then the call
+may have had its effect. No retries and no I/O here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import grpc
+
+from restow.storage.errors import (
+    Compacted,
+    FutureRevision,
+    InvalidTransaction,
+    OpenRefused,
+    StorageError,
+    StoreDamaged,
+    StoreFull,
+    TransactionTooLarge,
+    Unavailable,
+)
+from restow.storage.interface import Revision
+
+
+class Cause(Enum):
+    """Why a call failed. All but LOST and FULL mean: it certainly had no effect."""
+
+    NOT_SENT = auto()
+    """No connection was made."""
+    NOT_READY = auto()
+    """The member answered that it cannot serve now."""
+    TOKEN_STALE = auto()
+    """The auth token must be renewed."""
+    LOST = auto()
+    """No answer, or one that leaves open whether it happened."""
+    FULL = auto()
+    """etcd's quota is used up. The call that crossed the line is applied, and still gets this."""
+    COMPACTED = auto()
+    FUTURE = auto()
+    TOO_LARGE = auto()
+    INVALID = auto()
+    DENIED = auto()
+    """Wrong password, or no right to these keys."""
+    CERTIFICATE = auto()
+    DAMAGED = auto()
+
+
+TRANSIENT: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE, Cause.LOST})
+"""Worth another try, where a second effect does no harm."""
+
+HARMLESS: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE})
+"""Worth another try, whatever the call."""
+
+UNSETTLED: Final = frozenset({Cause.LOST, Cause.FULL})
+"""The call may have had its effect."""
+
+# Part of etcd's or gRPC's text -> cause. Read from the top; the first that fits counts.
+_TEXTS: Final = (
+    ("CERTIFICATE_VERIFY_FAILED", Cause.CERTIFICATE),
+    ("failed to connect to all addresses", Cause.NOT_SENT),
+    ("errors resolving", Cause.NOT_SENT),
+    ("DNS resolution failed", Cause.NOT_SENT),
+    ("required revision has been compacted", Cause.COMPACTED),
+    ("required revision is a future revision", Cause.FUTURE),
+    ("database space exceeded", Cause.FULL),
+    ("etcdserver: too many requests", Cause.NOT_READY),
+    ("etcdserver: no leader", Cause.NOT_READY),
+    ("etcdserver: not capable", Cause.NOT_READY),
+    ("rpc not supported for learner", Cause.NOT_READY),
+    ("invalid auth token", Cause.TOKEN_STALE),
+    ("revision of auth store is old", Cause.TOKEN_STALE),
+    ("revision in header is old", Cause.TOKEN_STALE),
+    ("invalid user ID or password", Cause.DENIED),
+    ("user name is empty", Cause.DENIED),
+    ("request is too large", Cause.TOO_LARGE),
+    ("too many operations", Cause.TOO_LARGE),
+    ("corrupt cluster", Cause.DAMAGED),
+)
+
+# What the code alone says, when it is etcd that speaks.
+_CODES: Final = {
+    grpc.StatusCode.INVALID_ARGUMENT: Cause.INVALID,
+    grpc.StatusCode.PERMISSION_DENIED: Cause.DENIED,
+    grpc.StatusCode.UNAUTHENTICATED: Cause.TOKEN_STALE,
+    grpc.StatusCode.FAILED_PRECONDITION: Cause.INVALID,
+    grpc.StatusCode.UNIMPLEMENTED: Cause.INVALID,
+    grpc.StatusCode.DATA_LOSS: Cause.DAMAGED,
+}
+
+
+class CallFailed(Exception):
+    """A call to etcd failed. Stays inside this package."""
+
+    def __init__(self, cause: Cause, details: str) -> None:
+        super().__init__(f"{cause.name}: {details}")
+        self.cause = cause
+        self.details = details
+
+
+def classify(code: grpc.StatusCode, details: str | None) -> Cause:
+    """The cause behind a status."""
+    text = details or ""
+    for part, cause in _TEXTS:
+        if part in text:
+            return cause
+    return _CODES.get(code, Cause.LOST)
+
+
+def failure_of(error: grpc.RpcError) -> CallFailed:
+    """What a gRPC error means."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return CallFailed(Cause.LOST, repr(error))
+    code, details = error.code(), error.details() or ""
+    return CallFailed(classify(code, details), f"{details} ({code.name})")
+
+
+def translate(failed: CallFailed, *, asked: Revision | None = None) -> StorageError:
+    """The storage error for a failed call.
+
+    Of COMPACTED and FUTURE it knows only one side, `asked`; readers complete the other.
+    """
+    text, at = f"etcd: {failed.details}", asked or Revision(0)
+    match failed.cause:
+        case Cause.COMPACTED:
+            return Compacted(Revision(at + 1))
+        case Cause.FUTURE:
+            return FutureRevision(at, Revision(at - 1))
+        case Cause.FULL:
+            return StoreFull(
+                f"{text}; compact and defragment etcd or raise its quota, then disarm its alarm"
+            )
+        case Cause.TOO_LARGE:
+            return TransactionTooLarge(text)
+        case Cause.INVALID:
+            return InvalidTransaction(text)
+        case Cause.DAMAGED:
+            return StoreDamaged(text)
+        case Cause.DENIED:
+            return OpenRefused(f"{text}; check etcd's user, password and role")
+        case Cause.CERTIFICATE:
+            return OpenRefused(
+                f"{text}; the server's certificate is not signed by the given authority"
+            )
+        case Cause.NOT_SENT | Cause.NOT_READY | Cause.TOKEN_STALE | Cause.LOST:
+            return Unavailable(text)

@@ -1,0 +1,110 @@
+"""The hub: one watch stream that feeds all watches of this process.
+
+It is started by the first watch, mended when it breaks, and goes on where it was. What watches
+need from before its memory they read as a `backlog`, from a stream of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from restow.runtime import Tasks
+from restow.storage.errors import Compacted, StorageError
+from restow.storage.etcd.backlog import EtcdBacklog
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.errors import CallFailed
+from restow.storage.etcd.mending import mend, wait_after
+from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.stream import EventStream
+from restow.storage.feed import Feed
+from restow.storage.interface import Revision, Span
+
+logger = logging.getLogger(__name__)
+
+
+class Hub:
+    """Owns the feed and the stream that fills it."""
+
+    def __init__(self, connection: Connection, reader: Reader, tasks: Tasks) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._tasks = tasks
+        self._stream: EventStream | None = None
+        self._backlogs: set[EtcdBacklog] = set()
+        self._expected = Revision(0)
+        self._is_guarded = False
+        self.feed = Feed(
+            position=connection.newest,
+            open_backlog=self._open_backlog,
+            on_expect=self._on_expect,
+        )
+        tasks.spawn("hub", self._run())
+
+    def close(self) -> None:
+        """End all watches. The hub's own task is its owner's to end."""
+        self.feed.close()
+        for backlog in list(self._backlogs):
+            backlog.end()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                stream = await EventStream.open(self._connection, after=self.feed.position)
+                self._stream = stream
+                while True:
+                    self.feed.append(await stream.read())
+                    failures = 0
+            except Compacted as compacted:
+                if await self._start_anew(compacted):
+                    continue
+            except CallFailed as failed:
+                await mend(self._connection, failed, failures)
+            finally:
+                if self._stream is not None:
+                    self._stream.close()
+                    self._stream = None
+            await wait_after(self._connection, failures)
+            failures += 1
+
+    async def _start_anew(self, compacted: Compacted) -> bool:
+        """Changes were missed: tell all watches, and go on from now."""
+        try:
+            current = await self._reader.revision()
+        except StorageError:
+            return False
+        logger.warning("watch of etcd lost its place: %s; starting anew at %d", compacted, current)
+        self.feed.reset(max(current, compacted.compacted), compacted)
+        return True
+
+    def _on_expect(self, revision: Revision) -> None:
+        self._expected = max(self._expected, revision)
+        if not self._is_guarded:
+            self._is_guarded = True
+            self._tasks.spawn("stall-guard", self._guard_expectation())
+
+    async def _guard_expectation(self) -> None:
+        """While a revision is expected, see that the stream brings what the store has."""
+        stall_seconds = self._connection.options.stall_timeout_seconds
+        try:
+            while self.feed.position < self._expected:
+                before = self.feed.position
+                await self._connection.runtime.clock.sleep(stall_seconds)
+                if self.feed.position > before or self._stream is None:
+                    continue
+                try:
+                    current = await self._reader.revision()
+                except StorageError:
+                    continue
+                # Between answer and event lies no more than a moment; the stall was far longer.
+                if before == self.feed.position < current and self._stream is not None:
+                    logger.warning("watch of etcd is silent at %d; opening a new one", before)
+                    self._stream.close()
+        finally:
+            self._is_guarded = False
+
+    def _open_backlog(self, span: Span, after: Revision) -> EtcdBacklog:
+        # All keys, not the span's alone: only then does each revision show.
+        backlog = EtcdBacklog(self._connection, self._tasks, after=after, backlogs=self._backlogs)
+        self._backlogs.add(backlog)
+        return backlog

@@ -1,0 +1,96 @@
+"""What a user may choose about etcd, and how it is written as a URL. No connection is made here.
+
+etcd://HOST:PORT[,HOST:PORT...]
+etcds://HOST:PORT[,HOST:PORT...][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from restow.runtime import Backoff
+from restow.storage.errors import OpenRefused
+
+_QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file"})
+_RECONNECT: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=2, jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdOptions:
+    """How to reach etcd, as whom, and how long to wait."""
+
+    endpoints: tuple[str, ...]
+    """HOST:PORT of each member."""
+    tls: bool = False
+    ca_file: Path | None = None
+    """Whom to trust; without it, the machine's own authorities."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    request_timeout_seconds: float = 5.0
+    """Deadline of every call."""
+    resolve_timeout_seconds: float = 5.0
+    """Time to find out what became of a commit whose reply was lost, beyond its deadline."""
+    stall_timeout_seconds: float = 5.0
+    """How long a watch may owe an expected revision before its stream is started anew."""
+    keepalive_seconds: float = 10.0
+    """Between two pings of a connection in use; etcd hangs up on those below 5 s."""
+    keepalive_timeout_seconds: float = 5.0
+    reconnect: Backoff = _RECONNECT
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise OpenRefused("etcd needs at least one endpoint, HOST:PORT")
+        if (self.cert_file is None) != (self.key_file is None):
+            raise OpenRefused("a client certificate needs both its file and its key file")
+        if (self.username is None) != (self.password is None):
+            raise OpenRefused("etcd's user and password belong together: give both or neither")
+        if not self.tls and (self.ca_file or self.cert_file):
+            raise OpenRefused("certificates were given but TLS is off; use etcds://")
+
+
+def parse_address(url: str) -> EtcdOptions:
+    """Options from an address; raises `OpenRefused` when it is not one of the forms above."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"etcd", "etcds"}:
+        raise OpenRefused(f"{url!r} is no etcd address; write etcd://HOST:PORT or etcds://...")
+    if "@" in parts.netloc or parts.path.strip("/") or parts.fragment:
+        raise OpenRefused(f"{url!r}: only HOST:PORT and options after '?' belong in the address")
+    endpoints = tuple(filter(None, parts.netloc.split(",")))
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdecimal():
+            raise OpenRefused(f"{endpoint!r} is not HOST:PORT")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(query.keys() - _QUERY_KEYS):
+        raise OpenRefused(f"unknown option {unknown[0]!r}; known are {sorted(_QUERY_KEYS)}")
+    password_file = _file(query, "password-file")
+    return EtcdOptions(
+        endpoints=endpoints,
+        tls=parts.scheme == "etcds",
+        ca_file=_file(query, "ca"),
+        cert_file=_file(query, "cert"),
+        key_file=_file(query, "key"),
+        username=query.get("user"),
+        password=None if password_file is None else _read(password_file).decode().strip(),
+    )
+
+
+def read_file(path: Path | None) -> bytes | None:
+    """The content of a file that may not have been given."""
+    return None if path is None else _read(path)
+
+
+def _file(query: dict[str, str], name: str) -> Path | None:
+    return Path(query[name]) if name in query else None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OpenRefused(f"cannot read {path}: {error.strerror}") from error

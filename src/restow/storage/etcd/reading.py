@@ -1,0 +1,165 @@
+"""Get, range, count, and the store's revision. All reads are linearizable.
+
+A range is fetched in pages at one revision, so that neither etcd nor the event loop is busy with
+it for long. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from restow.runtime import Tasks
+from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StorageError
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.encoding import decode_item, decode_items, encode_key, encode_span
+from restow.storage.etcd.errors import CallFailed, translate
+from restow.storage.etcd.messages import RANGE, RangeRequest
+from restow.storage.etcd.stream import find_compacted
+from restow.storage.interface import REVISION_FIRST, Item, Key, Page, Revision, Span
+
+PAGE_KEYS_FIRST: Final = 500
+PAGE_KEYS_MAX: Final = 2000
+PAGE_BYTES_WANTED: Final = 2 * 1024 * 1024
+_RANGE_ATTEMPTS_MAX: Final = 3
+
+
+class Reader:
+    """The reading half of `EtcdStorage`."""
+
+    def __init__(self, connection: Connection, tasks: Tasks) -> None:
+        self._connection = connection
+        self._revision = SharedQuestion(self._ask_revision, tasks)
+
+    async def get(self, key: Key, *, revision: Revision | None) -> Item | None:
+        response = await self._ask({"key": encode_key(key)}, revision)
+        return decode_item(response.kvs[0]) if response.kvs else None
+
+    async def count(self, span: Span, *, revision: Revision | None) -> int:
+        start, end = encode_span(span)
+        request = {"key": start, "range_end": end, "count_only": True}
+        return int((await self._ask(request, revision)).count)
+
+    async def revision(self) -> Revision:
+        """The current revision; whoever asks while a question is out gets the next one's answer."""
+        self._connection.check_open()
+        return await self._revision.answer()
+
+    async def range(
+        self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
+    ) -> Page:
+        for attempts_left in reversed(range(_RANGE_ATTEMPTS_MAX)):
+            try:
+                return await self._pages(
+                    span, limit=limit, revision=revision, with_total=with_total
+                )
+            except Compacted:
+                # Only a range of now may begin again: its revision was our choice.
+                if revision is not None or not attempts_left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _pages(
+        self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
+    ) -> Page:
+        start, end = encode_span(span)
+        items: list[Item] = []
+        count, asked, page_keys = None, revision, PAGE_KEYS_FIRST
+        while True:
+            wanted = min(page_keys, limit - len(items)) if limit else page_keys
+            request = {"key": start, "range_end": end, "limit": wanted}
+            response = await self._ask(request, asked)
+            if count is None:
+                count = int(response.count)
+                asked = asked if asked is not None else Revision(response.header.revision)
+            kvs = response.kvs
+            items += decode_items(kvs)
+            if not response.more or (limit and len(items) >= limit):
+                assert asked is not None
+                return Page(items, asked, bool(response.more), count if with_total else None)
+            start = kvs[-1].key + b"\0"
+            page_keys = _next_page_keys(response)
+
+    async def _ask(self, request: dict[str, Any], revision: Revision | None) -> Any:
+        """One Range; raises what the contract says."""
+        connection = self._connection
+        if revision is not None:
+            # To etcd, 0 is now. Here it is before everything, like the first revision.
+            request["revision"] = max(revision, REVISION_FIRST)
+        try:
+            response = await connection.call(
+                RANGE,
+                RangeRequest(**request),
+                timeout_seconds=connection.options.request_timeout_seconds,
+                repeatable=True,
+            )
+        except CallFailed as failed:
+            raise await self.explain(failed, revision) from failed
+        connection.note(response.header.revision)
+        return response
+
+    async def explain(self, failed: CallFailed, asked: Revision | None) -> StorageError:
+        """The error for a failed call that named a revision, with the other revision filled in."""
+        error = translate(failed, asked=asked)
+        try:
+            if isinstance(error, Compacted):
+                return Compacted(max(await find_compacted(self._connection), asked or Revision(0)))
+            if isinstance(error, FutureRevision):
+                return FutureRevision(asked or Revision(0), await self.revision())
+        except CallFailed as second:
+            return translate(second)
+        return error
+
+    async def _ask_revision(self) -> Revision:
+        response = await self._ask({"key": b"\0", "count_only": True}, None)
+        return Revision(response.header.revision)
+
+
+class SharedQuestion:
+    """Many callers, one question at a time.
+
+    A caller may only join a question that has not been sent: the answer to one under way may be
+    older than a commit that had returned when the caller asked.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[Revision]], tasks: Tasks) -> None:
+        self._ask = ask
+        self._tasks = tasks
+        self._next: asyncio.Future[Revision] | None = None
+        self._is_running = False
+
+    async def answer(self) -> Revision:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if not self._is_running:
+                self._is_running = True
+                self._tasks.spawn("revision", self._run())
+        return await asyncio.shield(self._next)
+
+    async def _run(self) -> None:
+        asked: asyncio.Future[Revision] | None = None
+        try:
+            while (asked := self._next) is not None:
+                self._next = None
+                try:
+                    asked.set_result(await self._ask())
+                except StorageError as error:
+                    _fail(asked, error)
+        finally:
+            self._is_running = False
+            for future in (asked, self._next):
+                if future is not None and not future.done():
+                    _fail(future, StorageClosed("the store has been closed"))
+            self._next = None
+
+
+def _fail(future: asyncio.Future[Revision], error: StorageError) -> None:
+    future.set_exception(error)
+    future.exception()  # seen, even if every caller has gone
+
+
+def _next_page_keys(response: Any) -> int:
+    """How many keys to ask for next, so that a page has about the wanted size."""
+    mean_bytes = max(1, int(response.ByteSize()) // len(response.kvs))
+    return max(1, min(PAGE_KEYS_MAX, PAGE_BYTES_WANTED // mean_bytes))

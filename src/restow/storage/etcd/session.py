@@ -1,0 +1,75 @@
+"""The session: what makes it possible to say of a lost commit that it will never happen.
+
+A commit whose reply was lost may still be on its way, in a paused member or a full buffer, and
+sending it again could apply it twice: a create, a delete by someone else, and the create again.
+So every commit carries one more comparison: this handle's session key still has the revision that
+the handle knows (0 while the key does not exist, which is so until a first reply is lost). To end
+the session is to write that key. After that no commit of the old session can apply any more; what
+it did, if anything, stands in the history up to that revision.
+
+The key stays in the store. If it were removed, the oldest lost commits could come back to life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.messages import COMPARE_MOD, TXN, TxnRequest
+from restow.storage.interface import Revision
+
+SESSIONS_PREFIX: Final = "/restow/etcd-sessions/"
+
+
+class Session:
+    """This handle's session key and the revision it must have."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = asyncio.Lock()
+        self._guard = self._new_guard()
+
+    @property
+    def guard(self) -> tuple[bytes, int]:
+        """The key, and the revision that every commit of this session compares it with."""
+        return self._guard
+
+    async def end(self, guard: tuple[bytes, int], *, timeout_seconds: float) -> Revision:
+        """End that session, if nobody has yet, and say up to which revision it may have written.
+
+        Raises `CallFailed`. May be repeated: it writes only while the session still lives.
+        """
+        async with self._lock:
+            if self._guard != guard:
+                return self._connection.newest
+            key, revision = guard
+            request = TxnRequest()
+            request.compare.add(target=COMPARE_MOD, key=key, mod_revision=revision)
+            request.success.add().request_put.key = key
+            request.failure.add().request_range.key = key
+            response = await self._connection.call(
+                TXN, request, timeout_seconds=timeout_seconds, repeatable=True
+            )
+            now = self._connection.note(response.header.revision)
+            if response.succeeded:
+                self._guard = (key, now)
+            elif kvs := response.responses[0].response_range.kvs:
+                # An earlier attempt to end it did so, and its reply was lost.
+                self._guard = (key, kvs[0].mod_revision)
+            else:
+                # Someone removed the key. Its old revision is gone for good all the same.
+                self._guard = self._new_guard()
+            return now
+
+    def renew(self, guard: tuple[bytes, int]) -> None:
+        """Begin another session, as this one turned out to be over.
+
+        Either someone here ended it, and the next has begun; or its key was touched by a lost
+        attempt to end it, or by someone else. Its revision never comes back in any case.
+        """
+        if self._guard == guard:
+            self._guard = self._new_guard()
+
+    def _new_guard(self) -> tuple[bytes, int]:
+        return f"{SESSIONS_PREFIX}{self._connection.runtime.ids.nonce(8)}".encode(), 0

@@ -1,0 +1,140 @@
+"""EtcdStorage: the storage contract over etcd. It only joins the parts; see the package."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from restow.runtime import Runtime, TaskFailure
+from restow.storage.checks import check_key
+from restow.storage.errors import Compacted, OpenRefused, StoreDamaged
+from restow.storage.etcd.commit import Committer
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.errors import CallFailed, translate
+from restow.storage.etcd.hub import Hub
+from restow.storage.etcd.messages import COMPACT, STATUS, CompactionRequest, StatusRequest
+from restow.storage.etcd.options import EtcdOptions
+from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.stream import find_compacted
+from restow.storage.interface import (
+    Item,
+    Key,
+    Outcome,
+    Page,
+    Revision,
+    Span,
+    Transaction,
+    Watch,
+)
+
+logger = logging.getLogger(__name__)
+
+VERSION_MIN: Final = (3, 4)
+"""The first that splits large watch answers."""
+
+TASKS_MAX: Final = 10_000
+"""One for each watch that reads its backlog, and a few more."""
+
+
+async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
+    """Connect, log in, and see that etcd answers; raises `OpenRefused` or `Unavailable`."""
+    connection = Connection(options, runtime)
+    try:
+        await connection.log_in()
+        status = await connection.call(
+            STATUS,
+            StatusRequest(),
+            timeout_seconds=options.request_timeout_seconds,
+            repeatable=True,
+        )
+        _check_version(status.version)
+        storage = EtcdStorage(connection)
+        await storage.revision()
+    except CallFailed as failed:
+        await connection.close()
+        raise translate(failed) from failed
+    except BaseException:
+        await connection.close()
+        raise
+    return storage
+
+
+class EtcdStorage:
+    """Satisfies `interface.Storage`. Made by `open_etcd`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tasks = connection.runtime.tasks(
+            "etcd", tasks_max=TASKS_MAX, on_failure=self._on_failure
+        )
+        self._reader = Reader(connection, self._tasks)
+        self._committer = Committer(connection, self._reader)
+        self._hub: Hub | None = None
+
+    async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+        check_key(key)
+        return await self._reader.get(key, revision=revision)
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        return await self._reader.range(span, limit=limit, revision=revision, with_total=with_total)
+
+    async def count(self, span: Span, *, revision: Revision | None = None) -> int:
+        return await self._reader.count(span, revision=revision)
+
+    async def revision(self) -> Revision:
+        return await self._reader.revision()
+
+    def revision_now(self) -> Revision | None:
+        """Only etcd knows, and it must be asked."""
+        self._connection.check_open()
+        return None
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        self._connection.check_open()
+        return await self._committer.commit(transaction)
+
+    def watch(self, span: Span, *, after: Revision) -> Watch:
+        self._connection.check_open()
+        if self._hub is None:
+            self._hub = Hub(self._connection, self._reader, self._tasks)
+        return self._hub.feed.watch(span, after=after)
+
+    async def compact(self, revision: Revision) -> None:
+        self._connection.check_open()
+        try:
+            if revision < 1:
+                raise Compacted(await find_compacted(self._connection))
+            await self._connection.call(
+                COMPACT,
+                CompactionRequest(revision=revision),
+                timeout_seconds=self._connection.options.request_timeout_seconds,
+                repeatable=False,
+            )
+        except CallFailed as failed:
+            raise await self._reader.explain(failed, revision) from failed
+        if self._hub is not None:
+            self._hub.feed.forget_upto(revision)
+
+    async def close(self) -> None:
+        if self._hub is not None:
+            self._hub.close()
+        await self._tasks.close()
+        await self._connection.close()
+
+    def _on_failure(self, failure: TaskFailure) -> None:
+        if self._hub is not None:
+            self._hub.feed.fail(StoreDamaged(f"{failure.name} failed: {failure.error!r}"))
+
+
+def _check_version(text: str) -> None:
+    major, minor = (int(part) for part in text.split(".")[:2])
+    if (major, minor) < VERSION_MIN:
+        wanted = ".".join(map(str, VERSION_MIN))
+        raise OpenRefused(f"etcd {text} is too old; restow needs {wanted} or newer")

@@ -1,0 +1,141 @@
+"""One watch stream over the whole key space, cut into whole revisions.
+
+Every revision of etcd has an event somewhere in the key space. So a stream over all of it shows
+how far it has come without progress notifications, and a missing revision shows as a gap.
+Nothing is mended here: a stream that fails is over, and its user opens the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Self
+
+import grpc
+
+from restow.storage.errors import Compacted
+from restow.storage.etcd.connection import Connection, is_cancelled
+from restow.storage.etcd.encoding import decode_events
+from restow.storage.etcd.errors import TRANSIENT, CallFailed, Cause, classify, failure_of
+from restow.storage.etcd.messages import WatchRequest
+from restow.storage.feed import Entry
+from restow.storage.interface import REVISION_FIRST, Revision
+
+_ALL_KEYS: Final = b"\0"
+_PROBE_SECONDS: Final = 1.0
+"""etcd tells a watch about a compaction within 0.1 s."""
+
+
+class EventStream:
+    """A running stream."""
+
+    def __init__(self, connection: Connection, *, after: Revision) -> None:
+        self._connection = connection
+        self._position = max(after, REVISION_FIRST)
+        self._member, self._call = connection.open_watch()
+
+    @classmethod
+    async def open(cls, connection: Connection, *, after: Revision) -> Self:
+        """A stream of all changes after a revision; raises `CallFailed` or `Compacted`."""
+        stream = cls(connection, after=after)
+        # It begins with the last revision that is known, not the first that is not: a watch that
+        # begins exactly at a compaction would be let in, without the deletions of that revision.
+        await stream.start(key=_ALL_KEYS, range_end=_ALL_KEYS, prev_kv=True, fragment=True)
+        return stream
+
+    async def start(self, **create: Any) -> None:
+        """Ask for the watch, and wait until it exists."""
+        request = WatchRequest(create_request={**create, "start_revision": self._position})
+        try:
+            async with self._connection.runtime.clock.timeout(
+                self._connection.options.request_timeout_seconds
+            ):
+                await self._guarded(self._call.write(request))
+                response = await self.receive()
+        except TimeoutError:
+            self.close()
+            self._connection.move_on(self._member)
+            raise CallFailed(Cause.LOST, "etcd did not open the watch in time") from None
+        if not response.created:
+            self.close()
+            raise CallFailed(Cause.LOST, "etcd answered a new watch with something else")
+
+    async def read(self) -> list[Entry]:
+        """The next revisions, at least one; raises `CallFailed` or `Compacted`."""
+        while True:
+            events: list[Any] = []
+            while True:
+                response = await self.receive()
+                events += [e for e in response.events if e.kv.mod_revision > self._position]
+                if not response.fragment:
+                    break
+            entries = decode_events(events)
+            if entries:
+                self._check_order(entries)
+                self._position = entries[-1].revision
+                return entries
+
+    async def receive(self) -> Any:
+        """The next message that is no bad news."""
+        response = await self._guarded(self._call.read())
+        if response is grpc.aio.EOF:
+            raise CallFailed(Cause.LOST, "etcd ended the watch")
+        if response.compact_revision:
+            self.close()
+            raise Compacted(response.compact_revision)
+        if response.canceled:
+            self.close()
+            raise self._cancelled(response.cancel_reason)
+        return response
+
+    def close(self) -> None:
+        self._call.cancel()
+
+    async def _guarded(self, step: Any) -> Any:
+        try:
+            return await step
+        except grpc.RpcError as error:
+            failed = failure_of(error)
+            if failed.cause in TRANSIENT and failed.cause is not Cause.TOKEN_STALE:
+                self._connection.move_on(self._member)
+            raise failed from error
+        except (asyncio.CancelledError, asyncio.InvalidStateError):
+            # The call was ended from here; or the waiting task was, and then the call must end.
+            self._call.cancel()
+            if is_cancelled():
+                raise
+            raise CallFailed(Cause.LOST, "the watch was closed") from None
+
+    def _cancelled(self, reason: str) -> CallFailed:
+        cause = classify(grpc.StatusCode.UNKNOWN, reason)
+        if self._connection.options.username is not None:
+            # etcd does not always say why it refuses; an old token is the common reason.
+            cause = Cause.TOKEN_STALE
+        return CallFailed(cause, reason or "etcd cancelled the watch")
+
+    def _check_order(self, entries: list[Entry]) -> None:
+        expected = self._position
+        for entry in entries:
+            expected = Revision(expected + 1)
+            if entry.revision != expected:
+                # Something is missing, for whatever reason: as if it had been forgotten.
+                self.close()
+                raise Compacted(entry.revision)
+
+
+async def find_compacted(connection: Connection) -> Revision:
+    """The revision up to which etcd has forgotten; 0 when it remembers everything.
+
+    etcd says it only to a watch that asks for too old a revision.
+    """
+    stream = EventStream(connection, after=REVISION_FIRST)
+    try:
+        await stream.start(key=_ALL_KEYS)
+        async with connection.runtime.clock.timeout(_PROBE_SECONDS):
+            while True:
+                await stream.receive()
+    except Compacted as compacted:
+        return compacted.compacted
+    except TimeoutError:
+        return Revision(0)
+    finally:
+        stream.close()
