@@ -57,7 +57,7 @@ SMALL: Final = Sizes(
     storage_workers=4,
     storage_increments=25,
     storage_commits=60,
-    storage_machine_examples=20,
+    storage_machine_examples=12,
     storage_machine_steps=30,
 )
 

@@ -1,0 +1,113 @@
+"""A TCP proxy that loses what it is told to lose: for tests of connections that break.
+
+It knows bytes only, and no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Self
+
+from restow.runtime import Runtime, TaskFailure
+
+_READ_BYTES: Final = 65_536
+
+
+class TcpProxy:
+    """Listens on a loopback port of its own and forwards to another port."""
+
+    def __init__(self, target_port: int, runtime: Runtime) -> None:
+        self._target_port = target_port
+        self._tasks = runtime.tasks("tcp-proxy", on_failure=_ignore)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.drops_requests = False
+        """Whether bytes towards the target vanish."""
+        self.holds_requests = False
+        """Whether bytes towards the target wait for `release`, even if their sender hangs up."""
+        self.drops_replies = False
+        """Whether bytes from the target vanish."""
+        self.refuses = False
+        """Whether new connections are closed at once."""
+        self.dropped_bytes = 0
+        self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
+
+    @property
+    def address(self) -> str:
+        assert self._server is not None
+        port = self._server.sockets[0].getsockname()[1]
+        return f"127.0.0.1:{port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.held.clear()
+        self.cut()
+        await self._tasks.close()
+
+    def cut(self) -> None:
+        """Break all connections, both sides, without a goodbye; held bytes keep their way."""
+        for writer in self._writers - {sink for sink, _ in self.held}:
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        """Drop nothing any more, and hold back nothing new."""
+        self.drops_requests = self.drops_replies = self.holds_requests = self.refuses = False
+
+    async def release(self) -> None:
+        """Let what was held back arrive after all."""
+        held, self.held = self.held, []
+        for sink, data in held:
+            sink.write(data)
+            await sink.drain()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.spawn("connection", self._serve(reader, writer))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        to_target: asyncio.StreamWriter | None = None
+        try:
+            from_target, to_target = await asyncio.open_connection("127.0.0.1", self._target_port)
+            self._writers.add(to_target)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._copy(reader, to_target, is_request=True))
+                group.create_task(self._copy(from_target, writer, is_request=False))
+        except* OSError:
+            pass  # one side hung up: so does the other
+        finally:
+            for end in (writer, to_target):
+                if end is not None and all(end is not sink for sink, _ in self.held):
+                    self._writers.discard(end)
+                    end.transport.abort()
+
+    async def _copy(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_request: bool
+    ) -> None:
+        while data := await source.read(_READ_BYTES):
+            if self.drops_requests if is_request else self.drops_replies:
+                self.dropped_bytes += len(data)
+                continue
+            if is_request and self.holds_requests:
+                self.held.append((sink, data))
+                continue
+            sink.write(data)
+            await sink.drain()
+        raise ConnectionResetError("end of stream")
+
+
+def _ignore(failure: TaskFailure) -> None:
+    """A connection that broke is what this proxy is for."""

@@ -1,0 +1,80 @@
+"""One harness per driver, so that each test of the suite runs on each of them."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+pytest.register_assert_rewrite("restow.testing.storage_suite")
+
+# ruff: noqa: E402  (what is rewritten must not have been imported)
+
+from restow.storage.interface import Storage
+from restow.testing.etcd_process import EtcdCluster, start_etcd
+from restow.testing.storage_suite.harness import (
+    Harness,
+    MemoryHarness,
+    SharedHarness,
+    SuiteSizes,
+    wipe,
+)
+from tests.sizes import SIZES
+
+SUITE_SIZES = SuiteSizes(
+    workers=SIZES.storage_workers,
+    increments=SIZES.storage_increments,
+    commits=SIZES.storage_commits,
+)
+DRIVERS = ["memory", "sqlite", "etcd", "etcd3"]
+
+
+@pytest.fixture(scope="session")
+def etcd_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """An etcd of one member, for all tests; each finds it empty, at whatever revision."""
+    with start_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def etcd_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """The same with three members."""
+    with start_etcd(tmp_path_factory.mktemp("etcd3"), members=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def address(driver: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the store of a driver is; the etcd processes start when first asked for."""
+    match driver:
+        case "sqlite":
+            return f"sqlite:{tmp_path / 'store'}"
+        case "etcd":
+            return str(request.getfixturevalue("etcd_one").url)
+        case "etcd3":
+            return str(request.getfixturevalue("etcd_three").url)
+        case _:
+            return "memory:"
+
+
+@pytest_asyncio.fixture
+async def harness(driver: str, address: str) -> AsyncIterator[Harness]:
+    if driver == "memory":
+        made: Harness = MemoryHarness(SUITE_SIZES)
+    else:
+        made = SharedHarness(driver, address, SUITE_SIZES)
+    if driver.startswith("etcd"):
+        await wipe(await made.open())
+        await made.close()
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def storage(harness: Harness) -> Storage:
+    return await harness.open()
