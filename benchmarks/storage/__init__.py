@@ -1,0 +1,1 @@
+"""How fast the storage drivers are, beside the least code that does the same work."""
