@@ -1,0 +1,155 @@
+"""`restow store`, as a person uses it: the words, what is printed, and the exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restow.cli.main import main
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a new SQLite store, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return f"sqlite:{tmp_path / 'store.db'}"
+
+
+def run(store: str, *words: str) -> int:
+    return main(["store", words[0], "--store", store, *words[1:]])
+
+
+def test_put_get_list(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is put can be got, listed, and got as it was before."""
+    assert run(store, "put", "/a/1", "one") == 0
+    assert run(store, "put", "/a/1", "two") == 0
+    assert run(store, "put", "/b", "three") == 0
+    capsys.readouterr()
+    assert run(store, "get", "/a/1") == 0
+    assert capsys.readouterr().out == "two\n"
+    assert run(store, "get", "/a/1", "--at", "2") == 0
+    assert capsys.readouterr().out == "one\n"
+    assert run(store, "list", "/a/") == 0
+    assert capsys.readouterr().out.splitlines() == ["       3  /a/1  two", "1 of 1 at revision 4"]
+
+
+def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With -o json each line is an object that a program can read."""
+    run(store, "put", "/a", "one")
+    capsys.readouterr()
+    run(store, "list", "-o", "json")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"key": "/a", "revision": 2, "created": 2, "value": "one"}]
+
+
+def test_guards(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guard that does not hold is exit code 1, and says what is there."""
+    assert run(store, "put", "/a", "one", "--if-absent") == 0
+    assert run(store, "put", "/a", "two", "--if-absent") == 1
+    assert "it is at revision 2" in capsys.readouterr().err
+    assert run(store, "delete", "/a", "--if-revision", "7") == 1
+    assert run(store, "delete", "/a", "--if-revision", "2") == 0
+    assert run(store, "get", "/a") == 1
+    assert "/a does not exist" in capsys.readouterr().err
+
+
+def test_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A watch from a revision shows all that happened after it, then ends when told to."""
+    for words in (["put", "/a", "1"], ["put", "/a", "2"], ["delete", "/a"]):
+        run(store, *words)
+    capsys.readouterr()
+    assert run(store, "watch", "/", "--after", "1", "--events", "3") == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "created",
+        "changed",
+        "deleted",
+    ]
+
+
+def test_compacted_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A watch from before a compaction says from where one can watch."""
+    run(store, "put", "/a", "1")
+    run(store, "put", "/a", "2")
+    assert run(store, "compact", "3") == 0
+    assert run(store, "watch", "/", "--after", "1", "--events", "1") == 1
+    assert "--after 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["put", "a", "1"], 2, "must begin with '/'"),
+        (["get", "/a", "--at", "99"], 2, "beyond the current revision"),
+        (["compact", "99"], 2, "beyond the current revision"),
+    ],
+)
+def test_wrong_usage(
+    store: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, text: str
+) -> None:
+    """Wrong usage is exit code 2 and one line that says what is wrong."""
+    assert run(store, *words) == code
+    error = capsys.readouterr().err
+    assert text in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "text"),
+    [
+        ("nonsense", 2, "is no address of a store"),
+        ("etcd://nowhere", 2, "is not HOST:PORT"),
+        ("sqlite:/no/such/directory/x.db", 2, "make it first"),
+    ],
+)
+def test_wrong_address(
+    capsys: pytest.CaptureFixture[str], address: str, code: int, text: str
+) -> None:
+    """An address that leads nowhere is refused with what is wrong about it."""
+    assert run(address, "info") == code
+    assert text in capsys.readouterr().err
+
+
+def test_shell_on_memory() -> None:
+    """The shell does many verbs on one open store, and goes on after a mistake."""
+    lines = "put /a 1\nfrobnicate\nget /nope\nlist /\ninfo\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "restow", "store", "shell", "--store", "memory:"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "revision 2",
+        "       2  /a  1",
+        "1 of 1 at revision 2",
+        "revision 2, 1 keys",
+    ]
+    assert "invalid choice: 'frobnicate'" in done.stderr
+
+
+def test_up_shows_changes(tmp_path: Path) -> None:
+    """`store up` says that it is ready, shows what another process changes, and stops cleanly."""
+    command = [sys.executable, "-m", "restow", "store"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, "up", "--data-dir", str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready: sqlite:")
+        address = f"sqlite:{tmp_path / 'data' / 'store.db'}"
+        subprocess.run([*command, "put", "/a", "1", "--store", address], check=True, timeout=30)
+        shown = [process.stdout.readline() for _ in range(3)]
+        assert shown[-1].split() == ["2", "created", "/a", "1"]
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().endswith("stopped\n")
+        assert process.wait(10) == 0
