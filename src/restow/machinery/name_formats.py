@@ -1,0 +1,130 @@
+"""Forms of text that names, label keys and label values may have.
+
+Each rule takes a text and gives back what is wrong with it, or None. Lengths are looked at before
+patterns, and the patterns have only one way to match, so that no text takes long to refuse.
+
+Not here: which rule holds for which field (`metadata_rules`), and errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+SUBDOMAIN_LENGTH_MAX: Final = 253
+LABEL_LENGTH_MAX: Final = 63
+QUALIFIED_NAME_LENGTH_MAX: Final = SUBDOMAIN_LENGTH_MAX + 1 + LABEL_LENGTH_MAX
+# Such names have no rule of their own about length; a key of the store has.
+PATH_SEGMENT_LENGTH_MAX: Final = 1024
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]+(?:-+[a-z0-9]+)*")
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL.pattern}(?:\.{_DNS_LABEL.pattern})*")
+_DNS_1035_LABEL: Final = re.compile(r"[a-z][a-z0-9]*(?:-+[a-z0-9]+)*")
+_LABEL_TEXT: Final = re.compile(r"[A-Za-z0-9]+(?:[-_.]+[A-Za-z0-9]+)*")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_ENDS: Final = "and must start and end with an alphanumeric character"
+_SUBDOMAIN_RULE: Final = (
+    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    f"'.', {_ENDS}"
+)
+_DNS_LABEL_RULE: Final = (
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}"
+)
+_DNS_1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character"
+)
+_NAME_PART_RULE: Final = (
+    f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+)
+_QUALIFIED_NAME_RULE: Final = (
+    f"a qualified name must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}, with an "
+    "optional DNS subdomain prefix and '/'"
+)
+_LABEL_VALUE_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    f"'.', {_ENDS}"
+)
+
+NameRule = Callable[[str], str | None]
+"""What is wrong with a name, or None."""
+
+
+def subdomain_problem(text: str) -> str | None:
+    """Most names: `example.com`."""
+    if len(text) > SUBDOMAIN_LENGTH_MAX:
+        return _too_long(SUBDOMAIN_LENGTH_MAX)
+    return None if _DNS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_RULE
+
+
+def dns_label_problem(text: str) -> str | None:
+    """Namespaces: `kube-system`."""
+    if len(text) > LABEL_LENGTH_MAX:
+        return _too_long(LABEL_LENGTH_MAX)
+    return None if _DNS_LABEL.fullmatch(text) else _DNS_LABEL_RULE
+
+
+def dns_1035_label_problem(text: str) -> str | None:
+    """Services as they were first: a label that begins with a letter."""
+    if len(text) > LABEL_LENGTH_MAX:
+        return _too_long(LABEL_LENGTH_MAX)
+    return None if _DNS_1035_LABEL.fullmatch(text) else _DNS_1035_RULE
+
+
+def path_segment_problem(text: str) -> str | None:
+    """Roles and their like, and whatever else stands in a path: `system:node`."""
+    if text in (".", ".."):
+        return f"may not be '{text}'"
+    for character in "/%":
+        if character in text:
+            return f"may not contain '{character}'"
+    if len(text) > PATH_SEGMENT_LENGTH_MAX:
+        return _too_long(PATH_SEGMENT_LENGTH_MAX)
+    return "may not contain control characters" if _CONTROL.search(text) else None
+
+
+def qualified_name_problem(text: str) -> str | None:
+    """Keys of labels and annotations, names of finalizers: `name` or `example.com/name`."""
+    if len(text) > QUALIFIED_NAME_LENGTH_MAX:
+        return _too_long(QUALIFIED_NAME_LENGTH_MAX)
+    return _qualified_name_problem(text)
+
+
+# The same few keys come with nearly every object.
+@lru_cache(maxsize=4096)
+def _qualified_name_problem(text: str) -> str | None:
+    prefix, slash, name = text.rpartition("/")
+    if slash:
+        if "/" in prefix:
+            return _QUALIFIED_NAME_RULE
+        if not prefix:
+            return "prefix part must be non-empty"
+        if problem := subdomain_problem(prefix):
+            return f"prefix part {problem}"
+    if not name:
+        return "name part must be non-empty"
+    if len(name) > LABEL_LENGTH_MAX:
+        return f"name part {_too_long(LABEL_LENGTH_MAX)}"
+    return None if _LABEL_TEXT.fullmatch(name) else _NAME_PART_RULE
+
+
+def label_value_problem(text: str) -> str | None:
+    """Values of labels, which may be empty."""
+    if len(text) > LABEL_LENGTH_MAX:
+        return _too_long(LABEL_LENGTH_MAX)
+    return None if not text or _LABEL_TEXT.fullmatch(text) else _LABEL_VALUE_RULE
+
+
+def prefix_problem(prefix: str, rule: NameRule) -> str | None:
+    """What is wrong with the beginning of a name that will get more characters.
+
+    A dash is a good end for a beginning, so a letter stands in for what follows it.
+    """
+    return rule(prefix[:-1] + "a" if prefix.endswith("-") and len(prefix) > 1 else prefix)
+
+
+def _too_long(length_max: int) -> str:
+    return f"must be no more than {length_max} bytes"

@@ -1,0 +1,128 @@
+# mypy: disable-error-code=explicit-override
+# (Python 3.11 has no `typing.override`.)
+"""The root of all status errors: what it holds, and its form on the wire.
+
+A Status object is JSON with `status: Failure`. A server writes it here, a client reads it back
+with `status_reading`.
+
+Not here: the kinds of errors and their wording (`status`), and HTTP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+
+class Cause(NamedTuple):
+    """One reason among several; `field` is a path as in `spec.ports[0].name`."""
+
+    reason: str
+    message: str
+    field: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """As in a Status object, where what is empty is left out."""
+        members = {"reason": self.reason, "message": self.message, "field": self.field}
+        return {name: value for name, value in members.items() if value}
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What an error is about. `kind` is the plural of a resource, or a Kind in `Invalid`."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+
+
+class StatusError(Exception):
+    """Root of the tree, and an error of any code that has no class of its own."""
+
+    code: int = 500
+    reason: str = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Details | None = None,
+        causes: tuple[Cause, ...] = (),
+        retry_after_seconds: int = 0,
+        code: int | None = None,
+        reason: str | None = None,
+        continue_token: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+        self.causes = causes
+        self.retry_after_seconds = retry_after_seconds
+        """How long to wait before asking again; zero if nothing is said about it."""
+        self.continue_token = continue_token
+        """With `Expired`: how to go on with a list, from what is stored now."""
+        if code is not None:
+            self.code = code
+        if reason is not None:
+            self.reason = reason
+
+    def to_dict(self) -> dict[str, Any]:
+        """The Status object that a client gets."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        if not self.reason:
+            del body["reason"]
+        details = self._details_as_dict()
+        if details is not None:
+            body["details"] = details
+        return body
+
+    def to_bytes(self) -> bytes:
+        """The Status object as JSON."""
+        # A message may quote a client's text in which lone surrogates stand for broken bytes.
+        try:
+            return orjson.dumps(self.to_dict())
+        except orjson.JSONEncodeError:
+            return orjson.dumps(_with_clean_text(self.to_dict()))
+
+    def _details_as_dict(self) -> dict[str, Any] | None:
+        if self.details is None and not self.causes and not self.retry_after_seconds:
+            return None
+        about = self.details or Details()
+        found: dict[str, Any] = {}
+        if about.name:
+            found["name"] = about.name
+        if about.group:
+            found["group"] = about.group
+        if about.kind:
+            found["kind"] = about.kind
+        if about.uid:
+            found["uid"] = about.uid
+        if self.causes:
+            found["causes"] = [cause.to_dict() for cause in self.causes]
+        if self.retry_after_seconds:
+            found["retryAfterSeconds"] = self.retry_after_seconds
+        return found
+
+
+def _with_clean_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_with_clean_text(key): _with_clean_text(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_with_clean_text(item) for item in value]
+    return value
