@@ -9,7 +9,6 @@ Not here: anything that runs in a test or in the server.
 import argparse
 import json
 import re
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -166,7 +165,7 @@ def field_line(packages: dict[str, Any], package: str, fact: dict[str, Any]) -> 
 
 
 def type_text(packages: dict[str, Any], package: str, go_type: str) -> str:
-    """A Go type in the notation of the table: `[]` list, `{}` map, `<>` wrapped list, `@` special."""
+    """A Go type as the table writes it: `[]` list, `{}` map, `<>` wrapped list, `@` special."""
     if go_type == "[]byte":
         return "bytes"
     if go_type.startswith("[]"):
@@ -206,4 +205,4 @@ def group_version(package: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

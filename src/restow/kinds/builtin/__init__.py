@@ -1,0 +1,85 @@
+"""The built-in kinds, as tables by area, and how to find one.
+
+The tables are made when first asked for, because most commands need none of them.
+
+Not here: behaviour. A kind that needs code has it in `conversions`, `defaults` or `validation`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from restow.kinds.definitions import Kind
+from restow.machinery.names import GroupKind, GroupResource
+
+__all__ = ["GROUP_PRIORITIES", "all_kinds", "find_kind", "find_resource", "group_order"]
+
+# In this order they are shown in discovery: the first group that has a resource of an ambiguous
+# name wins. The numbers are what a group's APIService says of it, the greater the earlier.
+GROUP_PRIORITIES: Final = {
+    "": 18000,
+    "apiregistration.k8s.io": 18000,
+    "apps": 17800,
+    "events.k8s.io": 17750,
+    "authentication.k8s.io": 17700,
+    "authorization.k8s.io": 17600,
+    "autoscaling": 17500,
+    "batch": 17400,
+    "certificates.k8s.io": 17300,
+    "networking.k8s.io": 17200,
+    "policy": 17100,
+    "rbac.authorization.k8s.io": 17000,
+    "storage.k8s.io": 16800,
+    "admissionregistration.k8s.io": 16700,
+    "apiextensions.k8s.io": 16700,
+    "scheduling.k8s.io": 16600,
+    "coordination.k8s.io": 16500,
+    "node.k8s.io": 16300,
+    "discovery.k8s.io": 16200,
+    "flowcontrol.apiserver.k8s.io": 16100,
+    "internal.apiserver.k8s.io": 16000,
+    "resource.k8s.io": 15900,
+    # Its resource is also in migration.k8s.io: this group is the one meant by the bare name.
+    "storagemigration.k8s.io": 15800,
+    "migration.k8s.io": 15700,
+}
+# Groups of custom resources, and of kinds that a release declares, come last.
+PRIORITY_OF_OTHERS: Final = 1000
+
+_TABLES: Final = ("core", "workloads", "infrastructure", "access", "control")
+
+
+@cache
+def all_kinds() -> tuple[Kind, ...]:
+    """Every built-in kind, group by group in the order of discovery."""
+    found: list[Kind] = []
+    for table in _TABLES:
+        found += import_module(f"{__name__}.{table}").KINDS
+    return tuple(sorted(found, key=lambda kind: group_order(kind.group)))
+
+
+def find_kind(group: str, kind: str) -> Kind | None:
+    """A built-in kind by its group and kind."""
+    return _by_kind().get(GroupKind(group, kind))
+
+
+def find_resource(group: str, plural: str) -> Kind | None:
+    """A built-in kind by its group and plural."""
+    return _by_resource().get(GroupResource(group, plural))
+
+
+def group_order(group: str) -> tuple[int, str]:
+    """A sort key: built-in groups as above, all others after them by name."""
+    return -GROUP_PRIORITIES.get(group, PRIORITY_OF_OTHERS), group
+
+
+@cache
+def _by_kind() -> dict[GroupKind, Kind]:
+    return {kind.group_kind: kind for kind in all_kinds()}
+
+
+@cache
+def _by_resource() -> dict[GroupResource, Kind]:
+    return {kind.group_resource: kind for kind in all_kinds()}

@@ -1,0 +1,76 @@
+"""Who may do what, and who asks: RBAC, certificates, reviews of tokens and of access.
+
+Reviews are answered by the server and never stored.
+
+Only rows. What a column means is said in `restow.kinds.definitions`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.definitions import (
+    STATUS,
+    VERBS_REVIEW,
+    VERBS_STATUS,
+    Kind,
+    Subresource,
+    declare,
+    selectable,
+)
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_APPROVAL: Final = Subresource(name="approval", verbs=VERBS_STATUS)
+
+
+def _rbac(kind: str, plural: str, *, namespaced: bool) -> Kind:
+    return declare(
+        _RBAC,
+        kind,
+        plural,
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=namespaced,
+        create_on_update=True,
+        name_rule="path-segment",
+        required=True,
+        behaviour_missing=True,
+    )
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> Kind:
+    return declare(
+        group,
+        kind,
+        f"{kind.lower()}s",
+        namespaced=namespaced,
+        verbs=VERBS_REVIEW,
+        persisted=False,
+        required=True,
+    )
+
+
+KINDS: Final = (
+    declare(
+        "certificates.k8s.io",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        versions="v1 v1beta1",
+        served="v1",
+        short="csr",
+        namespaced=False,
+        subresources=(_APPROVAL, STATUS),
+        selectable=selectable("spec.signerName"),
+        behaviour_missing=True,
+    ),
+    _rbac("ClusterRole", "clusterroles", namespaced=False),
+    _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+    _rbac("Role", "roles", namespaced=True),
+    _rbac("RoleBinding", "rolebindings", namespaced=True),
+    _review("authentication.k8s.io", "SelfSubjectReview"),
+    _review("authentication.k8s.io", "TokenReview"),
+    _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    _review("authorization.k8s.io", "SelfSubjectAccessReview"),
+    _review("authorization.k8s.io", "SelfSubjectRulesReview"),
+    _review("authorization.k8s.io", "SubjectAccessReview"),
+)

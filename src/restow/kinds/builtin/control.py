@@ -1,0 +1,165 @@
+"""Kinds that steer the server itself: admission, extension, flow control, leases, storage versions.
+
+Also restow's own: the states and migrations of storage, in both groups that clients know.
+
+Only rows. What a column means is said in `restow.kinds.definitions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.kinds.definitions import STATUS, Kind, Subresource, declare
+
+_FLOW: Final = "flowcontrol.apiserver.k8s.io"
+_OF_EXTENSION: Final[dict[str, Any]] = {
+    "namespaced": False,
+    "categories": "api-extensions",
+    "unconditional_update": False,
+    "behaviour_missing": True,
+}
+# One stored version in all releases: the servers agree on versions through these objects.
+_OF_AGREEMENT: Final[dict[str, Any]] = {
+    "namespaced": False,
+    "subresources": (STATUS,),
+    "unconditional_update": False,
+    "pinned": True,
+    "required": True,
+    "behaviour_missing": True,
+}
+
+
+def _admission(
+    kind: str,
+    plural: str,
+    *,
+    versions: str,
+    storage: str = "",
+    subresources: tuple[Subresource, ...] = (),
+) -> Kind:
+    return declare(
+        "admissionregistration.k8s.io",
+        kind,
+        plural,
+        versions=versions,
+        served="v1",
+        storage=storage,
+        subresources=subresources,
+        tracks_generation=True,
+        **_OF_EXTENSION,
+    )
+
+
+def _flow_control(kind: str, plural: str) -> Kind:
+    return declare(
+        _FLOW,
+        kind,
+        plural,
+        versions="v1 v1beta3 v1beta2 v1beta1",
+        served="v1",
+        namespaced=False,
+        subresources=(STATUS,),
+        tracks_generation=True,
+        unconditional_update=False,
+        behaviour_missing=True,
+    )
+
+
+KINDS: Final = (
+    # The newest version of the mutating policies is served first and stored a release later.
+    _admission(
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+        versions="v1 v1beta1 v1alpha1",
+        storage="v1beta1",
+    ),
+    _admission(
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        versions="v1 v1beta1 v1alpha1",
+        storage="v1beta1",
+    ),
+    _admission(
+        "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", versions="v1 v1beta1"
+    ),
+    _admission(
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        versions="v1 v1beta1 v1alpha1",
+        subresources=(STATUS,),
+    ),
+    _admission(
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        versions="v1 v1beta1 v1alpha1",
+    ),
+    _admission(
+        "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", versions="v1 v1beta1"
+    ),
+    declare(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        short="crd crds",
+        key_prefix="apiextensions.k8s.io/customresourcedefinitions",
+        subresources=(STATUS,),
+        tracks_generation=True,
+        pinned=True,
+        required=True,
+        **_OF_EXTENSION,
+    ),
+    declare(
+        "apiregistration.k8s.io",
+        "APIService",
+        "apiservices",
+        key_prefix="apiregistration.k8s.io/apiservices",
+        subresources=(STATUS,),
+        required=True,
+        **_OF_EXTENSION,
+    ),
+    declare(
+        "coordination.k8s.io",
+        "Lease",
+        "leases",
+        versions="v1 v1beta1",
+        served="v1",
+        unconditional_update=False,
+        create_on_update=True,
+        pinned=True,
+        required=True,
+    ),
+    _flow_control("FlowSchema", "flowschemas"),
+    _flow_control("PriorityLevelConfiguration", "prioritylevelconfigurations"),
+    declare(
+        "internal.apiserver.k8s.io",
+        "StorageVersion",
+        "storageversions",
+        versions="v1alpha1",
+        **_OF_AGREEMENT,
+    ),
+    # A group that stock Kubernetes does not build in keeps its name in the key.
+    declare(
+        "migration.k8s.io",
+        "StorageState",
+        "storagestates",
+        versions="v1alpha1",
+        key_prefix="migration.k8s.io/storagestates",
+        **_OF_AGREEMENT,
+    ),
+    declare(
+        "migration.k8s.io",
+        "StorageVersionMigration",
+        "storageversionmigrations",
+        versions="v1alpha1",
+        key_prefix="migration.k8s.io/storageversionmigrations",
+        **_OF_AGREEMENT,
+    ),
+    declare(
+        "storagemigration.k8s.io",
+        "StorageVersionMigration",
+        "storageversionmigrations",
+        versions="v1 v1beta1",
+        storage="v1beta1",
+        **_OF_AGREEMENT,
+    ),
+)

@@ -1,0 +1,164 @@
+"""Network, storage, scheduling, nodes and devices: plain data for those who describe a cluster.
+
+Old versions are decoded, and are served only in a release that says so.
+
+Only rows. What a column means is said in `restow.kinds.definitions`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.definitions import STATUS, declare
+
+_NETWORKING: Final = "networking.k8s.io"
+_STORAGE: Final = "storage.k8s.io"
+_RESOURCE: Final = "resource.k8s.io"
+
+KINDS: Final = (
+    declare(
+        "discovery.k8s.io",
+        "EndpointSlice",
+        "endpointslices",
+        versions="v1 v1beta1",
+        served="v1",
+        tracks_generation=True,
+        required=True,
+    ),
+    declare(
+        _NETWORKING,
+        "Ingress",
+        "ingresses",
+        versions="v1 v1beta1",
+        served="v1",
+        short="ing",
+        key_prefix="ingress",
+        subresources=(STATUS,),
+        tracks_generation=True,
+    ),
+    declare(
+        _NETWORKING,
+        "IngressClass",
+        "ingressclasses",
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=False,
+        tracks_generation=True,
+    ),
+    declare(
+        _NETWORKING,
+        "IPAddress",
+        "ipaddresses",
+        versions="v1 v1beta1",
+        served="v1",
+        short="ip",
+        namespaced=False,
+    ),
+    declare(
+        _NETWORKING, "NetworkPolicy", "networkpolicies", short="netpol", tracks_generation=True
+    ),
+    declare(
+        _NETWORKING,
+        "ServiceCIDR",
+        "servicecidrs",
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=False,
+        subresources=(STATUS,),
+    ),
+    declare(
+        "node.k8s.io",
+        "RuntimeClass",
+        "runtimeclasses",
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=False,
+        unconditional_update=False,
+        create_on_update=True,
+    ),
+    declare(
+        "scheduling.k8s.io",
+        "PriorityClass",
+        "priorityclasses",
+        versions="v1 v1beta1",
+        served="v1",
+        short="pc",
+        namespaced=False,
+        tracks_generation=True,
+    ),
+    declare(
+        _STORAGE,
+        "CSIDriver",
+        "csidrivers",
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=False,
+        unconditional_update=False,
+    ),
+    declare(
+        _STORAGE,
+        "CSINode",
+        "csinodes",
+        versions="v1 v1beta1",
+        served="v1",
+        namespaced=False,
+        unconditional_update=False,
+    ),
+    declare(
+        _STORAGE,
+        "CSIStorageCapacity",
+        "csistoragecapacities",
+        versions="v1 v1beta1 v1alpha1",
+        served="v1",
+        unconditional_update=False,
+    ),
+    declare(
+        _STORAGE,
+        "StorageClass",
+        "storageclasses",
+        versions="v1 v1beta1",
+        served="v1",
+        short="sc",
+        namespaced=False,
+        returns_deleted=True,
+    ),
+    declare(
+        _STORAGE,
+        "VolumeAttachment",
+        "volumeattachments",
+        versions="v1 v1beta1 v1alpha1",
+        served="v1",
+        namespaced=False,
+        subresources=(STATUS,),
+        unconditional_update=False,
+    ),
+    declare(
+        _STORAGE,
+        "VolumeAttributesClass",
+        "volumeattributesclasses",
+        versions="v1 v1beta1 v1alpha1",
+        served="v1",
+        short="vac",
+        namespaced=False,
+    ),
+    declare(
+        _RESOURCE,
+        "DeviceClass",
+        "deviceclasses",
+        namespaced=False,
+        tracks_generation=True,
+        returns_deleted=True,
+    ),
+    declare(
+        _RESOURCE, "ResourceClaim", "resourceclaims", subresources=(STATUS,), returns_deleted=True
+    ),
+    declare(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
+    declare(
+        _RESOURCE,
+        "ResourceSlice",
+        "resourceslices",
+        namespaced=False,
+        tracks_generation=True,
+        returns_deleted=True,
+    ),
+)

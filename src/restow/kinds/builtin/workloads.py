@@ -1,0 +1,109 @@
+"""Workloads and what scales, bounds and wakes them: apps, batch, autoscaling, policy.
+
+They are data here: nothing schedules or runs them. The kinds with several versions and a real
+conversion are among them, so each of their versions is served unless a release says otherwise.
+
+Only rows. What a column means is said in `restow.kinds.definitions`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.definitions import SCALE, STATUS, SelectableField, declare
+
+_REPLICAS: Final = (SelectableField("status.replicas", ("status", "replicas"), absent="0"),)
+_SUCCEEDED: Final = (SelectableField("status.successful", ("status", "succeeded"), absent="0"),)
+
+KINDS: Final = (
+    declare(
+        "apps",
+        "ControllerRevision",
+        "controllerrevisions",
+        versions="v1 v1beta2 v1beta1",
+        served="v1",
+    ),
+    declare(
+        "apps",
+        "DaemonSet",
+        "daemonsets",
+        versions="v1 v1beta2",
+        served="v1",
+        short="ds",
+        categories="all",
+        subresources=(STATUS,),
+        tracks_generation=True,
+    ),
+    declare(
+        "apps",
+        "Deployment",
+        "deployments",
+        versions="v1 v1beta2 v1beta1",
+        short="deploy",
+        categories="all",
+        subresources=(STATUS, SCALE),
+        tracks_generation=True,
+    ),
+    declare(
+        "apps",
+        "ReplicaSet",
+        "replicasets",
+        versions="v1 v1beta2",
+        served="v1",
+        short="rs",
+        categories="all",
+        subresources=(STATUS, SCALE),
+        selectable=_REPLICAS,
+        tracks_generation=True,
+    ),
+    declare(
+        "apps",
+        "StatefulSet",
+        "statefulsets",
+        versions="v1 v1beta2 v1beta1",
+        served="v1",
+        short="sts",
+        categories="all",
+        subresources=(STATUS, SCALE),
+        tracks_generation=True,
+    ),
+    declare(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        versions="v2 v1 v2beta2 v2beta1",
+        served="v2 v1",
+        short="hpa",
+        categories="all",
+        subresources=(STATUS,),
+    ),
+    declare(
+        "batch",
+        "CronJob",
+        "cronjobs",
+        versions="v1 v1beta1 v2alpha1",
+        short="cj",
+        categories="all",
+        subresources=(STATUS,),
+        tracks_generation=True,
+    ),
+    declare(
+        "batch",
+        "Job",
+        "jobs",
+        categories="all",
+        subresources=(STATUS,),
+        selectable=_SUCCEEDED,
+        tracks_generation=True,
+    ),
+    declare(
+        "policy",
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        versions="v1 v1beta1",
+        short="pdb",
+        subresources=(STATUS,),
+        tracks_generation=True,
+        unconditional_update=False,
+    ),
+)

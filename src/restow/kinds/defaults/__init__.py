@@ -1,0 +1,91 @@
+"""What a server fills in where a client said nothing, as clients of Kubernetes know it.
+
+`apply_defaults` runs on every object that was decoded, in the version in which it came, before it
+is converted. `prepare_create` runs once in an object's life, after its name is known.
+
+Not here: metadata that every object gets, addresses that are handed out, and admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from restow.kinds.defaults import control, core, pods, workloads
+from restow.kinds.defaults.fields import Object, child, put
+
+__all__ = ["apply_defaults", "prepare_create"]
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_FLOW: Final = "flowcontrol.apiserver.k8s.io"
+_NETWORKING: Final = "networking.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_STORAGE: Final = "storage.k8s.io"
+
+
+def _default_pod_template(obj: Object, _version: str) -> None:
+    pods.default_template(obj)
+
+
+# Kinds that are not here have no defaults.
+_BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
+    ("", "Endpoints"): core.default_endpoints,
+    ("", "LimitRange"): core.default_limit_range,
+    ("", "Namespace"): core.default_namespace,
+    ("", "PersistentVolume"): core.default_volume,
+    ("", "PersistentVolumeClaim"): core.default_volume_claim,
+    ("", "Pod"): pods.default_pod,
+    ("", "PodTemplate"): _default_pod_template,
+    ("", "ReplicationController"): workloads.default_replication_controller,
+    ("", "Secret"): core.default_secret,
+    ("", "Service"): core.default_service,
+    (_ADMISSION, "MutatingAdmissionPolicy"): control.default_policy,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): control.default_policy_binding,
+    (_ADMISSION, "MutatingWebhookConfiguration"): control.default_mutating_webhooks,
+    (_ADMISSION, "ValidatingAdmissionPolicy"): control.default_policy,
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): control.default_policy_binding,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): control.default_validating_webhooks,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): control.default_definition,
+    ("apiregistration.k8s.io", "APIService"): control.default_api_service,
+    ("apps", "DaemonSet"): workloads.default_daemon_set,
+    ("apps", "Deployment"): workloads.default_deployment,
+    ("apps", "ReplicaSet"): workloads.default_replica_set,
+    ("apps", "StatefulSet"): workloads.default_stateful_set,
+    ("autoscaling", "HorizontalPodAutoscaler"): workloads.default_autoscaler,
+    ("batch", "CronJob"): workloads.default_cron_job,
+    ("batch", "Job"): workloads.default_job,
+    ("discovery.k8s.io", "EndpointSlice"): core.default_endpoint_slice,
+    (_FLOW, "FlowSchema"): control.default_flow_schema,
+    (_FLOW, "PriorityLevelConfiguration"): control.default_priority_level,
+    (_NETWORKING, "Ingress"): core.default_ingress,
+    (_NETWORKING, "IngressClass"): core.default_ingress_class,
+    (_NETWORKING, "NetworkPolicy"): core.default_network_policy,
+    (_RBAC, "ClusterRoleBinding"): control.default_role_binding,
+    (_RBAC, "RoleBinding"): control.default_role_binding,
+    ("scheduling.k8s.io", "PriorityClass"): core.default_priority_class,
+    (_STORAGE, "CSIDriver"): core.default_csi_driver,
+    (_STORAGE, "StorageClass"): core.default_storage_class,
+}
+
+
+def apply_defaults(group: str, version: str, kind: str, obj: Object) -> None:
+    """Fills in an object that nobody else holds; it is changed in place."""
+    found = _BY_KIND.get((group, kind))
+    if found is not None:
+        found(obj, version)
+
+
+def prepare_create(group: str, kind: str, obj: Object) -> None:
+    """What an object has from its first moment, and keeps or loses later by what is done to it."""
+    match group, kind:
+        case "", "Namespace":
+            core.default_namespace(obj, "v1")
+            spec = child(obj, "spec")
+            finalizers = spec.get("finalizers") or []
+            if "kubernetes" not in finalizers:
+                spec["finalizers"] = [*finalizers, "kubernetes"]
+            obj["status"] = {"phase": "Active"}
+        case "", "Pod":
+            put(child(obj, "status"), "phase", "Pending")
+        case "", "PersistentVolume" | "PersistentVolumeClaim":
+            put(child(obj, "status"), "phase", "Pending")

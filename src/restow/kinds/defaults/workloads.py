@@ -1,0 +1,180 @@
+"""Defaults of workloads: apps, batch, autoscaling.
+
+Some differ between versions, because a default of an old version could not be changed.
+
+Not here: defaults of the pods in them (`pods`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.conversions.horizontal_pod_autoscaler import METRICS_ANNOTATION
+from restow.kinds.defaults.fields import Object, child, given, items, put, put_all
+from restow.kinds.defaults.pods import default_template
+
+_HISTORY: Final = 10
+_HISTORY_BEFORE: Final = 2
+_PROGRESS_SECONDS: Final = 600
+_CPU_PERCENT: Final = 80
+_RETRIES: Final = 6
+_RETRIES_PER_INDEX: Final = 2**31 - 1
+
+
+def default_deployment(obj: Object, version: str) -> None:
+    spec = child(obj, "spec")
+    if version == "v1beta1":
+        _select_own_labels(obj, spec)
+    put_all(
+        spec,
+        {
+            "replicas": 1,
+            "revisionHistoryLimit": _HISTORY_BEFORE if version == "v1beta1" else _HISTORY,
+            "progressDeadlineSeconds": _PROGRESS_SECONDS,
+        },
+    )
+    strategy = child(spec, "strategy")
+    put(strategy, "type", "RollingUpdate")
+    if strategy.get("type") == "RollingUpdate":
+        put_all(child(strategy, "rollingUpdate"), {"maxUnavailable": "25%", "maxSurge": "25%"})
+    default_template(spec)
+
+
+def default_replica_set(obj: Object, _version: str) -> None:
+    spec = child(obj, "spec")
+    put(spec, "replicas", 1)
+    default_template(spec)
+
+
+def default_replication_controller(obj: Object, _version: str) -> None:
+    spec = child(obj, "spec")
+    labels = _template_labels(spec)
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = dict(labels)
+        _label_like_template(obj, labels)
+    put(spec, "replicas", 1)
+    default_template(spec)
+
+
+def default_stateful_set(obj: Object, version: str) -> None:
+    spec = child(obj, "spec")
+    if version == "v1beta1":
+        _select_own_labels(obj, spec)
+    put_all(
+        spec,
+        {"podManagementPolicy": "OrderedReady", "replicas": 1, "revisionHistoryLimit": _HISTORY},
+    )
+    strategy = child(spec, "updateStrategy")
+    put(strategy, "type", "OnDelete" if version == "v1beta1" else "RollingUpdate")
+    if strategy.get("type") == "RollingUpdate":
+        put(child(strategy, "rollingUpdate"), "partition", 0)
+    put_all(
+        child(spec, "persistentVolumeClaimRetentionPolicy"),
+        {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    )
+    for claim in items(spec, "volumeClaimTemplates"):
+        put_all(claim, {"kind": "PersistentVolumeClaim", "apiVersion": "v1"})
+        put(child(claim, "spec"), "volumeMode", "Filesystem")
+        put(child(claim, "status"), "phase", "Pending")
+    default_template(spec)
+
+
+def default_daemon_set(obj: Object, _version: str) -> None:
+    spec = child(obj, "spec")
+    put(spec, "revisionHistoryLimit", _HISTORY)
+    strategy = child(spec, "updateStrategy")
+    put(strategy, "type", "RollingUpdate")
+    if strategy.get("type") == "RollingUpdate":
+        put_all(child(strategy, "rollingUpdate"), {"maxUnavailable": 1, "maxSurge": 0})
+    default_template(spec)
+
+
+def default_job(obj: Object, _version: str) -> None:
+    spec = child(obj, "spec")
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    has_indexes = spec.get("backoffLimitPerIndex") is not None
+    on_failure = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
+    put_all(
+        spec,
+        {
+            "parallelism": 1,
+            "backoffLimit": _RETRIES_PER_INDEX if has_indexes else _RETRIES,
+            "completionMode": "NonIndexed",
+            "suspend": False,
+            "podReplacementPolicy": on_failure,
+        },
+    )
+    for rule in items(given(spec, "podFailurePolicy") or {}, "rules"):
+        for condition in items(rule, "onPodConditions"):
+            put(condition, "status", "True")
+    labels = _template_labels(spec)
+    if labels:
+        _label_like_template(obj, labels)
+    default_template(spec)
+
+
+def default_cron_job(obj: Object, _version: str) -> None:
+    spec = child(obj, "spec")
+    put_all(
+        spec,
+        {
+            "concurrencyPolicy": "Allow",
+            "suspend": False,
+            "successfulJobsHistoryLimit": 3,
+            "failedJobsHistoryLimit": 1,
+        },
+    )
+    # The job itself gets its defaults when it is made.
+    default_template(child(child(spec, "jobTemplate"), "spec"))
+
+
+def default_autoscaler(obj: Object, version: str) -> None:
+    spec = child(obj, "spec")
+    put(spec, "minReplicas", 1)
+    if version == "v1":
+        annotations = given(given(obj, "metadata") or {}, "annotations") or {}
+        if METRICS_ANNOTATION not in annotations:
+            put(spec, "targetCPUUtilizationPercentage", _CPU_PERCENT)
+        return
+    if not spec.get("metrics"):
+        resource: Object = {"name": "cpu", "targetAverageUtilization": _CPU_PERCENT}
+        if version != "v2beta1":
+            target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
+            resource = {"name": "cpu", "target": target}
+        spec["metrics"] = [{"type": "Resource", "resource": resource}]
+    behavior = given(spec, "behavior")
+    if behavior is not None:
+        _default_behavior(behavior)
+
+
+def _default_behavior(behavior: Object) -> None:
+    pods = {"type": "Pods", "value": 4, "periodSeconds": 15}
+    percent = {"type": "Percent", "value": 100, "periodSeconds": 15}
+    up = child(behavior, "scaleUp")
+    put_all(up, {"stabilizationWindowSeconds": 0, "selectPolicy": "Max"})
+    put(up, "policies", [pods, dict(percent)])
+    down = child(behavior, "scaleDown")
+    put(down, "selectPolicy", "Max")
+    put(down, "policies", [percent])
+
+
+def _template_labels(spec: Object) -> Object:
+    template = given(spec, "template") or {}
+    return given(given(template, "metadata") or {}, "labels") or {}
+
+
+def _label_like_template(obj: Object, labels: Object) -> None:
+    metadata = child(obj, "metadata")
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+
+
+def _select_own_labels(obj: Object, spec: Object) -> None:
+    """Once, a workload without a selector selected what its template makes."""
+    labels = _template_labels(spec)
+    if labels:
+        if spec.get("selector") is None:
+            spec["selector"] = {"matchLabels": dict(labels)}
+        _label_like_template(obj, labels)

@@ -1,0 +1,204 @@
+"""Types that the tables do not hold: old versions, and restow's own kinds.
+
+An old version that is gone from the tables is written as another type with a few fields changed. A
+kind of ours is written out in full. Both are found under names of the usual form, with their lists.
+
+Not here: the tables themselves (`restow.kinds.types`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+from restow.kinds.definitions import type_name
+from restow.kinds.types import Types, load_types
+from restow.machinery.types import (
+    Field,
+    ListOf,
+    Ref,
+    Scalar,
+    Special,
+    Struct,
+    Type,
+    UnknownType,
+)
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_AUTOSCALING: Final = "io.k8s.api.autoscaling"
+_BATCH: Final = "io.k8s.api.batch"
+_MIGRATION: Final = "io.k8s.migration.v1alpha1"
+_STORAGE_MIGRATION: Final = "io.k8s.api.storagemigration"
+_HPA: Final = "HorizontalPodAutoscaler"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another type, under a new name, with some fields gone or of another type."""
+
+    base: str
+    changed: Mapping[str, Type] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+
+
+def _ref(package: str, name: str) -> Ref:
+    return Ref(f"{package}.{name}")
+
+
+_V2: Final = f"{_AUTOSCALING}.v2"
+_V2BETA1: Final = f"{_AUTOSCALING}.v2beta1"
+_VARIANTS: Final[dict[str, Variant]] = {
+    f"{_BATCH}.v2alpha1.CronJob": Variant(f"{_BATCH}.v1beta1.CronJob"),
+    f"{_AUTOSCALING}.v2beta2.{_HPA}": Variant(f"{_V2}.{_HPA}"),
+    # Its metrics have the form that the annotations of v1 still have.
+    f"{_V2BETA1}.{_HPA}": Variant(
+        f"{_V2}.{_HPA}",
+        {"spec": _ref(_V2BETA1, f"{_HPA}Spec"), "status": _ref(_V2BETA1, f"{_HPA}Status")},
+    ),
+    f"{_V2BETA1}.{_HPA}Spec": Variant(
+        f"{_V2}.{_HPA}Spec",
+        {"metrics": ListOf(_ref(f"{_AUTOSCALING}.v1", "MetricSpec"))},
+        frozenset({"behavior"}),
+    ),
+    f"{_V2BETA1}.{_HPA}Status": Variant(
+        f"{_V2}.{_HPA}Status",
+        {"currentMetrics": ListOf(_ref(f"{_AUTOSCALING}.v1", "MetricStatus"))},
+    ),
+    f"{_STORAGE_MIGRATION}.v1.StorageVersionMigration": Variant(
+        f"{_STORAGE_MIGRATION}.v1beta1.StorageVersionMigration"
+    ),
+}
+
+_OBJECT_META: Final = Field(json="metadata", type=_ref(_META, "ObjectMeta"), omitempty=True)
+
+
+def _text(json: str) -> Field:
+    return Field(json=json, type=Scalar.STRING, omitempty=True)
+
+
+def _time(json: str) -> Field:
+    return Field(json=json, type=Special.TIME, omitempty=True)
+
+
+def _part(json: str, name: str) -> Field:
+    return Field(json=json, type=_ref(_MIGRATION, name), omitempty=True)
+
+
+_OWN: Final[dict[str, tuple[Field, ...]]] = {
+    f"{_MIGRATION}.StorageState": (
+        _OBJECT_META,
+        _part("spec", "StorageStateSpec"),
+        _part("status", "StorageStateStatus"),
+    ),
+    f"{_MIGRATION}.StorageStateSpec": (_part("resource", "GroupResource"),),
+    f"{_MIGRATION}.StorageStateStatus": (
+        Field(
+            json="persistedStorageVersionHashes",
+            type=ListOf(Scalar.STRING),
+            omitempty=True,
+            list_type="atomic",
+        ),
+        _text("currentStorageVersionHash"),
+        _time("lastHeartbeatTime"),
+    ),
+    f"{_MIGRATION}.StorageVersionMigration": (
+        _OBJECT_META,
+        _part("spec", "StorageVersionMigrationSpec"),
+        _part("status", "StorageVersionMigrationStatus"),
+    ),
+    f"{_MIGRATION}.StorageVersionMigrationSpec": (
+        _part("resource", "GroupVersionResource"),
+        _text("continueToken"),
+    ),
+    f"{_MIGRATION}.StorageVersionMigrationStatus": (
+        Field(
+            json="conditions",
+            type=ListOf(_ref(_MIGRATION, "MigrationCondition")),
+            omitempty=True,
+            patch_strategies=("merge",),
+            merge_key="type",
+            list_type="map",
+            list_keys=("type",),
+        ),
+    ),
+    f"{_MIGRATION}.MigrationCondition": (
+        Field(json="type", type=Scalar.STRING),
+        Field(json="status", type=Scalar.STRING),
+        _time("lastUpdateTime"),
+        _text("reason"),
+        _text("message"),
+    ),
+    f"{_MIGRATION}.GroupResource": (_text("group"), _text("resource")),
+    f"{_MIGRATION}.GroupVersionResource": (_text("group"), _text("version"), _text("resource")),
+}
+
+_TYPE_META: Final = (_text("kind"), _text("apiVersion"))
+
+
+class DerivedTypes:
+    """The tables, and on top of them the types of this module."""
+
+    def __init__(self, tables: Types) -> None:
+        self._tables = tables
+        self._structs: dict[str, Struct] = {}
+
+    def struct(self, name: str) -> Struct:
+        """The struct of an OpenAPI definition name; UnknownType if there is none."""
+        found = self._structs.get(name)
+        if found is None:
+            found = self._derive(name)
+            if found is None:
+                return self._tables.struct(name)
+            self._structs[name] = found
+        return found
+
+    def of_kind(self, group: str, version: str, kind: str) -> Struct | None:
+        """The struct of a kind in one version, of its list, or of its options."""
+        found = self._tables.of_kind(group, version, kind)
+        if found is not None:
+            return found
+        try:
+            found = self.struct(type_name(group, version, kind))
+        except UnknownType:
+            return None
+        return found if found.is_kind else None
+
+    def _derive(self, name: str) -> Struct | None:
+        if name in _OWN:
+            is_kind = _OBJECT_META in _OWN[name]
+            fields = _TYPE_META + _OWN[name] if is_kind else _OWN[name]
+            return Struct(name=name, fields=fields, table=self, is_kind=is_kind)
+        variant = _VARIANTS.get(name)
+        if variant is not None:
+            return self._vary(name, variant)
+        item = name.removesuffix("List")
+        if item != name and (item in _VARIANTS or item in _OWN) and self.struct(item).is_kind:
+            return self._list_of(item)
+        return None
+
+    def _vary(self, name: str, variant: Variant) -> Struct:
+        base = self._tables.struct(variant.base)
+        fields = tuple(
+            replace(each, type=variant.changed.get(each.json, each.type))
+            for each in base.fields
+            if each.json not in variant.removed
+        )
+        return Struct(
+            name=name, fields=fields, table=self, embedded=base.embedded, is_kind=base.is_kind
+        )
+
+    def _list_of(self, item: str) -> Struct:
+        fields = (
+            *_TYPE_META,
+            Field(json="metadata", type=_ref(_META, "ListMeta"), omitempty=True, number=1),
+            Field(json="items", type=ListOf(Ref(item)), number=2),
+        )
+        return Struct(name=f"{item}List", fields=fields, table=self, is_kind=True)
+
+
+@cache
+def all_types() -> DerivedTypes:
+    """The types of every built-in kind in every version."""
+    return DerivedTypes(load_types())

@@ -1,0 +1,74 @@
+"""Rules of built-in kinds beyond their types, as causes that a client is told.
+
+`validate` runs on the hub version of an object, after its defaults. With an old object it also
+says what may not change.
+
+Not here: types (`restow.machinery.typed_json`) and metadata (`restow.machinery.metadata_rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from restow.kinds.validation import control, core, workloads
+from restow.kinds.validation.fields import Causes, Object
+from restow.machinery import field_errors as errors
+
+__all__ = ["validate"]
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+# Kinds that are not here have no rules beyond their types.
+_BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]] = {
+    ("", "ConfigMap"): core.validate_config_map,
+    ("", "Endpoints"): core.validate_endpoints,
+    ("", "Event"): core.validate_event,
+    ("", "Namespace"): core.validate_namespace,
+    ("", "PersistentVolume"): core.validate_volume,
+    ("", "PersistentVolumeClaim"): core.validate_volume_claim,
+    ("", "Pod"): workloads.validate_pod,
+    ("", "PodTemplate"): workloads.validate_pod_template,
+    ("", "ReplicationController"): workloads.validate_replication_controller,
+    ("", "Secret"): core.validate_secret,
+    ("", "Service"): core.validate_service,
+    (_ADMISSION, "MutatingWebhookConfiguration"): control.validate_webhooks,
+    (_ADMISSION, "ValidatingWebhookConfiguration"): control.validate_webhooks,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): control.validate_definition,
+    ("apiregistration.k8s.io", "APIService"): control.validate_api_service,
+    ("apps", "DaemonSet"): workloads.validate_daemon_set,
+    ("apps", "Deployment"): workloads.validate_deployment,
+    ("apps", "ReplicaSet"): workloads.validate_replica_set,
+    ("apps", "StatefulSet"): workloads.validate_stateful_set,
+    ("autoscaling", "HorizontalPodAutoscaler"): workloads.validate_autoscaler,
+    ("batch", "CronJob"): workloads.validate_cron_job,
+    ("batch", "Job"): workloads.validate_job,
+    ("certificates.k8s.io", "CertificateSigningRequest"): control.validate_signing_request,
+    ("coordination.k8s.io", "Lease"): control.validate_lease,
+    ("discovery.k8s.io", "EndpointSlice"): control.validate_endpoint_slice,
+    ("events.k8s.io", "Event"): core.validate_event,
+    ("internal.apiserver.k8s.io", "StorageVersion"): control.validate_storage_version,
+    ("networking.k8s.io", "Ingress"): control.validate_ingress,
+    ("node.k8s.io", "RuntimeClass"): control.validate_runtime_class,
+    ("policy", "PodDisruptionBudget"): workloads.validate_budget,
+    (_RBAC, "ClusterRole"): control.validate_role,
+    (_RBAC, "ClusterRoleBinding"): control.validate_role_binding,
+    (_RBAC, "Role"): control.validate_role,
+    (_RBAC, "RoleBinding"): control.validate_role_binding,
+    ("scheduling.k8s.io", "PriorityClass"): control.validate_priority_class,
+    ("storage.k8s.io", "StorageClass"): control.validate_storage_class,
+    ("storagemigration.k8s.io", "StorageVersionMigration"): control.validate_migration,
+}
+
+
+def validate(group: str, kind: str, new: Object, old: Object | None = None) -> Causes:
+    """What is wrong with an object, or with its change from the old one; empty if nothing is."""
+    found = _BY_KIND.get((group, kind))
+    if found is None:
+        return []
+    try:
+        return found(new, old)
+    except (AttributeError, TypeError, ValueError):
+        # Types are checked before. Should one slip through, the client is at fault, not the server.
+        return [errors.type_invalid("", kind, "a value in the object is of a wrong type")]

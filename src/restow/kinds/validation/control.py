@@ -1,0 +1,325 @@
+"""Rules of the kinds that steer a server, and of network, storage and scheduling.
+
+Not here: what needs a compiled schema or expression, which is where those are compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from restow.kinds.validation.fields import (
+    Causes,
+    Object,
+    keep,
+    listed,
+    part,
+    require,
+    require_one_of,
+)
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+_RESOURCE_VERSION: Final = re.compile(r"[1-9][0-9]*")
+_CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_REASON_LENGTH_MAX: Final = 1024
+_PRIORITY_MAX: Final = 1_000_000_000
+
+
+def validate_role(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    for field, rule in listed(new, "rules", "rules"):
+        if not rule.get("verbs"):
+            causes.append(
+                errors.required(f"{field}.verbs", "verbs must contain at least one value")
+            )
+        if rule.get("nonResourceURLs"):
+            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                why = "rules cannot apply to both regular resources and non-resource URLs"
+                causes.append(
+                    errors.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], why)
+                )
+            continue
+        for name, noun in (("apiGroups", "api group"), ("resources", "resource")):
+            if not rule.get(name):
+                why = f"resource rules must supply at least one {noun}"
+                causes.append(errors.required(f"{field}.{name}", why))
+    return causes
+
+
+def validate_role_binding(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    role = part(new, "roleRef")
+    in_namespace = bool(part(new, "metadata").get("namespace"))
+    if role.get("apiGroup") != _RBAC:
+        causes.append(errors.not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,)))
+    kinds = ("Role", "ClusterRole") if in_namespace else ("ClusterRole",)
+    if role.get("kind") not in kinds:
+        causes.append(errors.not_supported("roleRef.kind", role.get("kind", ""), kinds))
+    require(causes, role, field="roleRef", names=("name",))
+    for field, subject in listed(new, "subjects", "subjects"):
+        require(causes, subject, field=field, names=("name",))
+        if subject.get("kind") not in _SUBJECTS:
+            causes.append(errors.not_supported(f"{field}.kind", subject.get("kind", ""), _SUBJECTS))
+        elif subject["kind"] == "ServiceAccount":
+            if not in_namespace:
+                require(causes, subject, field=field, names=("namespace",))
+        elif subject.get("apiGroup") != _RBAC:
+            causes.append(
+                errors.not_supported(f"{field}.apiGroup", subject.get("apiGroup", ""), (_RBAC,))
+            )
+    if old is not None and role != part(old, "roleRef"):
+        causes.append(errors.invalid("roleRef", role, "cannot change roleRef"))
+    return causes
+
+
+def validate_lease(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    seconds = spec.get("leaseDurationSeconds")
+    if isinstance(seconds, int) and seconds <= 0:
+        why = "must be greater than 0"
+        causes.append(errors.invalid("spec.leaseDurationSeconds", seconds, why))
+    transitions = spec.get("leaseTransitions")
+    if isinstance(transitions, int) and transitions < 0:
+        why = "must be greater than or equal to 0"
+        causes.append(errors.invalid("spec.leaseTransitions", transitions, why))
+    if spec.get("holderIdentity") == "":
+        causes.append(errors.invalid("spec.holderIdentity", "", "must not be empty"))
+    return causes
+
+
+def validate_definition(new: Object, old: Object | None) -> Causes:
+    """Of a custom resource: names and versions. Its schemas are checked where they are compiled."""
+    causes: Causes = []
+    spec = part(new, "spec")
+    names = part(spec, "names")
+    require(causes, spec, field="spec", names=("group", "versions", "scope"))
+    require_one_of(causes, spec, field="spec", name="scope", values=("Cluster", "Namespaced"))
+    require(causes, names, field="spec.names", names=("plural", "singular", "kind", "listKind"))
+    wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
+    name = part(new, "metadata").get("name")
+    if name != wanted:
+        causes.append(
+            errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+        )
+    seen: set[str] = set()
+    stored = 0
+    for field, version in listed(spec, "versions", "spec.versions"):
+        require(causes, version, field=field, names=("name",))
+        each = version.get("name") or ""
+        if each in seen:
+            causes.append(errors.duplicate(f"{field}.name", each))
+        seen.add(each)
+        stored += version.get("storage") is True
+        if not part(version, "schema").get("openAPIV3Schema"):
+            causes.append(
+                errors.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
+            )
+    if seen and stored != 1:
+        why = "must have exactly one version marked as storage version"
+        causes.append(errors.invalid("spec.versions", sorted(seen), why))
+    if old is not None:
+        keep(causes, spec, part(old, "spec"), field="spec", names=("group", "scope"))
+        keep(
+            causes, names, part(old, "spec", "names"), field="spec.names", names=("kind", "plural")
+        )
+    return causes
+
+
+def validate_webhooks(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    names: set[str] = set()
+    for field, webhook in listed(new, "webhooks", "webhooks"):
+        require(
+            causes,
+            webhook,
+            field=field,
+            names=("name", "clientConfig", "sideEffects", "admissionReviewVersions"),
+        )
+        require_one_of(
+            causes,
+            webhook,
+            field=field,
+            name="sideEffects",
+            values=("None", "NoneOnDryRun", "Some", "Unknown"),
+        )
+        require_one_of(
+            causes, webhook, field=field, name="failurePolicy", values=("Fail", "Ignore")
+        )
+        name = webhook.get("name") or ""
+        if name in names:
+            causes.append(errors.duplicate(f"{field}.name", name))
+        names.add(name)
+        config = part(webhook, "clientConfig")
+        if config and bool(config.get("url")) == bool(config.get("service")):
+            why = "exactly one of url or service is required"
+            causes.append(errors.required(f"{field}.clientConfig", why))
+    return causes
+
+
+def validate_api_service(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
+    name = part(new, "metadata").get("name")
+    if name != wanted:
+        why = f'must be `spec.version+"."+spec.group`: {wanted[:512]}'
+        causes.append(errors.invalid("metadata.name", name, why))
+    return causes
+
+
+def validate_signing_request(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    require(causes, spec, field="spec", names=("request", "signerName", "usages"))
+    if old is not None and spec != part(old, "spec"):
+        causes.append(errors.forbidden("spec", "field is immutable"))
+    return causes
+
+
+def validate_storage_version(new: Object, _old: Object | None) -> Causes:
+    name = part(new, "metadata").get("name") or ""
+    group, dot, resource = name.rpartition(".")
+    if not dot:
+        why = "name must be in the form of <group>.<resource>"
+        return [errors.invalid("metadata.name", name, why)]
+    causes: Causes = []
+    for text, problem, what in (
+        (group, subdomain_problem(group), "group"),
+        (resource, dns_1035_label_problem(resource), "resource"),
+    ):
+        if problem is not None:
+            causes.append(errors.invalid("metadata.name", text, f"the {what} segment {problem}"))
+    return causes
+
+
+def validate_migration(new: Object, old: Object | None) -> Causes:
+    """Of `storagemigration.k8s.io`, whose requests never change once they are made."""
+    causes: Causes = []
+    resource = part(new, "spec", "resource")
+    name, group = resource.get("resource") or "", resource.get("group") or ""
+    if not name:
+        why = "resource is required to be set"
+        causes.append(errors.required("spec.resource.resource", why))
+    else:
+        problem = dns_1035_label_problem(name)
+        if problem is not None:
+            causes.append(errors.invalid("spec.resource.resource", name, problem))
+    problem = subdomain_problem(group) if group else None
+    if problem is not None:
+        causes.append(errors.invalid("spec.resource.group", group, problem))
+    status = part(new, "status")
+    version = status.get("resourceVersion")
+    if version and not _RESOURCE_VERSION.fullmatch(version):
+        why = f"resource version is not well formed: {version[:512]}"
+        causes.append(errors.invalid("status.resourceVersion", version, why))
+    _check_conditions(causes, status)
+    if old is not None:
+        keep(causes, new, old, field="", names=("spec",))
+        before = part(old, "status")
+        if before.get("resourceVersion"):
+            keep(causes, status, before, field="status", names=("resourceVersion",))
+        _check_final_conditions(causes, status, before)
+    return causes
+
+
+def _check_conditions(causes: Causes, status: Object) -> None:
+    seen: set[str] = set()
+    for field, condition in listed(status, "conditions", "status.conditions"):
+        require(causes, condition, field=field, names=("type", "reason", "lastTransitionTime"))
+        require_one_of(
+            causes, condition, field=field, name="status", values=("True", "False", "Unknown")
+        )
+        kind = condition.get("type") or ""
+        if kind in seen:
+            causes.append(errors.duplicate(f"{field}.type", kind))
+        seen.add(kind)
+        reason = condition.get("reason") or ""
+        if len(reason) > _REASON_LENGTH_MAX:
+            causes.append(errors.too_long(f"{field}.reason", length_max=_REASON_LENGTH_MAX))
+        elif reason and not _CONDITION_REASON.fullmatch(reason):
+            why = (
+                "a condition reason must start with alphabetic character, optionally followed by a "
+                "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
+                "character or '_'"
+            )
+            causes.append(errors.invalid(f"{field}.reason", reason, why))
+
+
+def _check_final_conditions(causes: Causes, status: Object, before: Object) -> None:
+    is_true, was_true = _true_conditions(status), _true_conditions(before)
+    conditions = status.get("conditions") or []
+    if {"Succeeded", "Failed"} <= is_true:
+        why = "Both success and failed conditions cannot be true at the same time"
+        causes.append(errors.invalid("status.conditions", conditions, why))
+    for kind, word in (("Succeeded", "Success"), ("Failed", "Failed")):
+        if kind in was_true and kind not in is_true:
+            why = f"{word} condition cannot be set to false once it is true"
+            causes.append(errors.invalid("status.conditions", conditions, why))
+
+
+def _true_conditions(status: Object) -> set[str]:
+    return {
+        condition.get("type") or ""
+        for _, condition in listed(status, "conditions", "")
+        if condition.get("status") == "True"
+    }
+
+
+def validate_priority_class(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    value = new.get("value") or 0
+    is_system = (part(new, "metadata").get("name") or "").startswith("system-")
+    if value > _PRIORITY_MAX and not is_system:
+        why = f"maximum allowed value of a user defined priority is {_PRIORITY_MAX}"
+        causes.append(errors.forbidden("value", why))
+    if old is not None and value != (old.get("value") or 0):
+        causes.append(errors.forbidden("value", "may not be changed in an update."))
+    return causes
+
+
+def validate_storage_class(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    require(causes, new, field="", names=("provisioner",))
+    if old is not None:
+        for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+            if (new.get(name) or None) != (old.get(name) or None):
+                causes.append(errors.forbidden(name, "updates to this field are forbidden."))
+    return causes
+
+
+def validate_runtime_class(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    require(causes, new, field="", names=("handler",))
+    if old is not None:
+        keep(causes, new, old, field="", names=("handler",))
+    return causes
+
+
+def validate_ingress(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    if not spec.get("rules") and not spec.get("defaultBackend"):
+        why = "either `defaultBackend` or `rules` must be specified"
+        causes.append(errors.invalid("spec", spec, why))
+    for field, rule in listed(spec, "rules", "spec.rules"):
+        for place, path in listed(part(rule, "http"), "paths", f"{field}.http.paths"):
+            if not path.get("pathType"):
+                causes.append(errors.required(f"{place}.pathType", "pathType must be specified"))
+    return causes
+
+
+def validate_endpoint_slice(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    require(causes, new, field="", names=("addressType",))
+    require_one_of(causes, new, field="", name="addressType", values=("FQDN", "IPv4", "IPv6"))
+    for field, endpoint in listed(new, "endpoints", "endpoints"):
+        if not endpoint.get("addresses"):
+            why = "must contain at least 1 address"
+            causes.append(errors.required(f"{field}.addresses", why))
+    if old is not None:
+        keep(causes, new, old, field="", names=("addressType",))
+    return causes

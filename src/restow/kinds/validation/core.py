@@ -1,0 +1,229 @@
+"""Rules of the core group besides pods: what clients are told when they break one.
+
+Not here: rules of metadata, which hold for all kinds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from restow.kinds.validation.fields import (
+    Causes,
+    Object,
+    keep,
+    listed,
+    part,
+    port_problem,
+    require,
+    require_one_of,
+)
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import dns_label_problem, qualified_name_problem
+
+# Of all data of a ConfigMap or Secret together.
+DATA_SIZE_MAX: Final = 1024 * 1024
+_KEY_LENGTH_MAX: Final = 253
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_RULE: Final = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
+    " or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_FROZEN: Final = "field is immutable when `immutable` is set"
+# What a Secret of a known type must hold.
+_SECRET_KEYS: Final = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
+_SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_EVENT_TEXT_MAX: Final = 128
+_EVENT_NOTE_MAX: Final = 1024
+_CLUSTER_NAMESPACES: Final = ("default", "kube-system", "")
+
+
+def validate_config_map(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    data, binary = part(new, "data"), part(new, "binaryData")
+    for field, values in (("data", data), ("binaryData", binary)):
+        _check_keys(causes, field, values)
+    for name in data.keys() & binary.keys():
+        causes.append(
+            errors.invalid(f"data[{name}]", name, "duplicate of key present in binaryData")
+        )
+    size = sum(map(_size, data.values())) + sum(map(_decoded_size, binary.values()))
+    if size > DATA_SIZE_MAX:
+        causes.append(errors.too_long("", length_max=DATA_SIZE_MAX))
+    _check_frozen(causes, new, old, names=("data", "binaryData"))
+    return causes
+
+
+def validate_secret(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    data = part(new, "data")
+    _check_keys(causes, "data", data)
+    if sum(map(_decoded_size, data.values())) > DATA_SIZE_MAX:
+        causes.append(errors.too_long("data", length_max=DATA_SIZE_MAX))
+    kind = new.get("type")
+    for name in _SECRET_KEYS.get(kind or "", ()):
+        if name not in data:
+            causes.append(errors.required(f"data[{name}]"))
+    if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
+        causes.append(errors.required("data[username]"))
+        causes.append(errors.required("data[password]"))
+    if kind == "kubernetes.io/service-account-token" and not part(
+        new, "metadata", "annotations"
+    ).get(_ACCOUNT_ANNOTATION):
+        causes.append(errors.required(f"metadata.annotations[{_ACCOUNT_ANNOTATION}]"))
+    if old is not None:
+        keep(causes, new, old, field="", names=("type",))
+    _check_frozen(causes, new, old, names=("data",))
+    return causes
+
+
+def _check_keys(causes: Causes, field: str, values: Object) -> None:
+    for name in values:
+        if len(name) > _KEY_LENGTH_MAX:
+            why = f"must be no more than {_KEY_LENGTH_MAX} characters"
+            causes.append(errors.invalid(f"{field}[{name[:64]}...]", name, why))
+        elif not _KEY.fullmatch(name):
+            causes.append(errors.invalid(f"{field}[{name}]", name, _KEY_RULE))
+        elif name in (".", "..") or name.startswith(".."):
+            why = "must not be '.'" if name == "." else "must not start with '..'"
+            causes.append(errors.invalid(f"{field}[{name}]", name, why))
+
+
+def _check_frozen(
+    causes: Causes, new: Object, old: Object | None, *, names: tuple[str, ...]
+) -> None:
+    if old is None or old.get("immutable") is not True:
+        return
+    if new.get("immutable") is not True:
+        causes.append(errors.forbidden("immutable", _FROZEN))
+    for name in names:
+        if (new.get(name) or {}) != (old.get(name) or {}):
+            causes.append(errors.forbidden(name, _FROZEN))
+
+
+def _size(text: Any) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def _decoded_size(text: Any) -> int:
+    """Of what base64 stands for, without decoding it."""
+    return len(text) * 3 // 4
+
+
+def validate_namespace(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    finalizers = part(new, "spec").get("finalizers")
+    for each in finalizers if isinstance(finalizers, list) else ():
+        problem = qualified_name_problem(str(each))
+        if problem is not None:
+            causes.append(errors.invalid("spec.finalizers", each, problem))
+    return causes
+
+
+def validate_service(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    require_one_of(causes, spec, field="spec", name="type", values=_SERVICE_TYPES)
+    require_one_of(causes, spec, field="spec", name="sessionAffinity", values=("ClientIP", "None"))
+    is_external = spec.get("type") == "ExternalName"
+    if is_external and not spec.get("externalName"):
+        causes.append(errors.required("spec.externalName"))
+    ports = list(listed(spec, "ports", "spec.ports"))
+    if not ports and not is_external and spec.get("clusterIP") != "None":
+        causes.append(errors.required("spec.ports"))
+    names: set[str] = set()
+    numbers: set[tuple[Any, Any]] = set()
+    for field, port in ports:
+        _check_service_port(causes, port, field=field, is_only=len(ports) == 1, names=names)
+        number = (port.get("protocol"), port.get("port"))
+        if number in numbers:
+            causes.append(errors.duplicate(field, port))
+        numbers.add(number)
+    return causes
+
+
+def _check_service_port(
+    causes: Causes, port: Object, *, field: str, is_only: bool, names: set[str]
+) -> None:
+    name = port.get("name") or ""
+    if not name and not is_only:
+        causes.append(errors.required(f"{field}.name"))
+    elif name:
+        problem = dns_label_problem(name)
+        if problem is not None:
+            causes.append(errors.invalid(f"{field}.name", name, problem))
+        elif name in names:
+            causes.append(errors.duplicate(f"{field}.name", name))
+        names.add(name)
+    problem_of_port = port_problem(port.get("port"), f"{field}.port")
+    if problem_of_port is not None:
+        causes.append(problem_of_port)
+    target = port.get("targetPort")
+    if isinstance(target, int):
+        problem_of_port = port_problem(target, f"{field}.targetPort")
+        if problem_of_port is not None:
+            causes.append(problem_of_port)
+    require_one_of(causes, port, field=field, name="protocol", values=_PROTOCOLS)
+
+
+def validate_event(new: Object, old: Object | None) -> Causes:
+    """Of the stored form; the newer group demands more of an event that has an `eventTime`."""
+    causes: Causes = []
+    namespace = part(new, "metadata").get("namespace") or ""
+    about = part(new, "involvedObject").get("namespace") or ""
+    if about != namespace and (about or namespace not in _CLUSTER_NAMESPACES):
+        causes.append(
+            errors.invalid("involvedObject.namespace", about, "does not match event.namespace")
+        )
+    if new.get("eventTime") and old is None:
+        require(
+            causes,
+            new,
+            field="",
+            names=("reportingComponent", "reportingInstance", "action", "reason"),
+        )
+        for name in ("reportingInstance", "action", "reason"):
+            if _size(new.get(name) or "") > _EVENT_TEXT_MAX:
+                causes.append(errors.too_long(name, length_max=_EVENT_TEXT_MAX))
+        if _size(new.get("message") or "") > _EVENT_NOTE_MAX:
+            causes.append(errors.too_long("message", length_max=_EVENT_NOTE_MAX))
+        require_one_of(causes, new, field="", name="type", values=("Normal", "Warning"))
+    return causes
+
+
+def validate_volume_claim(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    if not spec.get("accessModes"):
+        causes.append(errors.required("spec.accessModes", "at least 1 access mode is required"))
+    if "storage" not in part(spec, "resources", "requests"):
+        causes.append(errors.required("spec.resources[storage]"))
+    return causes
+
+
+def validate_volume(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    require(causes, part(new, "spec"), field="spec", names=("accessModes", "capacity"))
+    return causes
+
+
+def validate_endpoints(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    for field, subset in listed(new, "subsets", "subsets"):
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            causes.append(errors.required(field, "must specify `addresses` or `notReadyAddresses`"))
+        for each in ("addresses", "notReadyAddresses"):
+            for place, address in listed(subset, each, f"{field}.{each}"):
+                require(causes, address, field=place, names=("ip",))
+        for place, port in listed(subset, "ports", f"{field}.ports"):
+            problem = port_problem(port.get("port"), f"{place}.port")
+            if problem is not None:
+                causes.append(problem)
+    return causes

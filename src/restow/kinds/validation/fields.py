@@ -1,0 +1,110 @@
+"""The few questions that rules ask of an object, and rules that several kinds share.
+
+An object has passed the check of types before; what is still of a wrong shape counts as absent.
+
+Not here: the rules of any one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from restow.machinery import field_errors as errors
+from restow.machinery.status import Cause
+
+Object = dict[str, Any]
+Causes = list[Cause]
+
+_PORT_MAX: Final = 65535
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_PORT_RULE: Final = f"must be between 1 and {_PORT_MAX}, inclusive"
+
+
+def part(obj: Object | None, *path: str) -> Object:
+    """An object inside of an object, empty if it is not there."""
+    found: Any = obj
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def listed(obj: Object, name: str, field: str) -> Iterator[tuple[str, Object]]:
+    """The objects in a list, each with its path."""
+    found = obj.get(name)
+    if isinstance(found, list):
+        for index, each in enumerate(found):
+            if isinstance(each, dict):
+                yield f"{field}[{index}]", each
+
+
+def require(causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]) -> None:
+    """Fields that must be there and not be empty."""
+    for name in names:
+        if not obj.get(name):
+            causes.append(errors.required(f"{field}.{name}" if field else name))
+
+
+def require_not_negative(
+    causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]
+) -> None:
+    """Numbers that may be absent, but not below zero."""
+    for name in names:
+        value = obj.get(name)
+        if isinstance(value, int) and value < 0:
+            causes.append(errors.invalid(f"{field}.{name}", value, NOT_NEGATIVE))
+
+
+def require_one_of(
+    causes: Causes, obj: Object, *, field: str, name: str, values: tuple[str, ...]
+) -> None:
+    """A text that may be absent, but not be anything else."""
+    value = obj.get(name)
+    if value is not None and value not in values:
+        causes.append(errors.not_supported(f"{field}.{name}" if field else name, value, values))
+
+
+def keep(causes: Causes, new: Object, old: Object, *, field: str, names: tuple[str, ...]) -> None:
+    """Fields that may not change once the object exists."""
+    for name in names:
+        if new.get(name) != old.get(name):
+            causes.append(errors.immutable(f"{field}.{name}" if field else name, new.get(name)))
+
+
+def port_problem(value: Any, field: str) -> Cause | None:
+    """What is wrong with the number of a port."""
+    if isinstance(value, int) and 1 <= value <= _PORT_MAX:
+        return None
+    return errors.invalid(field, value, _PORT_RULE)
+
+
+def selects(selector: Object, labels: Object) -> bool:
+    """Whether a label selector matches. Requirements of an unknown kind match nothing."""
+    for name, value in part(selector, "matchLabels").items():
+        if labels.get(name) != value:
+            return False
+    expressions = selector.get("matchExpressions")
+    for each in expressions if isinstance(expressions, list) else ():
+        if not isinstance(each, dict) or not _fulfils(each, labels):
+            return False
+    return True
+
+
+def _fulfils(requirement: Object, labels: Object) -> bool:
+    name = requirement.get("key")
+    values = requirement.get("values") or []
+    match requirement.get("operator"):
+        case "In":
+            return name in labels and labels[name] in values
+        case "NotIn":
+            return name not in labels or labels[name] not in values
+        case "Exists":
+            return name in labels
+        case "DoesNotExist":
+            return name not in labels
+    return False
+
+
+def is_empty_selector(selector: Object) -> bool:
+    """Whether a selector asks for nothing, and so matches everything."""
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")

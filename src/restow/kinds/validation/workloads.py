@@ -1,0 +1,315 @@
+"""Rules of pods and workloads: apps, batch, autoscaling, policy.
+
+Only those that a client without a cluster behind it meets: what is required, what may not change.
+
+Not here: rules that need other objects, and those of the least used fields of a pod.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.kinds.validation.fields import (
+    Causes,
+    Object,
+    is_empty_selector,
+    keep,
+    listed,
+    part,
+    require,
+    require_not_negative,
+    require_one_of,
+    selects,
+)
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import dns_label_problem
+
+_RESTART: Final = ("Always", "OnFailure", "Never")
+_CONTAINERS: Final = ("initContainers", "containers")
+# All that may change in a pod's specification once it exists.
+_POD_MUTABLE: Final = (
+    "activeDeadlineSeconds",
+    "ephemeralContainers",
+    "nodeName",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+)
+_POD_RULE: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
+)
+_STATEFUL_MUTABLE: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_METRIC_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
+_CRON_FIELDS: Final = 5
+
+
+def validate_pod(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    _check_pod_spec(causes, spec, field="spec", restart=_RESTART)
+    if old is not None and _fixed_pod(spec) != _fixed_pod(part(old, "spec")):
+        causes.append(errors.forbidden("spec", _POD_RULE))
+    return causes
+
+
+def _fixed_pod(spec: Object) -> Object:
+    """What is left of a pod when all is taken out that may change."""
+    fixed = {name: value for name, value in spec.items() if name not in _POD_MUTABLE}
+    for name in _CONTAINERS:
+        fixed[name] = [
+            {key: value for key, value in container.items() if key != "image"}
+            for _, container in listed(spec, name, name)
+        ]
+    return fixed
+
+
+def _check_pod_spec(causes: Causes, spec: Object, *, field: str, restart: tuple[str, ...]) -> None:
+    if not spec.get("containers"):
+        causes.append(errors.required(f"{field}.containers"))
+    require_one_of(causes, spec, field=field, name="restartPolicy", values=restart)
+    names: set[str] = set()
+    for each in _CONTAINERS:
+        for place, container in listed(spec, each, f"{field}.{each}"):
+            require(causes, container, field=place, names=("name", "image"))
+            name = container.get("name") or ""
+            problem = dns_label_problem(name) if name else None
+            if problem is not None:
+                causes.append(errors.invalid(f"{place}.name", name, problem))
+            elif name in names:
+                causes.append(errors.duplicate(f"{place}.name", name))
+            names.add(name)
+    volumes: set[Any] = set()
+    for place, volume in listed(spec, "volumes", f"{field}.volumes"):
+        require(causes, volume, field=place, names=("name",))
+        if volume.get("name") in volumes:
+            causes.append(errors.duplicate(f"{place}.name", volume.get("name")))
+        volumes.add(volume.get("name"))
+
+
+def validate_pod_template(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    _check_pod_spec(causes, part(new, "template", "spec"), field="template.spec", restart=_RESTART)
+    return causes
+
+
+def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Object:
+    """What deployments and their like have in common; gives back the specification."""
+    spec = part(new, "spec")
+    selector = part(spec, "selector")
+    if not isinstance(spec.get("selector"), dict):
+        causes.append(errors.required("spec.selector"))
+    elif is_empty_selector(selector):
+        causes.append(
+            errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
+        )
+    else:
+        labels = part(spec, "template", "metadata", "labels")
+        if not selects(selector, labels):
+            causes.append(
+                errors.invalid(
+                    "spec.template.metadata.labels",
+                    labels,
+                    "`selector` does not match template `labels`",
+                )
+            )
+    require_not_negative(
+        causes,
+        spec,
+        field="spec",
+        names=("replicas", "minReadySeconds", "revisionHistoryLimit"),
+    )
+    _check_pod_spec(
+        causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
+    )
+    return spec
+
+
+def validate_deployment(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = _check_selected_template(causes, new, kind="deployment")
+    strategy = part(spec, "strategy")
+    require_one_of(
+        causes,
+        strategy,
+        field="spec.strategy",
+        name="type",
+        values=("Recreate", "RollingUpdate"),
+    )
+    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        causes.append(errors.forbidden("spec.strategy.rollingUpdate", why))
+    if old is not None:
+        keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
+    return causes
+
+
+def validate_replica_set(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = _check_selected_template(causes, new, kind="replica set")
+    if old is not None:
+        keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
+    return causes
+
+
+def validate_daemon_set(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = _check_selected_template(causes, new, kind="daemonset")
+    if old is not None:
+        keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
+    return causes
+
+
+def validate_stateful_set(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = _check_selected_template(causes, new, kind="statefulset")
+    if old is None:
+        return causes
+    before = part(old, "spec")
+    if any(
+        spec.get(name) != before.get(name)
+        for name in spec.keys() | before.keys()
+        if name not in _STATEFUL_MUTABLE
+    ):
+        listed_names = ", ".join(f"'{name}'" for name in _STATEFUL_MUTABLE)
+        why = f"updates to statefulset spec for fields other than {listed_names} are forbidden"
+        causes.append(errors.forbidden("spec", why))
+    return causes
+
+
+def validate_replication_controller(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    selector = part(spec, "selector")
+    labels = part(spec, "template", "metadata", "labels")
+    if not selector:
+        causes.append(errors.required("spec.selector"))
+    elif not selects({"matchLabels": selector}, labels):
+        why = "`selector` does not match template `labels`"
+        causes.append(errors.invalid("spec.template.metadata.labels", labels, why))
+    require_not_negative(causes, spec, field="spec", names=("replicas", "minReadySeconds"))
+    _check_pod_spec(
+        causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
+    )
+    return causes
+
+
+def _check_job_spec(causes: Causes, spec: Object, *, field: str) -> None:
+    require_not_negative(
+        causes,
+        spec,
+        field=field,
+        names=(
+            "parallelism",
+            "completions",
+            "backoffLimit",
+            "activeDeadlineSeconds",
+            "ttlSecondsAfterFinished",
+        ),
+    )
+    pod = part(spec, "template", "spec")
+    if pod.get("restartPolicy") in (None, "", "Always"):
+        why = 'valid values: "OnFailure", "Never"'
+        causes.append(errors.required(f"{field}.template.spec.restartPolicy", why))
+    _check_pod_spec(causes, pod, field=f"{field}.template.spec", restart=_RESTART)
+
+
+def validate_job(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    _check_job_spec(causes, spec, field="spec")
+    if old is not None:
+        before = part(old, "spec")
+        # A job that has not begun may still get another template.
+        names = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
+        if before.get("suspend") is not True:
+            names.append("template")
+        if before.get("completionMode") != "Indexed":
+            names.append("completions")
+        keep(causes, spec, before, field="spec", names=tuple(names))
+    return causes
+
+
+def validate_cron_job(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    schedule = spec.get("schedule")
+    if not schedule:
+        causes.append(errors.required("spec.schedule"))
+    elif not schedule.startswith("@") and len(schedule.split()) != _CRON_FIELDS:
+        why = f"expected exactly {_CRON_FIELDS} fields, found {len(schedule.split())}"
+        causes.append(errors.invalid("spec.schedule", schedule, why))
+    require_one_of(
+        causes,
+        spec,
+        field="spec",
+        name="concurrencyPolicy",
+        values=("Allow", "Forbid", "Replace"),
+    )
+    require_not_negative(
+        causes,
+        spec,
+        field="spec",
+        names=(
+            "startingDeadlineSeconds",
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
+        ),
+    )
+    _check_job_spec(causes, part(spec, "jobTemplate", "spec"), field="spec.jobTemplate.spec")
+    return causes
+
+
+def validate_autoscaler(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    smallest, largest = spec.get("minReplicas"), spec.get("maxReplicas", 0)
+    if smallest is not None and smallest < 1:
+        why = "must be greater than or equal to 1"
+        causes.append(errors.invalid("spec.minReplicas", smallest, why))
+    if largest < 1:
+        causes.append(errors.invalid("spec.maxReplicas", largest, "must be greater than 0"))
+    elif smallest is not None and largest < smallest:
+        why = "must be greater than or equal to `minReplicas`"
+        causes.append(errors.invalid("spec.maxReplicas", largest, why))
+    require(
+        causes,
+        part(spec, "scaleTargetRef"),
+        field="spec.scaleTargetRef",
+        names=("kind", "name"),
+    )
+    for field, metric in listed(spec, "metrics", "spec.metrics"):
+        if not metric.get("type"):
+            causes.append(errors.required(f"{field}.type", "must specify a metric source type"))
+        require_one_of(causes, metric, field=field, name="type", values=_METRIC_TYPES)
+    return causes
+
+
+def validate_budget(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        why = "minAvailable and maxUnavailable cannot be both set"
+        causes.append(errors.invalid("spec", spec, why))
+    require_not_negative(causes, spec, field="spec", names=("minAvailable", "maxUnavailable"))
+    for name in ("minAvailable", "maxUnavailable"):
+        value = spec.get(name)
+        if isinstance(value, str) and not _is_percentage(value):
+            why = "a valid percent string must be a numeric string followed by an ending '%'"
+            causes.append(errors.invalid(f"spec.{name}", value, why))
+    return causes
+
+
+def _is_percentage(text: str) -> bool:
+    digits = text.removesuffix("%")
+    return digits != text and digits.isascii() and digits.isdigit()

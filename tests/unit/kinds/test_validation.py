@@ -1,0 +1,246 @@
+"""Rules of built-in kinds: what breaks one is told by its field, and what breaks none passes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.kinds.builtin import all_kinds
+from restow.kinds.defaults import apply_defaults
+from restow.kinds.validation import validate
+from tests.unit.kinds.test_defaults import JSON
+
+Object = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+POD = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"}
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
+SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+JOB = {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
+ROLE_REF = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "r"}
+DEFINITION = {
+    "metadata": {"name": "foos.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Cluster",
+        "names": {"kind": "Foo", "listKind": "FooList", "plural": "foos", "singular": "foo"},
+        "versions": [
+            {"name": "v1", "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+MIGRATION = {"spec": {"resource": {"group": "apps", "resource": "deployments"}}}
+
+GOOD: list[tuple[str, str, Object]] = [
+    ("", "ConfigMap", {"data": {"a.b_c-D": "x"}, "binaryData": {"y": "eA=="}}),
+    ("", "Secret", {"type": "Opaque", "data": {"a": "eA=="}}),
+    ("", "Service", {"spec": {"ports": [{"port": 80, "protocol": "TCP"}], "type": "ClusterIP"}}),
+    ("", "Service", {"spec": {"clusterIP": "None"}}),
+    ("", "Event", {"metadata": {"namespace": "n"}, "involvedObject": {"namespace": "n"}}),
+    ("", "Event", {"metadata": {"namespace": "default"}, "involvedObject": {"kind": "Node"}}),
+    ("", "Pod", {"spec": POD}),
+    ("apps", "Deployment", {"spec": SELECTED}),
+    ("apps", "StatefulSet", {"spec": SELECTED}),
+    ("batch", "Job", {"spec": JOB}),
+    ("batch", "CronJob", {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": JOB}}}),
+    ("batch", "CronJob", {"spec": {"schedule": "@hourly", "jobTemplate": {"spec": JOB}}}),
+    (
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        {"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}},
+    ),
+    ("policy", "PodDisruptionBudget", {"spec": {"minAvailable": "50%"}}),
+    ("coordination.k8s.io", "Lease", {"spec": {"leaseDurationSeconds": 15}}),
+    (RBAC, "ClusterRoleBinding", {"roleRef": ROLE_REF}),
+    (RBAC, "Role", {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", DEFINITION),
+    ("storagemigration.k8s.io", "StorageVersionMigration", MIGRATION),
+    ("internal.apiserver.k8s.io", "StorageVersion", {"metadata": {"name": "apps.deployments"}}),
+]
+
+# What is wrong with it is told for these fields.
+BAD: list[tuple[str, str, Object, list[str]]] = [
+    ("", "ConfigMap", {"data": {"a/b": "x"}}, ["data[a/b]"]),
+    ("", "ConfigMap", {"data": {"..": "x"}}, ["data[..]"]),
+    ("", "ConfigMap", {"data": {"a": "x"}, "binaryData": {"a": "eA=="}}, ["data[a]"]),
+    ("", "ConfigMap", {"data": {"a": "x" * (1024 * 1024 + 1)}}, [""]),
+    ("", "Secret", {"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}, ["data[tls.key]"]),
+    ("", "Service", {"spec": {}}, ["spec.ports"]),
+    (
+        "",
+        "Service",
+        {"spec": {"type": "X", "ports": [{"port": 0}]}},
+        ["spec.type", "spec.ports[0].port"],
+    ),
+    (
+        "",
+        "Service",
+        {"spec": {"ports": [{"port": 1}, {"port": 1, "name": "a"}]}},
+        ["spec.ports[0].name", "spec.ports[1]"],
+    ),
+    (
+        "",
+        "Event",
+        {"metadata": {"namespace": "n"}, "involvedObject": {"namespace": "m"}},
+        ["involvedObject.namespace"],
+    ),
+    ("", "Pod", {"spec": {}}, ["spec.containers"]),
+    ("apps", "Deployment", {"spec": {"template": TEMPLATE}}, ["spec.selector"]),
+    (
+        "apps",
+        "Deployment",
+        {"spec": {**SELECTED, "selector": {"matchLabels": {"a": "c"}}}},
+        ["spec.template.metadata.labels"],
+    ),
+    ("apps", "Deployment", {"spec": {**SELECTED, "replicas": -1}}, ["spec.replicas"]),
+    (
+        "batch",
+        "CronJob",
+        {"spec": {"schedule": "x", "jobTemplate": {"spec": JOB}}},
+        ["spec.schedule"],
+    ),
+    ("batch", "Job", {"spec": {"template": {"spec": POD}}}, ["spec.template.spec.restartPolicy"]),
+    (
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        {"spec": {"minReplicas": 3, "maxReplicas": 2}},
+        ["spec.maxReplicas", "spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"],
+    ),
+    ("policy", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "maxUnavailable": 1}}, ["spec"]),
+    (
+        "coordination.k8s.io",
+        "Lease",
+        {"spec": {"leaseDurationSeconds": 0}},
+        ["spec.leaseDurationSeconds"],
+    ),
+    (RBAC, "ClusterRoleBinding", {"roleRef": {**ROLE_REF, "kind": "Role"}}, ["roleRef.kind"]),
+    (
+        RBAC,
+        "ClusterRole",
+        {"rules": [{}]},
+        ["rules[0].verbs", "rules[0].apiGroups", "rules[0].resources"],
+    ),
+    (
+        "internal.apiserver.k8s.io",
+        "StorageVersion",
+        {"metadata": {"name": "pods"}},
+        ["metadata.name"],
+    ),
+    ("storagemigration.k8s.io", "StorageVersionMigration", {}, ["spec.resource.resource"]),
+    ("node.k8s.io", "RuntimeClass", {}, ["handler"]),
+]
+
+# What may not change, from the first to the second.
+CHANGES: list[tuple[str, str, Object, Object, list[str]]] = [
+    (
+        "",
+        "ConfigMap",
+        {"immutable": True, "data": {"a": "x"}},
+        {"data": {"a": "y"}},
+        ["immutable", "data"],
+    ),
+    ("", "Secret", {"type": "a"}, {"type": "b"}, ["type"]),
+    ("", "Pod", {"spec": POD}, {"spec": {**POD, "hostNetwork": True}}, ["spec"]),
+    (
+        "apps",
+        "Deployment",
+        {"spec": SELECTED},
+        {
+            "spec": {
+                **SELECTED,
+                "selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+            }
+        },
+        ["spec.selector"],
+    ),
+    (
+        "apps",
+        "StatefulSet",
+        {"spec": SELECTED},
+        {"spec": {**SELECTED, "serviceName": "s"}},
+        ["spec"],
+    ),
+    (
+        RBAC,
+        "ClusterRoleBinding",
+        {"roleRef": ROLE_REF},
+        {"roleRef": {**ROLE_REF, "name": "s"}},
+        ["roleRef"],
+    ),
+    (
+        "storagemigration.k8s.io",
+        "StorageVersionMigration",
+        {**MIGRATION, "status": {"resourceVersion": "5"}},
+        {"spec": {"resource": {"resource": "pods"}}, "status": {"resourceVersion": "6"}},
+        ["spec", "status.resourceVersion"],
+    ),
+    ("scheduling.k8s.io", "PriorityClass", {"value": 1}, {"value": 2}, ["value"]),
+]
+
+
+@pytest.mark.parametrize(("group", "kind", "obj"), GOOD)
+def test_good(group: str, kind: str, obj: Object) -> None:
+    """An object that breaks no rule passes, and may be written again as it is."""
+    assert validate(group, kind, obj) == []
+    assert validate(group, kind, obj, obj) == []
+
+
+@pytest.mark.parametrize(("group", "kind", "obj", "fields"), BAD)
+def test_bad(group: str, kind: str, obj: Object, fields: list[str]) -> None:
+    """An object that breaks rules is told every field that is wrong, and no other."""
+    assert [cause.field for cause in validate(group, kind, obj)] == fields
+
+
+@pytest.mark.parametrize(("group", "kind", "old", "new", "fields"), CHANGES)
+def test_changes(group: str, kind: str, old: Object, new: Object, fields: list[str]) -> None:
+    """What may not change is told by its field."""
+    assert [cause.field for cause in validate(group, kind, new, old)] == fields
+
+
+def test_image_of_a_pod_may_change() -> None:
+    """The few fields of a pod that may change do."""
+    container = {"name": "c", "image": "j"}
+    new = {"spec": {**POD, "containers": [container], "activeDeadlineSeconds": 5}}
+    assert validate("", "Pod", new, {"spec": POD}) == []
+
+
+def test_messages() -> None:
+    """The words are those that clients of Kubernetes know."""
+    (cause,) = validate("", "ConfigMap", {"data": {}}, {"immutable": True, "data": {}})
+    assert str(cause) == "immutable: Forbidden: field is immutable when `immutable` is set"
+    (cause,) = validate("apps", "Deployment", {"spec": {**SELECTED, "replicas": -1}})
+    assert str(cause) == "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
+
+
+def test_finished_migrations_stay_finished() -> None:
+    """A migration that succeeded or failed cannot be made to run again."""
+
+    def migration(**conditions: str) -> Object:
+        listed = [
+            {"type": each, "status": status, "reason": "R", "lastTransitionTime": "t"}
+            for each, status in conditions.items()
+        ]
+        return {**MIGRATION, "status": {"conditions": listed}}
+
+    group, kind = "storagemigration.k8s.io", "StorageVersionMigration"
+    done = migration(Succeeded="True")
+    assert validate(group, kind, done, migration(Running="True")) == []
+    assert validate(group, kind, migration(Succeeded="False"), done) != []
+    assert validate(group, kind, migration(Succeeded="True", Failed="True"), done) != []
+
+
+@given(
+    st.sampled_from(all_kinds()),
+    JSON,
+    st.dictionaries(
+        st.sampled_from(["data", "rules", "roleRef", "webhooks", "subsets", "status", "value"]),
+        JSON,
+    ),
+)
+def test_any_object(kind: Any, spec: Any, rest: Object) -> None:
+    """No object is so odd that a rule fails on it."""
+    obj = {"metadata": {"name": "n"}, **rest, "spec": spec}
+    assert isinstance(validate(kind.group, kind.kind, obj), list)
+    assert isinstance(validate(kind.group, kind.kind, obj, {"spec": {}}), list)
+    apply_defaults(kind.group, kind.versions[0], kind.kind, obj)
+    assert isinstance(validate(kind.group, kind.kind, obj), list)
