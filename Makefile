@@ -29,8 +29,8 @@ help: ## List the targets
 	  | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: up
-up: environment ## A store to talk to, in the foreground until Ctrl-C
-	@exec $(BIN)/restow store up --data-dir $(DATA_DIR)
+up: environment ## An API server on the embedded store, in the foreground until Ctrl-C
+	@exec $(BIN)/restow serve --data-dir $(DATA_DIR)
 
 .PHONY: test
 test: setup checks ## Everything that checks restow: lint, types, imports, tests
@@ -45,7 +45,8 @@ test-long: setup checks ## The same at full size
 .PHONY: bench
 bench: environment ## Measure, and print the table
 	@$(PYTHON) -m tools.system_packages --for bench
-	@exec $(BIN)/python -m benchmarks.storage
+	@$(BIN)/python -m benchmarks.storage
+	@exec $(BIN)/python -m benchmarks.api
 
 .PHONY: setup
 setup: environment ## .venv, and the programs that tests and benchmarks need

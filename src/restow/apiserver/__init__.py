@@ -1,6 +1,12 @@
-"""One server process put together: its configuration, its start, its stop.
+"""One API server process: the composition root that joins storage, resources and serving.
 
-This is the place where policies meet the packages that need them.
+    from restow.apiserver import ServeOptions, declare_kind, serve
 
-Not here: behaviour of its own. What is more than joining parts belongs to one of the parts.
+Not here: anything that a test or another program could want without a whole server.
 """
+
+from restow.apiserver.options import ServeOptions
+from restow.apiserver.serve import serve
+from restow.resources.declared import declare_kind
+
+__all__ = ["ServeOptions", "declare_kind", "serve"]

@@ -33,6 +33,12 @@ class Command:
     load: Callable[[], CommandModule]
 
 
+def _serve() -> CommandModule:
+    from restow.cli import serve
+
+    return serve
+
+
 def _store() -> CommandModule:
     from restow.cli import store
 
@@ -46,6 +52,7 @@ def _version() -> CommandModule:
 
 
 COMMANDS = (
+    Command(name="serve", summary="run one API server", load=_serve),
     Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
     Command(name="version", summary="say which restow this is", load=_version),
 )

@@ -1,7 +1,7 @@
-"""Tables of the built-in kinds: their groups, versions, conversions and releases.
+"""The built-in kinds: their tables, types, conversions, defaults, validation and releases.
 
-Data, loaded when first asked for.
+Tables are data and are loaded when first asked for. What only one kind needs stands in a function
+of its own, in `conversions`, `defaults` or `validation`.
 
-Not here: code that treats one kind in a special way, and anything about one particular server.
-What a server hosts is said in `restow.resources`.
+Not here: anything about one particular server. What a server hosts is said in `restow.resources`.
 """

@@ -1,0 +1,115 @@
+"""Requests by wrk: what is sent is a small script of its own language, made here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.api.target import Target, on_other_cores
+
+NAMESPACE = "restow-bench"
+COLLECTION = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+DATA = {f"key-{number}": "x" * 90 for number in range(10)}  # about 1 KB
+
+_DONE = """
+done = function(summary, latency, requests)
+  local errors = summary.errors
+  io.write(string.format(
+    'RESULT {"requests":%d,"microseconds":%d,"bad":%d,"lost":%d,"p50":%.3f,"p99":%.3f}\\n',
+    summary.requests, summary.duration, errors.status,
+    errors.connect + errors.read + errors.write + errors.timeout,
+    latency:percentile(50) / 1000, latency:percentile(99) / 1000))
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What wrk saw."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    """CPU time of the server per request, where it is known."""
+
+
+def get(target: Target, *, seconds: int, connections: int) -> Rate:
+    """Reads of one object."""
+    return _run(target, _plain(target, f"{COLLECTION}/item-000000"), seconds, connections)
+
+
+def list_all(target: Target, *, seconds: int, connections: int) -> Rate:
+    """Lists of the whole namespace."""
+    return _run(target, _plain(target, COLLECTION), seconds, connections)
+
+
+def create(target: Target, *, seconds: int, connections: int, name: str) -> Rate:
+    """Creates of new objects."""
+    script = _body_script(target, "POST", f'"{COLLECTION}"', f'"{name}-" .. id .. "-" .. count')
+    return _run(target, script, seconds, connections)
+
+
+def update(target: Target, *, seconds: int, connections: int, items: int) -> Rate:
+    """Updates, without a condition, of objects that are there; each has another content."""
+    number = f'string.format("item-%06d", (count * 64 + id) % {items})'
+    script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', number)
+    return _run(target, script, seconds, connections)
+
+
+def _plain(target: Target, path: str) -> str:
+    return f"""
+wrk.headers["Authorization"] = "Bearer {target.token}"
+wrk.headers["Accept"] = "application/json"
+wrk.path = "{path}"
+{_DONE}"""
+
+
+def _body_script(target: Target, method: str, path: str, name: str) -> str:
+    data = json.dumps(DATA).replace("\\", "\\\\").replace("'", "\\'")
+    return f"""
+local threads = 0
+setup = function(thread) thread:set("id", threads); threads = threads + 1 end
+local count = 0
+local headers = {{
+  ["Authorization"] = "Bearer {target.token}",
+  ["Content-Type"] = "application/json",
+  ["Accept"] = "application/json",
+}}
+local data = '{data}'
+request = function()
+  count = count + 1
+  local name = {name}
+  local body = '{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"' .. name ..
+    '","annotations":{{"n":"' .. count .. '"}}}},"data":' .. data .. '}}'
+  return wrk.format("{method}", {path}, headers, body)
+end
+{_DONE}"""
+
+
+def _run(target: Target, script: str, seconds: int, connections: int) -> Rate:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "script.lua"
+        file.write_text(script)
+        before = target.cpu_seconds()
+        done = subprocess.run(
+            ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(file), target.url],
+            capture_output=True,
+            text=True,
+            check=True,
+            preexec_fn=on_other_cores,
+        )
+        cpu = target.cpu_seconds() - before
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    found = json.loads(line.removeprefix("RESULT "))
+    if found["bad"] or found["lost"] or not found["requests"]:
+        raise SystemExit(f"{target.name}: requests failed: {found}")
+    return Rate(
+        per_second=found["requests"] / (found["microseconds"] / 1e6),
+        p50_ms=found["p50"],
+        p99_ms=found["p99"],
+        cpu_us=cpu / found["requests"] * 1e6,
+    )

@@ -1,0 +1,125 @@
+"""One server's parts put together over an open store: caches, catalogue, chain.
+
+The composition root of everything between storage and the listener. No files, sockets or
+certificates here; see `server`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from restow.apiserver.version import version_document
+from restow.resources.caches import Caches
+from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.encoding import EncodingPolicy, FixedPolicy
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime, Tasks
+from restow.serving.app import App
+from restow.serving.authentication import (
+    Authentication,
+    CertificateAuthenticator,
+    TokenAuthenticator,
+)
+from restow.serving.authorization import MastersOnly
+from restow.serving.context import User
+from restow.serving.continue_tokens import ContinueTokens
+from restow.serving.discovery import Discovery
+from restow.serving.handlers.server import Server
+from restow.serving.health import Health
+from restow.serving.metrics import Metrics
+from restow.serving.nonresource import NonResources
+from restow.serving.openapi import ApiInfo
+from restow.serving.openapi_paths import OpenApi
+from restow.serving.request_info import RequestInfo
+from restow.storage.interface import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What a server knows and tells nobody."""
+
+    tokens: dict[str, User]
+    continue_key: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """The parts of one server that others need to reach."""
+
+    app: App
+    server: Server
+    store: ResourceStore
+    caches: Caches
+    catalog: Catalog
+    health: Health
+    metrics: Metrics
+    tasks: Tasks
+
+    async def close(self) -> None:
+        await self.tasks.close()
+        await self.caches.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Answers reviews by what decides about requests."""
+
+    authorizer: MastersOnly
+    tokens: TokenAuthenticator
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        return self.authorizer.allows(user, info)
+
+    def user_of(self, token: str) -> User | None:
+        return self.tokens.user_of(token)
+
+
+async def assemble(
+    storage: Storage,
+    catalog: Catalog,
+    runtime: Runtime,
+    *,
+    secrets: Secrets,
+    address: str,
+    policy: EncodingPolicy | None = None,
+) -> Assembly:
+    """Put a server together and load what it needs at once."""
+    caches = Caches(storage, runtime)
+    await caches.start()
+    tasks = runtime.tasks("server")
+    store = ResourceStore(storage, caches, policy or FixedPolicy(), runtime)
+    tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
+    server = Server(
+        catalog=catalog,
+        store=store,
+        tokens=ContinueTokens(secrets.continue_key),
+        runtime=runtime,
+        tasks=tasks,
+        judge=_Judge(authorizer, tokens),
+    )
+    health, metrics, version = Health(), Metrics(), version_document()
+    health.add("ping", lambda: None)
+    info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
+    app = App(
+        server,
+        authentication=Authentication([CertificateAuthenticator(runtime.clock), tokens]),
+        authorizer=authorizer,
+        nonresources=NonResources(
+            discovery=Discovery(catalog, version_hash_of, address=address),
+            openapi=OpenApi(catalog, info),
+            health=health,
+            metrics=metrics,
+            version=version,
+        ),
+        metrics=metrics,
+    )
+    return Assembly(
+        app=app,
+        server=server,
+        store=store,
+        caches=caches,
+        catalog=catalog,
+        health=health,
+        metrics=metrics,
+        tasks=tasks,
+    )

@@ -1,0 +1,81 @@
+"""The kubeconfig file that a server leaves in its data directory.
+
+It is written whole, at once, readable by its owner only; nothing in it is merged with what was
+there. Reading kubeconfig files is the client's business.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from restow.apiserver.pki import ADMIN_USER, Pki, write_secret
+
+CONTEXT_NAME: Final = "restow"
+CERTIFICATE_USER: Final = f"{ADMIN_USER}-certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraContext:
+    """One more server of the same cluster, reached by its own address."""
+
+    name: str
+    server_url: str
+
+
+def write_kubeconfig(
+    path: Path, *, server_url: str, pki: Pki, extra: Sequence[ExtraContext] = ()
+) -> None:
+    """Write the file. The current context uses the token; a second one uses the certificate."""
+    document = make_kubeconfig(server_url=server_url, pki=pki, extra=extra)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_secret(path, yaml.safe_dump(document, sort_keys=False).encode())
+
+
+def make_kubeconfig(
+    *, server_url: str, pki: Pki, extra: Sequence[ExtraContext] = ()
+) -> dict[str, Any]:
+    """The content of the file, as a document."""
+    places = [ExtraContext(CONTEXT_NAME, server_url), *extra]
+    contexts = [_context(place.name, place.name, ADMIN_USER) for place in places]
+    contexts.insert(1, _context(f"{CONTEXT_NAME}-certificate", CONTEXT_NAME, CERTIFICATE_USER))
+    names = [context["name"] for context in contexts]
+    if len(names) != len(set(names)):
+        raise ValueError(f"contexts have the same name: {names}")
+    certificate = {
+        "client-certificate-data": _data(pki.admin_cert_pem),
+        "client-key-data": _data(pki.admin_key_pem),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "preferences": {},
+        "clusters": [_cluster(place, pki) for place in places],
+        "users": [
+            {"name": ADMIN_USER, "user": {"token": pki.admin_token}},
+            {"name": CERTIFICATE_USER, "user": certificate},
+        ],
+        "contexts": contexts,
+        "current-context": CONTEXT_NAME,
+    }
+
+
+def _cluster(place: ExtraContext, pki: Pki) -> dict[str, Any]:
+    cluster = {
+        "server": place.server_url,
+        "certificate-authority-data": _data(pki.serving_ca_pem),
+    }
+    return {"name": place.name, "cluster": cluster}
+
+
+def _context(name: str, cluster: str, user: str) -> dict[str, Any]:
+    return {"name": name, "context": {"cluster": cluster, "user": user}}
+
+
+def _data(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

@@ -1,0 +1,305 @@
+"""The keys of a cluster: made once in a directory, under a lock, and read from there ever after.
+
+An authority, a serving certificate, an administrator's certificate and token, the key that signs
+service-account tokens, and the one that seals continue tokens. A server on another machine gets a
+copy of the directory. Keys come from OpenSSL's own source of chance, secrets from the runtime's.
+
+Not here: who may do what with a credential, and how TLS uses a certificate.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from restow.apiserver import certificates as certs
+from restow.apiserver.certificates import Issuer, OwnKey, PkiError
+from restow.runtime import Runtime
+from restow.serving.listener import TlsFiles
+
+__all__ = [
+    "ADMIN_GROUP",
+    "ADMIN_USER",
+    "Pki",
+    "PkiError",
+    "PkiOptions",
+    "ensure_pki",
+    "write_secret",
+]
+
+ADMIN_USER: Final = "restow-admin"
+ADMIN_GROUP: Final = "system:masters"
+AUTHORITY_NAME: Final = "restow-ca"
+SERVING_NAME: Final = "restow-apiserver"
+# What clients inside and outside a cluster call an API server.
+SERVICE_NAMES: Final = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "127.0.0.1",
+    "::1",
+)
+AUTHORITY_DAYS: Final = 3_650
+CERTIFICATE_DAYS: Final = 365
+RENEWAL_DAYS: Final = 30
+TOKEN_BYTES: Final = 32
+NAMES_MAX: Final = 100
+# Neither others, nor the group for writing.
+MODE_FORBIDDEN: Final = 0o027
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PkiOptions:
+    """Where the server listens, and files that replace those made here."""
+
+    bind: str | None = None
+    extra_names: tuple[str, ...] = ()
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
+    service_account_signing_key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pki:
+    """Everything that was made or given. Secrets do not show when it is printed."""
+
+    directory: Path
+    ca_file: Path
+    serving_cert_file: Path
+    serving_key_file: Path
+    client_ca_files: tuple[Path, ...]
+    service_account_key_file: Path
+    # What a client must trust in order to reach the server.
+    serving_ca_pem: bytes = field(repr=False)
+    admin_cert_pem: bytes = field(repr=False)
+    admin_key_pem: bytes = field(repr=False)
+    admin_token: str = field(repr=False)
+    service_account_key_pem: bytes = field(repr=False)
+    continue_key: bytes = field(repr=False)
+    # Equal on all servers of a cluster, and tells nothing about the keys.
+    fingerprint: str
+
+    def tls_files(self) -> TlsFiles:
+        return TlsFiles(
+            cert_file=self.serving_cert_file,
+            key_file=self.serving_key_file,
+            client_ca_files=self.client_ca_files,
+        )
+
+
+def ensure_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = None) -> Pki:
+    """Read the keys in a directory, after making what is missing and renewing what expires.
+
+    Processes that start at once agree, because one makes and the others wait. It blocks, so it is
+    called before the event loop has work. PkiError says what is wrong and where.
+    """
+    options = options or PkiOptions()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_mode(directory)
+    with _locked(directory):
+        return _Maker(directory, runtime, options).make()
+
+
+def check_mode(path: Path) -> None:
+    """Refuse a secret place that other users can read or change."""
+    status = path.stat()
+    if status.st_mode & MODE_FORBIDDEN:
+        mode = f"{status.st_mode & 0o777:o}"
+        safe = "700" if path.is_dir() else "600"
+        raise PkiError(
+            f"{path} holds keys, and its mode {mode} lets other users in: chmod {safe} {path}"
+        )
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise PkiError(f"{path} holds keys and belongs to another user (uid {status.st_uid})")
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Replace a file at once and for good, readable by its owner only."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    # Exclusive: nobody else's file, nor where a link of theirs leads.
+    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    file = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+class _Maker:
+    """Makes and reads, with the lock held."""
+
+    def __init__(self, directory: Path, runtime: Runtime, options: PkiOptions) -> None:
+        self._directory = directory
+        self._randomness = runtime.randomness
+        self._options = options
+        self._now = runtime.clock.wall()
+
+    def make(self) -> Pki:
+        options = self._options
+        issuer = self._authority()
+        ca_file = self._directory / "ca.crt"
+        cert_file, key_file = self._serving(issuer)
+        admin_key_pem, admin_cert_pem = self._admin(issuer)
+        account_file = options.service_account_signing_key_file
+        if account_file is None:
+            account_file = self._directory / "service-account.key"
+            self._key(account_file)
+        account_pem = _read(account_file)
+        account_key = certs.load_key(account_file, account_pem)
+        continue_key = bytes.fromhex(self._secret("continue.key"))
+        given = () if options.client_ca_file is None else (options.client_ca_file,)
+        for path in given:
+            certs.load_certificate(path, _read(path))
+        return Pki(
+            directory=self._directory,
+            ca_file=ca_file,
+            serving_cert_file=cert_file,
+            serving_key_file=key_file,
+            client_ca_files=(ca_file, *given),
+            service_account_key_file=account_file,
+            serving_ca_pem=_read(ca_file if options.tls_cert_file is None else cert_file),
+            admin_cert_pem=admin_cert_pem,
+            admin_key_pem=admin_key_pem,
+            admin_token=self._secret("admin.token"),
+            service_account_key_pem=account_pem,
+            continue_key=continue_key,
+            fingerprint=certs.fingerprint(issuer.key, account_key, continue_key),
+        )
+
+    def _authority(self) -> Issuer:
+        key_file, cert_file = self._directory / "ca.key", self._directory / "ca.crt"
+        if cert_file.exists() and not key_file.exists():
+            raise PkiError(f"{key_file} is missing, but {cert_file} is there: copy both or neither")
+        key = self._key(key_file)
+        certificate = _existing(cert_file)
+        if certificate is not None and not certs.belongs(certificate, key):
+            raise PkiError(f"{cert_file} was not made for {key_file}: copy both or neither")
+        if certificate is None or not self._is_fresh(certificate):
+            # Same key and name: certificates signed before stay good.
+            certificate = certs.make_authority(
+                AUTHORITY_NAME, key, now=self._now, days=AUTHORITY_DAYS, serial=self._serial()
+            )
+            write_secret(cert_file, certs.to_pem(certificate))
+        return Issuer(key, certificate, now=self._now)
+
+    def _serving(self, issuer: Issuer) -> tuple[Path, Path]:
+        options = self._options
+        if options.tls_cert_file is not None or options.tls_private_key_file is not None:
+            if options.tls_cert_file is None or options.tls_private_key_file is None:
+                raise PkiError("--tls-cert-file and --tls-private-key-file are given together")
+            certs.load_certificate(options.tls_cert_file, _read(options.tls_cert_file))
+            return options.tls_cert_file, options.tls_private_key_file
+        key_file, cert_file = self._directory / "serving.key", self._directory / "serving.crt"
+        key = self._key(key_file)
+        names = _wanted_names(options)
+        old = _existing(cert_file)
+        if old is not None:
+            # Several servers may share the directory, each with an address of its own.
+            had = certs.names_of(old)
+            names = list(dict.fromkeys([*had, *names]))
+            if set(names) == set(had) and self._is_good(old, key, issuer):
+                return cert_file, key_file
+        if len(names) > NAMES_MAX:
+            raise PkiError(f"{cert_file} would have over {NAMES_MAX} names: remove it and restart")
+        certificate = issuer.sign_server(
+            SERVING_NAME, key, names=names, days=CERTIFICATE_DAYS, serial=self._serial()
+        )
+        write_secret(cert_file, certs.to_pem(certificate))
+        return cert_file, key_file
+
+    def _admin(self, issuer: Issuer) -> tuple[bytes, bytes]:
+        key_file, cert_file = self._directory / "admin.key", self._directory / "admin.crt"
+        key = self._key(key_file)
+        old = _existing(cert_file)
+        if old is None or not self._is_good(old, key, issuer):
+            certificate = issuer.sign_client(
+                ADMIN_USER, key, group=ADMIN_GROUP, days=CERTIFICATE_DAYS, serial=self._serial()
+            )
+            write_secret(cert_file, certs.to_pem(certificate))
+        return _read(key_file), _read(cert_file)
+
+    def _key(self, path: Path) -> OwnKey:
+        if not path.exists():
+            write_secret(path, certs.make_key())
+        check_mode(path)
+        key = certs.load_key(path, _read(path))
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise PkiError(f"{path} does not hold an elliptic-curve key")
+        return key
+
+    def _secret(self, name: str) -> str:
+        path = self._directory / name
+        if not path.exists():
+            write_secret(path, self._randomness.token_bytes(TOKEN_BYTES).hex().encode())
+        check_mode(path)
+        text = _read(path).decode("ascii", "replace").strip()
+        if _HEX.fullmatch(text) is None:
+            raise PkiError(f"{path} does not hold {2 * TOKEN_BYTES} hexadecimal digits: remove it")
+        return text
+
+    def _serial(self) -> int:
+        # Positive and at most 20 bytes, as the standard wants.
+        return int.from_bytes(self._randomness.token_bytes(16)) | 1
+
+    def _is_fresh(self, certificate: x509.Certificate) -> bool:
+        left = certificate.not_valid_after_utc - self._now
+        return left > timedelta(days=RENEWAL_DAYS) and self._now >= certificate.not_valid_before_utc
+
+    def _is_good(self, certificate: x509.Certificate, key: OwnKey, issuer: Issuer) -> bool:
+        fresh = self._is_fresh(certificate)
+        return fresh and certs.belongs(certificate, key) and issuer.has_signed(certificate)
+
+
+def _wanted_names(options: PkiOptions) -> list[str]:
+    names = [*SERVICE_NAMES]
+    host = socket.gethostname()
+    if certs.is_host_name(host):
+        names.append(host)
+    bind = options.bind
+    if bind and bind not in {"0.0.0.0", "::"}:  # noqa: S104  (left out, not listened on)
+        names.append(bind)
+    names.extend(options.extra_names)
+    return list(dict.fromkeys(certs.canonical_name(name) for name in names))
+
+
+def _existing(path: Path) -> x509.Certificate | None:
+    return certs.load_certificate(path, _read(path)) if path.exists() else None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PkiError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,10 @@
+"""Errors that mean: this server may not start like this. Their text is for the person who tried."""
+
+from __future__ import annotations
+
+from restow.apiserver.pki import PkiError
+from restow.kinds.releases import ReleaseError
+from restow.serving.listener import TlsError
+from restow.storage.errors import StorageError
+
+REFUSALS = (StorageError, PkiError, TlsError, ReleaseError, OSError, ValueError)

@@ -1,0 +1,171 @@
+"""One server process: from its options to a listening port, and back.
+
+Start, in order: data directory and keys -> store -> is it our cluster -> caches and chain -> first
+objects -> listen -> kubeconfig -> ready. Stop: not ready -> drain -> close, in reverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.kubeconfig import write_kubeconfig
+from restow.apiserver.options import ServeOptions
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.kinds.releases import default_release, load_release
+from restow.resources.catalog import Catalog, release_catalog
+from restow.resources.definition import Resource
+from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
+from restow.runtime import Runtime
+from restow.serving.answers import error_body
+from restow.serving.authentication import read_token_file
+from restow.serving.context import User
+from restow.serving.listener import Listener, TlsMaterial
+from restow.storage.errors import OpenRefused
+from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
+from restow.storage.opening import open_storage
+
+CLUSTER_KEY: Final = Key("/restow/cluster")
+NOT_READY_SECONDS: Final = 0.2
+"""Between saying that it is not ready and draining, so that balancers can look away."""
+
+logger = logging.getLogger(__name__)
+
+
+class ApiServer:
+    """A running server. Made by `start`."""
+
+    def __init__(
+        self, options: ServeOptions, assembly: Assembly, listener: Listener, undo: AsyncExitStack
+    ) -> None:
+        self._options = options
+        self._listener = listener
+        self._undo = undo
+        self._clock = assembly.server.runtime.clock
+        self._stopping = False
+        assembly.health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._options.data_dir / "kubeconfig"
+
+    @classmethod
+    async def start(
+        cls, options: ServeOptions, runtime: Runtime, *, kinds: Sequence[Resource] = ()
+    ) -> ApiServer:
+        """Start a server; returns when it is ready. `kinds` are served besides the release's."""
+        catalog = load_catalog(options, kinds)
+        pki = await asyncio.to_thread(_make_pki, options, runtime)
+        tokens = {pki.admin_token: User("restow-admin", ("system:masters",))}
+        if options.token_auth_file is not None:
+            tokens |= await asyncio.to_thread(read_token_file, options.token_auth_file)
+        async with AsyncExitStack() as undo:
+            storage = await open_storage(options.store_address, runtime)
+            undo.push_async_callback(storage.close)
+            await _check_cluster(storage, pki)
+            assembly = await assemble(
+                storage,
+                catalog,
+                runtime,
+                secrets=Secrets(tokens=tokens, continue_key=pki.continue_key),
+                address=f"{options.bind}:{options.port}",
+            )
+            undo.push_async_callback(assembly.close)
+            listener = await Listener.start(
+                assembly.app,
+                bind=options.bind,
+                port=options.port,
+                runtime=runtime,
+                tls=TlsMaterial(pki.tls_files()),
+                error_body=error_body,
+            )
+            undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
+            housekeeping = Housekeeping(
+                storage,
+                assembly.store,
+                catalog,
+                runtime,
+                HousekeepingOptions(
+                    server_id=runtime.ids.nonce(8),
+                    address=_advertised(options.bind, listener.port),
+                    certificates=pki.serving_ca_pem.decode(),
+                    compaction_seconds=options.compaction_interval_seconds,
+                    event_ttl_seconds=options.event_ttl_seconds,
+                ),
+            )
+            await housekeeping.start()
+            undo.push_async_callback(housekeeping.close)
+            server = cls(options, assembly, listener, undo.pop_all())
+        url = f"https://{_host(options.bind)}:{listener.port}"
+        write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)
+        logger.info(
+            "serving %d resources on %s, stored in %s",
+            len(catalog.resources),
+            url,
+            options.store_address,
+        )
+        return server
+
+    async def stop(self) -> None:
+        """Not ready, drain, close."""
+        self._stopping = True
+        await self._clock.sleep(NOT_READY_SECONDS)
+        await self._undo.aclose()
+        logger.info("stopped")
+
+
+def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:
+    """What the server hosts. Raises `ReleaseError` naming the line that is wrong."""
+    release = default_release() if options.release is None else load_release(options.release)
+    return Catalog([*release_catalog(release), *kinds], name=release.name)
+
+
+def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:
+    options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    wishes = PkiOptions(
+        bind=options.bind,
+        tls_cert_file=options.tls_cert_file,
+        tls_private_key_file=options.tls_private_key_file,
+        client_ca_file=options.client_ca_file,
+        service_account_signing_key_file=options.service_account_signing_key_file,
+    )
+    return ensure_pki(options.data_dir / "pki", runtime, wishes)
+
+
+async def _check_cluster(storage: Storage, pki: Pki) -> None:
+    """Refuse a store that belongs to a cluster with other keys."""
+    fingerprint = pki.fingerprint.encode()
+    create = Transaction((Absent(CLUSTER_KEY),), (Put(CLUSTER_KEY, fingerprint),))
+    outcome = await storage.commit(create)
+    if isinstance(outcome, Refused) and outcome.current is not None:
+        found = outcome.current.value
+        if found != fingerprint:
+            raise OpenRefused(
+                "this store belongs to a cluster with other keys (its fingerprint is"
+                f" {found.decode(errors='replace')}, ours {pki.fingerprint}): copy the directory"
+                " 'pki' from the data directory of a server of that cluster"
+            )
+
+
+def _advertised(bind: str, port: int) -> Address | None:
+    """Where others reach this process; a name is not published, since endpoints are addresses."""
+    try:
+        return Address(str(ipaddress.ip_address(_host(bind).strip("[]"))), port)
+    except ValueError:
+        return None
+
+
+def _host(bind: str) -> str:
+    if bind in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{bind}]" if ":" in bind else bind

@@ -1,0 +1,173 @@
+"""All watch caches of a process, and the one watch of the store that keeps them fresh.
+
+A cache is loaded when it is first wanted: a range of its keys at some revision, then the changes
+after it. One watch over all objects serves every cache, so that it costs the same for one resource
+as for five hundred, and `position` says how far all of them have come.
+
+Consistent reads ask the store for its revision (one question for all who wait) and then wait for
+`position` to reach it. Not here: what is done with the objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import Final
+
+from restow.resources.stored import Splicer
+from restow.resources.watch_cache import WatchCache
+from restow.runtime import Runtime
+from restow.storage.checks import OBJECTS_PREFIX, resource_of
+from restow.storage.errors import Compacted, StorageClosed, StorageError
+from restow.storage.interface import Event, Revision, Span, Storage
+
+RETRY_SECONDS: Final = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+class Caches:
+    """One `WatchCache` for each root of keys, loaded when first asked for."""
+
+    def __init__(self, storage: Storage, runtime: Runtime) -> None:
+        self._storage = storage
+        self._clock = runtime.clock
+        self._tasks = runtime.tasks("watch-caches")
+        self._caches: dict[str, WatchCache] = {}
+        self._ready: set[str] = set()
+        self._loading: dict[str, asyncio.Future[None]] = {}
+        self._held: dict[str, deque[Event]] = {}
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting_count = 0
+        self.position = 0
+        """All changes up to this revision have reached the caches."""
+
+    async def start(self) -> None:
+        revision = await self._storage.revision()
+        self.position = revision
+        self._watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
+        self._tasks.spawn("follow", self._follow())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._watch.close()
+        for _, _, waiter in self._waiting:
+            waiter.cancel()
+
+    def ready(self, root: str) -> WatchCache | None:
+        """The cache, if it is loaded already."""
+        return self._caches[root] if root in self._ready else None
+
+    async def load(self, root: str, splicer: Splicer) -> WatchCache:
+        """The cache, loaded if need be; many who ask at once share one load."""
+        if root in self._ready:
+            return self._caches[root]
+        loading = self._loading.get(root)
+        if loading is None:
+            loading = self._loading[root] = asyncio.get_running_loop().create_future()
+            self._tasks.spawn(f"load {root}", self._load(root, splicer, loading))
+        await asyncio.shield(loading)
+        return self._caches[root]
+
+    def fresh(self, root: str) -> WatchCache | None:
+        """The cache, if it is known at once that it misses nothing that was acknowledged."""
+        if root not in self._ready:
+            return None
+        revision = self._storage.revision_now()
+        if revision is None or revision > self.position:
+            return None
+        return self._caches[root]
+
+    async def freshen(self) -> int:
+        """Wait until the caches have all that was acknowledged before this call."""
+        revision = await self._storage.revision()
+        await self.reach(revision)
+        return revision
+
+    def reach(self, revision: int) -> Awaitable[None]:
+        """Wait until the caches have come to a revision."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if revision <= self.position:
+            waiter.set_result(None)
+            return waiter
+        self._waiting_count += 1
+        heapq.heappush(self._waiting, (revision, self._waiting_count, waiter))
+        self._watch.expect(Revision(revision))
+        return waiter
+
+    async def _load(self, root: str, splicer: Splicer, loading: asyncio.Future[None]) -> None:
+        held: deque[Event] = deque()
+        self._held[resource_key(root)] = held
+        try:
+            page = await self._storage.range(Span.of_prefix(root))
+            cache = self._caches.get(root)
+            if cache is None:
+                cache = self._caches[root] = WatchCache(root, splicer)
+            cache.load(page.items, page.revision)
+            cache.apply(held)
+            self._ready.add(root)
+            loading.set_result(None)
+        except StorageError as error:
+            loading.set_exception(error)
+            loading.exception()  # whoever waits has it; nobody may be waiting
+        finally:
+            del self._held[resource_key(root)]
+            del self._loading[root]
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async for batch in self._watch:
+                    self._apply(batch.events)
+                    self._advance(batch.revision)
+            except StorageClosed:
+                return
+            except Compacted:
+                logger.warning("the store was compacted past this server's watch: reloading")
+            except StorageError as error:
+                logger.warning("the watch of the store has failed: %s", error)
+            await self._clock.sleep(RETRY_SECONDS)
+            await self._reload()
+
+    def _apply(self, events: tuple[Event, ...]) -> None:
+        by_resource: dict[str, list[Event]] = {}
+        for event in events:
+            resource = resource_of(event.key)
+            if resource is not None:
+                by_resource.setdefault(resource, []).append(event)
+        for resource, some in by_resource.items():
+            held = self._held.get(resource)
+            if held is not None:
+                held.extend(some)
+            root = f"{OBJECTS_PREFIX}{resource}/"
+            if root in self._ready:
+                self._caches[root].apply(some)
+
+    def _advance(self, revision: int) -> None:
+        self.position = revision
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= revision:
+            waiter = heapq.heappop(waiting)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _reload(self) -> None:
+        """Changes were missed: begin again from what the store holds now."""
+        try:
+            revision = await self._storage.revision()
+            self._watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
+            for root in list(self._ready):
+                page = await self._storage.range(Span.of_prefix(root))
+                self._caches[root].load(page.items, page.revision)
+                self._caches[root].notify()
+            self._advance(revision)
+        except StorageError as error:
+            logger.warning("reloading failed: %s", error)
+
+
+def resource_key(root: str) -> str:
+    """What `storage.checks.resource_of` gives for the keys under a root."""
+    return root[len(OBJECTS_PREFIX) : -1]

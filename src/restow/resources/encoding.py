@@ -1,0 +1,52 @@
+"""Which version a write is encoded in, and what guards it: the seam that coordination fills.
+
+`EncodingPolicy` is asked before every write. The guards go into the write's own transaction (the
+fence), so that no write commits in a version that is not this server's at that moment. Not here:
+how servers agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from restow.resources.definition import Object, Resource
+from restow.resources.stored import encode, head_of, splice
+from restow.storage.interface import Guard
+
+
+class Encoding(NamedTuple):
+    """How to write objects of a resource now."""
+
+    api_version: str
+    guards: tuple[Guard, ...]
+
+
+class EncodingPolicy(Protocol):
+    """Decides how a resource is written."""
+
+    def encoding(self, resource: Resource) -> Encoding:
+        """What to use for the next write. Raises a 503 when nothing may be written now."""
+
+    async def refresh(self, resource: Resource) -> None:
+        """A fence has failed: find out what is true now."""
+
+
+class FixedPolicy:
+    """One server alone: what the catalogue prefers, and no fence."""
+
+    def encoding(self, resource: Resource) -> Encoding:
+        return Encoding(resource.storage_api_version, ())
+
+    async def refresh(self, resource: Resource) -> None:
+        return None
+
+
+def stored_form(resource: Resource, obj: Object, api_version: str, target: str) -> bytes:
+    """The bytes to store for an object that is in `api_version`, in version `target`."""
+    converted = resource.converter.convert(obj, api_version, target)
+    return encode(converted, target, resource.kind.kind)
+
+
+def served_form(resource: Resource, stored: bytes, api_version: str, revision: int) -> bytes:
+    """The served form of stored bytes that are in `api_version`."""
+    return splice(head_of(resource.kind.kind, api_version), stored, revision)

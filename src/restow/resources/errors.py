@@ -1,0 +1,50 @@
+"""The border: what storage raises, as what the API answers."""
+
+from __future__ import annotations
+
+from restow.machinery import status
+from restow.machinery.status_error import StatusError
+from restow.storage.errors import (
+    Compacted,
+    FutureRevision,
+    InvalidKey,
+    InvalidTransaction,
+    OpenRefused,
+    StorageClosed,
+    StorageError,
+    StoreDamaged,
+    StoreFull,
+    TransactionTooLarge,
+    Unavailable,
+)
+
+RETRY_SECONDS = 1
+
+
+def translate(error: StorageError) -> StatusError:
+    """The answer for a storage error; total over the whole tree."""
+    match error:
+        case Compacted():
+            return status.expired(
+                "The provided resource version is too old to display a consistent list result."
+            )
+        case FutureRevision():
+            return status.resource_version_too_large(error.asked, error.current)
+        case TransactionTooLarge():
+            return status.too_large(f"the object is too large to be stored: {error}")
+        case InvalidKey() | InvalidTransaction():
+            return status.bad_request(str(error))
+        case StoreFull():
+            return status.unavailable(
+                f"the store is full: {error}", retry_after_seconds=RETRY_SECONDS
+            )
+        case StorageClosed():
+            return status.unavailable(
+                "this server is shutting down", retry_after_seconds=RETRY_SECONDS
+            )
+        case Unavailable():
+            return status.unavailable(str(error), retry_after_seconds=RETRY_SECONDS)
+        case StoreDamaged() | OpenRefused():
+            return status.internal(str(error))
+        case _:
+            return status.internal(f"storage: {error}")

@@ -1,0 +1,17 @@
+"""What the servers of a cluster do by themselves, without being asked by a request.
+
+Old history is compacted, old events are removed, namespaces that are being deleted are emptied,
+dependents follow their owners, every namespace gets its account, and the service `kubernetes` says
+where the servers are. Most of it is done by one server at a time (`turns`); two at once would do
+double work and no harm, because every write is guarded by what was read.
+
+All of it is level-based: a change only says "look again", and what is done depends on what the
+store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.
+"""
+
+from restow.resources.housekeeping.addresses import Address
+from restow.resources.housekeeping.manager import Housekeeping, HousekeepingOptions
+from restow.resources.housekeeping.namespaces import ensure_namespaces
+from restow.resources.housekeeping.turns import Turn
+
+__all__ = ["Address", "Housekeeping", "HousekeepingOptions", "Turn", "ensure_namespaces"]

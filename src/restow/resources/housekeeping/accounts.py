@@ -1,0 +1,126 @@
+"""Every namespace has a ServiceAccount `default` and a ConfigMap with the cluster's certificates.
+
+Both come back when someone deletes them, unless the namespace itself is being deleted. Not here:
+tokens of accounts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from restow.machinery import status
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime, WorkQueue
+from restow.storage.interface import Batch, Revision, Span
+
+ACCOUNT_NAME: Final = "default"
+CERTIFICATES_NAME: Final = "kube-root-ca.crt"
+CERTIFICATES_FIELD: Final = "ca.crt"
+LOOK_SECONDS: Final = 300.0
+_PAGE: Final = 200
+
+
+class AccountKeeper:
+    """Gives namespaces what they must have. An observer of all objects."""
+
+    def __init__(
+        self, store: ResourceStore, catalog: Catalog, runtime: Runtime, *, certificates: str
+    ) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._namespaces = _hosted(catalog, "Namespace")
+        self._accounts = _hosted(catalog, "ServiceAccount")
+        self._config_maps = _hosted(catalog, "ConfigMap")
+        self._certificates = certificates
+        self._ends = (
+            (self._accounts.root, f"/{ACCOUNT_NAME}"),
+            (self._config_maps.root, f"/{CERTIFICATES_NAME}"),
+        )
+        self.queue: WorkQueue[str] = WorkQueue(
+            "accounts", clock=runtime.clock, randomness=runtime.randomness
+        )
+
+    async def look(self, revision: Revision) -> None:
+        """Queue every namespace."""
+        root = self._namespaces.root
+        span = Span.of_prefix(root)
+        while True:
+            page = await self._storage.range(span, limit=_PAGE)
+            for item in page.items:
+                self.queue.add(item.key[len(root) :])
+            if not page.more:
+                return
+            span = span.starting_at(page.items[-1].key + "\0")
+
+    async def look_again(self) -> float:
+        """The periodic look."""
+        await self.look(Revision(0))
+        return LOOK_SECONDS
+
+    def see(self, batch: Batch) -> None:
+        """Notice new namespaces, and changes of what they must have."""
+        namespaces = self._namespaces.root
+        for event in batch.events:
+            key = event.key
+            if key.startswith(namespaces):
+                if event.previous is None:
+                    self.queue.add(key[len(namespaces) :])
+                continue
+            for root, end in self._ends:
+                if key.endswith(end) and key.startswith(root):
+                    self.queue.add(key[len(root) : -len(end)])
+
+    async def reconcile(self, name: str) -> float | None:
+        """Give one namespace what it lacks."""
+        item = await self._storage.get(self._namespaces.key_of(name))
+        if item is None:
+            return None
+        if DELETING in item.value:
+            metadata = read_metadata(item.value)
+            if metadata is None or metadata.deletion_timestamp:
+                return None
+        await self._ensure_account(name)
+        if self._certificates:
+            await self._ensure_certificates(name)
+        return None
+
+    async def _ensure_account(self, namespace: str) -> None:
+        path = self._accounts.path_of(namespace, ACCOUNT_NAME)
+        if await self._storage.get(self._accounts.key_of(path)) is None:
+            await self._create(self._accounts, namespace, {"metadata": {"name": ACCOUNT_NAME}})
+
+    async def _ensure_certificates(self, namespace: str) -> None:
+        resource, data = self._config_maps, {CERTIFICATES_FIELD: self._certificates}
+        path = resource.path_of(namespace, CERTIFICATES_NAME)
+        item = await self._storage.get(resource.key_of(path))
+        if item is None:
+            obj = {"metadata": {"name": CERTIFICATES_NAME}, "data": data}
+            await self._create(resource, namespace, obj)
+        elif orjson.loads(item.value).get("data") != data:
+            try:
+                await self._store.update(
+                    resource,
+                    working_version(resource),
+                    path,
+                    lambda current: {**current, "data": data},
+                    is_patch=True,
+                )
+            except status.NotFound:
+                return  # its deletion will be seen
+
+    async def _create(self, resource: Resource, namespace: str, obj: Object) -> None:
+        try:
+            await self._store.create(resource, working_version(resource), obj, namespace=namespace)
+        except status.AlreadyExists:
+            return
+
+
+def _hosted(catalog: Catalog, kind: str) -> Resource:
+    resource = catalog.of_kind("", kind)
+    assert resource is not None, f"every release hosts {kind}"
+    return resource

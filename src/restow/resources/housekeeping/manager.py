@@ -1,0 +1,181 @@
+"""All housekeeping of one server process: its tasks, their start and their end.
+
+Every server publishes its address. All else is done by the server that has the turn, with parts
+that are made anew when it gets it, so that nothing is remembered from an earlier one. Not here:
+what the parts do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.housekeeping import compaction, events_expiry, turns
+from restow.resources.housekeeping.accounts import AccountKeeper
+from restow.resources.housekeeping.addresses import Address, Addresses
+from restow.resources.housekeeping.compaction import Compactor
+from restow.resources.housekeeping.dependents import DependentsCollector
+from restow.resources.housekeeping.endpoints import EndpointsKeeper
+from restow.resources.housekeeping.events_expiry import EventExpiry
+from restow.resources.housekeeping.namespaces import NamespaceKeeper, ensure_namespaces
+from restow.resources.housekeeping.objects_watch import ObjectsWatch
+from restow.resources.housekeeping.repeating import BACKOFF, repeat, work_off
+from restow.resources.housekeeping.turns import Turn
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime, retry
+from restow.storage.errors import StorageError
+from restow.storage.interface import Storage
+
+TURN_NAME: Final = "housekeeping"
+START_ATTEMPTS_MAX: Final = 5
+WITHDRAW_SECONDS: Final = 3.0
+DEPENDENTS_WORKERS: Final = 8
+NAMESPACE_WORKERS: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HousekeepingOptions:
+    """What an operator may choose, and what a server knows of itself."""
+
+    server_id: str
+    """Of this process and of no other, earlier or later."""
+    address: Address | None = None
+    """Where peers and clients reach this very process; None: it is not published."""
+    certificates: str = ""
+    """The cluster's certificate authorities as PEM text, for clients inside namespaces."""
+    compaction_seconds: float = compaction.INTERVAL_SECONDS
+    """Zero: no compaction."""
+    event_ttl_seconds: float = events_expiry.TTL_SECONDS
+    """Zero: events stay."""
+    turn_seconds: float = turns.TURN_SECONDS
+
+
+class Housekeeping:
+    """Starts and ends all housekeeping of a server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        options: HousekeepingOptions,
+    ) -> None:
+        self._storage = storage
+        self._store = store
+        self._catalog = catalog
+        self._runtime = runtime
+        self._options = options
+        self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
+        self._turn = Turn(
+            storage,
+            runtime,
+            name=TURN_NAME,
+            holder=options.server_id,
+            seconds=options.turn_seconds,
+        )
+        self.endpoints: EndpointsKeeper | None = None
+        if options.address is not None:
+            addresses = Addresses(
+                storage, runtime, server_id=options.server_id, own=options.address
+            )
+            self.endpoints = EndpointsKeeper(store, catalog, addresses)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether this server does the work that one server does for all."""
+        return self._turn.held
+
+    async def start(self) -> None:
+        """Make what every cluster has, publish the address, begin to work.
+
+        Raises when the store cannot be written even after some tries: such a server is not ready.
+        """
+        await retry(
+            self._prepare,
+            retry_on=(StorageError, StatusError),
+            attempts_max=START_ATTEMPTS_MAX,
+            backoff=BACKOFF,
+            clock=self._runtime.clock,
+            randomness=self._runtime.randomness,
+        )
+        if self.endpoints is not None:
+            self._spawn("addresses", repeat("addresses", self.endpoints.step, self._runtime))
+        self._spawn("turn", repeat("turn", self._take_turn, self._runtime))
+
+    async def close(self) -> None:
+        """End all work, give back the turn, take away the address."""
+        await self._tasks.close()
+        if self.endpoints is None:
+            return
+        try:
+            async with self._runtime.clock.timeout(WITHDRAW_SECONDS):
+                await self.endpoints.withdraw()
+        except (StorageError, StatusError, TimeoutError) as error:
+            logger.warning("the address of this server could not be withdrawn: %s", error)
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(name, work)
+
+    async def _prepare(self) -> None:
+        await ensure_namespaces(self._store, self._catalog)
+        if self.endpoints is not None:
+            await self.endpoints.step()
+
+    async def _take_turn(self) -> float:
+        await self._turn.run(self._work)
+        return turns.RETRY_SECONDS
+
+    async def _work(self) -> None:
+        """All that one server does for all, until the turn is lost."""
+        runtime, store, catalog = self._runtime, self._store, self._catalog
+        namespaces = NamespaceKeeper(store, catalog, runtime)
+        dependents = DependentsCollector(store, catalog, runtime)
+        accounts = AccountKeeper(store, catalog, runtime, certificates=self._options.certificates)
+        # The collector last, because its look reads every object.
+        watch = ObjectsWatch(self._storage, runtime, (namespaces, accounts, dependents))
+        loops: dict[str, Coroutine[Any, Any, None]] = {
+            "watch": watch.run(),
+            "namespaces": repeat("namespaces", namespaces.look_again, runtime),
+            "accounts": repeat("accounts", accounts.look_again, runtime),
+            "account": work_off(accounts.queue, accounts.reconcile),
+            **{
+                f"namespace-{number}": work_off(namespaces.queue, namespaces.reconcile)
+                for number in range(NAMESPACE_WORKERS)
+            },
+            **{
+                f"dependent-{number}": work_off(dependents.queue, dependents.reconcile)
+                for number in range(DEPENDENTS_WORKERS)
+            },
+            **self._timed_loops(),
+        }
+        async with asyncio.TaskGroup() as group:
+            for name, loop in loops.items():
+                group.create_task(loop, name=f"housekeeping/{name}")
+
+    def _timed_loops(self) -> dict[str, Coroutine[Any, Any, None]]:
+        options, loops = self._options, dict[str, Coroutine[Any, Any, None]]()
+        if options.compaction_seconds > 0:
+            compactor = Compactor(self._storage)
+
+            async def compact() -> float:
+                await compactor.step()
+                return options.compaction_seconds
+
+            loops["compaction"] = repeat("compaction", compact, self._runtime)
+        if options.event_ttl_seconds > 0:
+            expiry = EventExpiry(
+                self._store,
+                self._catalog,
+                self._runtime,
+                ttl_seconds=options.event_ttl_seconds,
+            )
+            loops["events"] = repeat("expiry of events", expiry.step, self._runtime)
+        return loops

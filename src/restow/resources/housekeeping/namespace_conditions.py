@@ -1,0 +1,94 @@
+"""What a namespace that is being deleted says about how far that is. Pure functions.
+
+Types and reasons are those that users of Kubernetes know and scripts look for. Not here: deleting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Condition = dict[str, Any]
+
+_FAILURES_SHOWN_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """What is still in a namespace after a pass over it."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Objects that are left, by `plural.group`."""
+    finalizers: dict[str, int] = field(default_factory=dict)
+    """In how many objects each finalizer is left."""
+    failures: list[str] = field(default_factory=list)
+    """What could not be deleted, and why."""
+    is_busy: bool = False
+    """Whether something was written during the pass, and so left to the next one."""
+
+    def __bool__(self) -> bool:
+        return bool(self.counts or self.failures)
+
+
+def conditions_of(left: Leftovers) -> list[Condition]:
+    """The conditions that describe this state."""
+    shown = left.failures[:_FAILURES_SHOWN_MAX]
+    return [
+        _condition(
+            "NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "all kinds are known"
+        ),
+        _condition(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "all group versions are understood",
+        ),
+        _condition(
+            "NamespaceDeletionContentFailure",
+            "ContentDeletionFailed" if shown else "ContentDeleted",
+            "; ".join(shown) or "everything was deleted, finalizers may still hold some of it",
+            holds=bool(shown),
+        ),
+        _condition(
+            "NamespaceContentRemaining",
+            "SomeResourcesRemain" if left.counts else "ContentRemoved",
+            _listed("Some resources are remaining", left.counts, "has {} resource instances")
+            or "nothing is left",
+            holds=bool(left.counts),
+        ),
+        _condition(
+            "NamespaceFinalizersRemaining",
+            "SomeFinalizersRemain" if left.finalizers else "ContentHasNoFinalizers",
+            _listed(
+                "Some content in the namespace has finalizers remaining",
+                left.finalizers,
+                "in {} resource instances",
+            )
+            or "no finalizer holds anything",
+            holds=bool(left.finalizers),
+        ),
+    ]
+
+
+def merge_conditions(
+    old: Sequence[Condition], new: Sequence[Condition], now: str
+) -> list[Condition]:
+    """The new conditions, with the time of the last change of each; others stay as they are."""
+    before = {each.get("type"): each for each in old}
+    ours = {each["type"] for each in new}
+    merged = [each for each in old if each.get("type") not in ours]
+    for each in new:
+        known = before.get(each["type"]) or {}
+        same = known.get("status") == each["status"] and known.get("lastTransitionTime")
+        merged.append({**each, "lastTransitionTime": same or now})
+    return merged
+
+
+def _condition(kind: str, reason: str, message: str, *, holds: bool = False) -> Condition:
+    status = "True" if holds else "False"
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _listed(title: str, counts: Mapping[str, int], text: str) -> str:
+    parts = [f"{name} {text.format(count)}" for name, count in sorted(counts.items())]
+    return f"{title}: {', '.join(parts)}" if parts else ""

@@ -1,0 +1,80 @@
+"""What has become of the owners that an object names. Asked of the store itself, never of a cache.
+
+An owner is looked for where its reference says: its kind, its name, and the namespace of the
+dependent. It is gone when nothing is there, or something with another uid; so an owner in another
+namespace counts as gone, as with Kubernetes. Where we cannot know (a kind that is not hosted here,
+a namespaced owner of an object outside all namespaces, bytes that cannot be read), nothing may be
+concluded.
+
+Not here: what is done about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from restow.machinery.errors import InvalidName
+from restow.machinery.names import GroupVersion
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Resource
+from restow.resources.housekeeping.places import Metadata, OwnerReference, Place, read_metadata
+from restow.resources.strategy import FOREGROUND
+from restow.storage.interface import Storage
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The uids of an object's owners, by what has become of them."""
+
+    alive: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    """Owners that are being deleted in the foreground, and wait for their dependents."""
+
+
+class Owners:
+    """Looks for owners."""
+
+    def __init__(self, storage: Storage, catalog: Catalog) -> None:
+        self._storage = storage
+        self._catalog = catalog
+
+    async def judge(self, place: Place, metadata: Metadata) -> Verdict | None:
+        """What has become of all owners of an object; None when that cannot be known of one."""
+        verdict = Verdict()
+        for reference in metadata.owners:
+            owner = self._place_of(reference, place)
+            if owner is None:
+                return None
+            item = await self._storage.get(owner.key)
+            found = None if item is None else read_metadata(item.value)
+            if item is not None and found is None:
+                return None
+            if found is None or found.uid != reference.uid:
+                verdict.gone.append(reference.uid)
+            elif found.deletion_timestamp and found.has_finalizer(FOREGROUND):
+                verdict.waiting.append(reference.uid)
+            else:
+                verdict.alive.append(reference.uid)
+        return verdict
+
+    def _place_of(self, reference: OwnerReference, dependent: Place) -> Place | None:
+        resource = self._resource_of(reference)
+        if resource is None or not (reference.name and reference.uid):
+            return None
+        if not resource.kind.namespaced:
+            return Place(resource, reference.name)
+        if not dependent.namespace:
+            return None
+        return Place(resource, f"{dependent.namespace}/{reference.name}")
+
+    def _resource_of(self, reference: OwnerReference) -> Resource | None:
+        try:
+            group, version = GroupVersion.parse(reference.api_version)
+        except InvalidName:
+            return None
+        resource = self._catalog.of_kind(group, reference.kind)
+        if resource is None or not resource.kind.persisted:
+            return None
+        is_known = version in resource.served or reference.api_version in resource.decodable
+        return resource if is_known else None

@@ -1,0 +1,89 @@
+"""What is known about the fields of hosted kinds: from the tables of built-in kinds, or nothing.
+
+`BuiltinShape` joins types, defaults and validation of a built-in kind. `OpenShape` is for kinds
+that a release or a library user declares as data only. Both satisfy `definition.Shape`.
+"""
+
+from __future__ import annotations
+
+from restow.kinds.defaults import apply_defaults, prepare_create
+from restow.kinds.definitions import Kind
+from restow.kinds.derived_types import all_types
+from restow.kinds.validation import validate
+from restow.machinery import protobuf, status
+from restow.machinery.conversion import Converter
+from restow.machinery.names import GroupVersion
+from restow.machinery.status_error import Cause
+from restow.machinery.strategic_merge import MergeSchema
+from restow.machinery.strategic_merge_types import merge_schema
+from restow.machinery.typed_json import check as check_typed
+from restow.machinery.types import Struct
+from restow.resources.definition import Object
+
+
+class BuiltinShape:
+    """A built-in kind."""
+
+    def __init__(self, kind: Kind, converter: Converter) -> None:
+        self._kind = kind
+        self._converter = converter
+        self._structs: dict[str, Struct | None] = {}
+
+    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
+        struct = self._struct(version)
+        if struct is None:
+            return obj, []
+        checked = check_typed(struct, obj)
+        return checked.value, checked.unknown
+
+    def default(self, version: str, obj: Object) -> Object:
+        apply_defaults(self._kind.group, GroupVersion.parse(version).version, self._kind.kind, obj)
+        return obj
+
+    def prepare_create(self, obj: Object) -> None:
+        prepare_create(self._kind.group, self._kind.kind, obj)
+
+    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
+        hub = self._converter.hub
+        if version != hub:
+            new = self._converter.convert(new, version, hub)
+            old = None if old is None else self._converter.convert(old, version, hub)
+        return validate(self._kind.group, self._kind.kind, new, old)
+
+    def merge_schema(self, version: str) -> MergeSchema | None:
+        struct = self._struct(version)
+        return None if struct is None else merge_schema(struct)
+
+    def decode_protobuf(self, version: str, raw: bytes) -> Object:
+        struct = self._struct(version)
+        if struct is None:
+            raise status.unsupported_media_type(["application/json", "application/yaml"])
+        return protobuf.decode(struct, raw)
+
+    def _struct(self, version: str) -> Struct | None:
+        if version not in self._structs:
+            group, name = GroupVersion.parse(version)
+            self._structs[version] = all_types().of_kind(group, name, self._kind.kind)
+        return self._structs[version]
+
+
+class OpenShape:
+    """A kind of which nothing is known but its metadata."""
+
+    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
+        return obj, []
+
+    def default(self, version: str, obj: Object) -> Object:
+        return obj
+
+    def prepare_create(self, obj: Object) -> None:
+        return None
+
+    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
+        return []
+
+    def merge_schema(self, version: str) -> MergeSchema | None:
+        return None
+
+    def decode_protobuf(self, version: str, raw: bytes) -> Object:
+        raise status.unsupported_media_type(["application/json", "application/yaml"])

@@ -1,0 +1,88 @@
+"""Stored bytes and served bytes: how a resource version gets into an object without parsing it.
+
+A stored value is the object as JSON, `kind` and `apiVersion` first, without a resource version,
+and a newline at the end, as Kubernetes stores it. A served object is the same bytes with the
+resource version as the first field of its metadata. Both begin with a text that is known per kind
+and version, so the place to cut is known too.
+
+Not here: what the bytes mean, and conversion between versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from restow.machinery.names import GroupVersionKind
+from restow.storage.errors import StoreDamaged
+
+_FIELD: Final = b'"resourceVersion":"%d",'
+
+
+class Stored(NamedTuple):
+    """An object as a cache holds it. A plain tuple inside, so the collector leaves it alone."""
+
+    revision: int
+    api_version: str
+    body: bytes
+    """Served form in the version it is stored in, resource version included."""
+
+
+class Splicer:
+    """Turns stored values of one kind into served bodies."""
+
+    def __init__(self, kind: str, api_versions: tuple[str, ...]) -> None:
+        self._kind = kind
+        self._heads = [(head_of(kind, version), version) for version in dict.fromkeys(api_versions)]
+
+    def serve(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
+        """A `Stored` as a plain tuple; raises `StoreDamaged` for what is no such object."""
+        for head, version in self._heads:
+            if value.startswith(head):
+                return revision, version, splice(head, value, revision)
+        return self._serve_foreign(value, revision)
+
+    def _serve_foreign(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
+        """A value that someone else wrote, with its fields in another order."""
+        try:
+            fields = orjson.loads(value)
+            version = fields["apiVersion"]
+            canonical = encode(fields, version, fields["kind"])
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise StoreDamaged(f"no object of kind {self._kind}: {error}") from error
+        if not isinstance(version, str):
+            raise StoreDamaged(f"no object of kind {self._kind}: apiVersion is no text")
+        return revision, version, splice(head_of(fields["kind"], version), canonical, revision)
+
+
+def head_of(kind: str, api_version: str) -> bytes:
+    """How every stored object of this kind and version begins."""
+    return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (
+        orjson.dumps(kind),
+        orjson.dumps(api_version),
+    )
+
+
+def splice(head: bytes, value: bytes, revision: int) -> bytes:
+    """The served form of a stored value that begins with `head`."""
+    cut = len(head)
+    end = len(value) - 1 if value.endswith(b"\n") else len(value)
+    return b"".join((head, _FIELD % revision, value[cut:end]))
+
+
+def encode(fields: dict[str, Any], api_version: str, kind: str) -> bytes:
+    """The stored form of an object: canonical order of the first fields, no resource version."""
+    metadata = {
+        name: value for name, value in fields["metadata"].items() if name != "resourceVersion"
+    }
+    ordered = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+    for name, value in fields.items():
+        if name not in ordered:
+            ordered[name] = value
+    return orjson.dumps(ordered) + b"\n"
+
+
+def served(stored: bytes, gvk: GroupVersionKind, revision: int) -> bytes:
+    """What a client gets for a value that was just written."""
+    return splice(head_of(gvk.kind, str(gvk.group_version)), stored, revision)

@@ -1,0 +1,240 @@
+"""The watch cache: all objects of one resource in memory, as bytes, and their newest changes.
+
+Reads are served from here: a get is a dictionary look-up, a list a join of byte strings. Entries
+are plain tuples of numbers and bytes, which Python's garbage collector does not visit. A change is
+kept in a bounded ring, from which watches are served; each change is encoded once for all watchers
+that want it in the same form.
+
+A cache is filled by `Caches` (see `caches`) and does no I/O itself. Not here: who may read what,
+conversion, HTTP.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from restow.resources.stored import Splicer
+from restow.storage.interface import Event, Item
+
+CHANGES_MAX: Final = 4096
+CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
+
+Entry = tuple[int, str, bytes]
+"""revision, apiVersion it is stored in, body as served in that version (see `stored.Stored`)."""
+
+
+class Change:
+    """One change of one object; encoded at most once per form."""
+
+    __slots__ = ("before", "forms", "key", "now", "revision")
+
+    def __init__(self, revision: int, key: str, now: Entry | None, before: Entry | None) -> None:
+        self.revision = revision
+        self.key = key
+        """The key without the root of its resource: `namespace/name`, or `name`."""
+        self.now = now
+        """The object after the change; None when it was deleted."""
+        self.before = before
+        """The object before; for a deletion with the revision of the deletion in its body."""
+        self.forms: dict[object, bytes] | None = None
+
+    def form(self, key: object, make: Callable[[Change], bytes]) -> bytes:
+        """The bytes of this change in some form, made when first asked for."""
+        if self.forms is None:
+            self.forms = {}
+        found = self.forms.get(key)
+        if found is None:
+            found = self.forms[key] = make(self)
+        return found
+
+
+class Selection(NamedTuple):
+    """Some objects in order of key, all as they were at one revision."""
+
+    keys: list[str]
+    entries: list[Entry]
+    revision: int
+
+
+class WatchCache:
+    """The objects under one root of keys."""
+
+    def __init__(
+        self,
+        root: str,
+        splicer: Splicer,
+        *,
+        changes_max: int = CHANGES_MAX,
+        changes_bytes_max: int = CHANGES_BYTES_MAX,
+    ) -> None:
+        self.root = root
+        self._cut = len(root)
+        self._splicer = splicer
+        self._changes_max = changes_max
+        self._changes_bytes_max = changes_bytes_max
+        self._entries: dict[str, Entry] = {}
+        self._keys: list[str] = []
+        self._changes: list[Change] = []
+        self._changes_base = 0  # absolute index of _changes[0]; cursors are absolute
+        self._changes_bytes = 0
+        self._floor = 0
+        self.loaded_at = 0
+        """The revision of the load; changes up to it are part of it."""
+        self.changed_at = 0
+        """The revision of the newest change or load."""
+        self.damaged: dict[str, str] = {}
+        """Objects that cannot be read, with the reason; never hidden from a caller."""
+        self._listeners: set[Callable[[], None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # Filling.
+
+    def load(self, items: Iterable[Item], revision: int) -> None:
+        """Replace everything by what the store holds at a revision."""
+        self._entries = {}
+        self.damaged = {}
+        for item in items:
+            self._put(item.key[self._cut :], item)
+        self._keys = sorted(self._entries)
+        self._changes = []
+        self._changes_base += 1 << 32  # no cursor of before is valid any more
+        self._changes_bytes = 0
+        self.loaded_at = self.changed_at = self._floor = revision
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Follow the store; events must come in order, repeats of the load do no harm."""
+        changed = False
+        for event in events:
+            # A transaction writes at most one object of a resource: a revision is one change.
+            if event.revision > self.changed_at:
+                self._apply(event)
+                changed = True
+        if changed:
+            self._trim()
+            self.notify()
+
+    def notify(self) -> None:
+        """Call all listeners."""
+        for listener in tuple(self._listeners):
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call back after changes were applied, or everything was loaded anew."""
+        self._listeners.add(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        self._listeners.discard(listener)
+
+    def _apply(self, event: Event) -> None:
+        key = event.key[self._cut :]
+        before = self._entries.get(key)
+        if event.value is None:
+            self._remove(key)
+            if before is None:
+                return
+            before = self._deleted(event, before)
+            now = None
+        else:
+            self._put(key, Item(event.key, event.value, event.revision, event.created))
+            now = self._entries.get(key)
+            if before is None and now is not None:
+                insort(self._keys, key)
+        self.changed_at = event.revision
+        change = Change(event.revision, key, now, before)
+        self._changes.append(change)
+        self._changes_bytes += _size(change)
+
+    def _deleted(self, event: Event, before: Entry) -> Entry:
+        """The last state of an object, with the revision at which it was deleted."""
+        if event.previous is None:
+            return before
+        return self._splicer.serve(event.previous.value, event.revision)
+
+    def _put(self, key: str, item: Item) -> None:
+        try:
+            self._entries[key] = self._splicer.serve(item.value, item.revision)
+            self.damaged.pop(key, None)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others are served
+            self.damaged[key] = str(error)
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        if self._entries.pop(key, None) is not None:
+            index = bisect_left(self._keys, key)
+            if index < len(self._keys) and self._keys[index] == key:
+                del self._keys[index]
+
+    def _trim(self) -> None:
+        changes = self._changes
+        if len(changes) <= self._changes_max and self._changes_bytes <= self._changes_bytes_max:
+            return
+        keep, size = 0, 0
+        for change in reversed(changes):
+            size += _size(change)
+            if keep and (keep >= self._changes_max // 2 or size > self._changes_bytes_max // 2):
+                break
+            keep += 1
+        drop = len(changes) - keep
+        self._floor = changes[drop - 1].revision
+        self._changes_bytes -= sum(map(_size, changes[:drop]))
+        del changes[:drop]
+        self._changes_base += drop
+
+    # Reading.
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> Selection:
+        """Objects whose key begins with `prefix`, from `start` on."""
+        keys = self._keys
+        first = bisect_left(keys, max(prefix, start))
+        last = bisect_left(keys, prefix + "\U0010ffff") if prefix else len(keys)
+        if limit:
+            last = min(last, first + limit)
+        chosen = keys[first:last]
+        entries = self._entries
+        return Selection(chosen, [entries[key] for key in chosen], self.changed_at)
+
+    def count(self, prefix: str = "", *, start: str = "") -> int:
+        """How many objects `select` would give without a limit."""
+        keys = self._keys
+        last = bisect_left(keys, prefix + "\U0010ffff") if prefix else len(keys)
+        return max(0, last - bisect_left(keys, max(prefix, start)))
+
+    # The ring of changes.
+
+    def cursor_after(self, revision: int) -> int | None:
+        """Where changes after a revision begin; None when some of them are no longer here."""
+        if revision < self._floor:
+            return None
+        return self._changes_base + bisect_right(
+            self._changes, revision, key=lambda change: change.revision
+        )
+
+    @property
+    def cursor_end(self) -> int:
+        return self._changes_base + len(self._changes)
+
+    @property
+    def floor(self) -> int:
+        """Changes after this revision are here."""
+        return self._floor
+
+    def changes_from(self, cursor: int) -> list[Change] | None:
+        """The changes from a cursor on; None when some of them are no longer here."""
+        index = cursor - self._changes_base
+        return None if index < 0 else self._changes[index:]
+
+
+def _size(change: Change) -> int:
+    size = 200
+    if change.now is not None:
+        size += len(change.now[2])
+    if change.before is not None:
+        size += len(change.before[2])
+    return size

@@ -1,0 +1,192 @@
+"""The chain: what happens to every request, in order.
+
+    read the request line -> who is it -> may they -> may it be written yet -> which resource
+        -> the handler of its verb -> the answer, or the Status of what went wrong
+
+It is synchronous: each step is a plain function, and a handler returns an answer, or something to
+await when it truly must wait. So a read costs no task, and a simulator can step through it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from restow.machinery import status
+from restow.machinery.errors import MachineryError
+from restow.machinery.status import of_machinery_error
+from restow.machinery.status_error import StatusError
+from restow.resources.definition import Resource
+from restow.resources.errors import translate
+from restow.serving.answers import error_answer
+from restow.serving.authentication import Authentication
+from restow.serving.authorization.rules import Authorizer, refusal
+from restow.serving.context import Context
+from restow.serving.handlers.creating import create
+from restow.serving.handlers.deleting import delete, delete_collection
+from restow.serving.handlers.listing import list_objects
+from restow.serving.handlers.patching import patch
+from restow.serving.handlers.reading import get
+from restow.serving.handlers.reviews import review
+from restow.serving.handlers.server import Server
+from restow.serving.handlers.updating import update
+from restow.serving.handlers.watching import watch
+from restow.serving.listener import Answer, Promise, Request, Response, Shielded
+from restow.serving.metrics import Metrics
+from restow.serving.nonresource import NonResources
+from restow.serving.request_info import RequestInfo, parse_request
+from restow.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Server, Context], Promise]
+Barrier = Callable[[Context, Resource], None]
+
+INFO_CACHE_MAX: Final = 4096
+# Verbs of one object; all others are about a collection.
+_NAMED: Final = frozenset({"get", "update", "patch", "delete"})
+_WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "get": get,
+    "list": list_objects,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
+
+
+def open_barrier(_context: Context, _resource: Resource) -> None:
+    """The barrier of a server that need not wait for anything."""
+
+
+class App:
+    """One server's answer to every request. Call it."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        authentication: Authentication,
+        authorizer: Authorizer,
+        nonresources: NonResources,
+        metrics: Metrics,
+        barrier: Barrier = open_barrier,
+    ) -> None:
+        self._server = server
+        self._authentication = authentication
+        self._authorizer = authorizer
+        self._nonresources = nonresources
+        self._metrics = metrics
+        self._barrier = barrier
+        self._clock = server.runtime.clock
+        self._infos: dict[tuple[str, str, str], RequestInfo] = {}
+
+    def __call__(self, request: Request) -> Promise:
+        context: Context | None = None
+        try:
+            context = Context(request, self._info(request))
+            answer = self._chain(context)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
+            return self._counted(context, request, error_answer(context, as_status(error)))
+        if isinstance(answer, Response):
+            return self._counted(context, request, answer)
+        if isinstance(answer, Shielded):
+            return Shielded(self._later(context, answer.awaitable))
+        if isinstance(answer, Awaitable):
+            return self._later(context, answer)
+        return answer
+
+    def _chain(self, context: Context) -> Promise:
+        """The steps, in order. Each may end the request by raising a StatusError."""
+        info = context.info
+        context.user = self._authentication.authenticate(context.request)
+        if not self._authorizer.allows(context.user, info):
+            raise refusal(context.user, info)
+        if not info.is_resource:
+            return self._nonresources.answer(context)
+        resource = context.resource = self._resource(info)
+        if info.verb in _WRITES:
+            self._barrier(context, resource)
+        if not resource.kind.persisted:
+            return review(self._server, context)
+        return HANDLERS[info.verb](self._server, context)
+
+    def _resource(self, info: RequestInfo) -> Resource:
+        """The resource a request is about. Raises 404 or 405."""
+        resource = self._server.catalog.find(info.group, info.version, info.resource)
+        if resource is None:
+            raise status.resource_not_found()
+        kind = resource.kind
+        if info.subresource:
+            subresource = kind.subresource(info.subresource)
+            if subresource is None or info.rest:
+                raise status.resource_not_found()
+            if info.verb not in subresource.verbs or info.verb not in HANDLERS:
+                raise status.method_not_allowed(kind.group_resource, info.verb)
+        elif info.verb not in kind.verbs or (info.verb in _NAMED) is not bool(info.name):
+            raise status.method_not_allowed(kind.group_resource, info.verb)
+        # A cluster's resource has no path in a namespace; a namespace's object none outside.
+        if kind.namespaced:
+            if not info.namespace and (info.name or info.verb == "create"):
+                raise status.resource_not_found()
+        elif info.namespace and kind.plural != "namespaces":
+            raise status.resource_not_found()
+        return resource
+
+    def _info(self, request: Request) -> RequestInfo:
+        key = (request.method, request.path, request.query)
+        info = self._infos.get(key)
+        if info is None:
+            query = f"?{request.query}" if request.query else ""
+            info = parse_request(request.method, request.path + query)
+            if len(self._infos) >= INFO_CACHE_MAX:
+                self._infos.clear()
+            self._infos[key] = info
+        return info
+
+    async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
+        try:
+            answer = await awaitable
+        except Exception as error:  # noqa: BLE001 - the edge, for answers that had to wait
+            answer = error_answer(context, as_status(error))
+        if isinstance(answer, Response):
+            return self._counted(context, context.request, answer)
+        return answer
+
+    def _counted(self, context: Context | None, request: Request, answer: Response) -> Response:
+        seconds = self._clock.monotonic() - request.received_seconds
+        if context is None or context.resource is None:
+            labels = ("other", "", "", "", "", str(answer.status))
+        else:
+            info = context.info
+            labels = (
+                info.verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                str(answer.status),
+            )
+        self._metrics.count(labels, seconds)
+        return answer
+
+
+def as_status(error: Exception) -> StatusError:
+    """What an error is to the client."""
+    match error:
+        case StatusError():
+            return error
+        case StorageError():
+            return translate(error)
+        case MachineryError():
+            return of_machinery_error(error)
+        case RecursionError():
+            return status.bad_request("the request is nested too deeply")
+        case _:
+            logger.error("a request has failed", exc_info=error)
+            return status.internal(f"{type(error).__name__}: {error}")

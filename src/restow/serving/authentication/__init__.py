@@ -1,0 +1,17 @@
+"""Who sends a request: tokens and client certificates, each an `Authenticator`.
+
+An authenticator says who it is, or that it cannot tell; a credential that is wrong is refused and
+never taken for none. Not here: what a user may do.
+"""
+
+from restow.serving.authentication.certificates import CertificateAuthenticator
+from restow.serving.authentication.chain import Authentication, Authenticator
+from restow.serving.authentication.tokens import TokenAuthenticator, read_token_file
+
+__all__ = [
+    "Authentication",
+    "Authenticator",
+    "CertificateAuthenticator",
+    "TokenAuthenticator",
+    "read_token_file",
+]

@@ -1,0 +1,57 @@
+"""The order in which credentials are looked at.
+
+First the certificate of the connection, then the bearer token, then nobody. A token that no one
+knows is a 401 even where anonymous access is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from restow.machinery import status
+from restow.serving.context import ANONYMOUS, User
+from restow.serving.listener.request import Request
+
+AUTHENTICATED = "system:authenticated"
+
+
+class Authenticator(Protocol):
+    """One way to tell who it is."""
+
+    def authenticate(self, request: Request) -> User | None:
+        """The user; None when the request carries nothing that this one looks at.
+
+        Raises a 401 for a credential that is wrong.
+        """
+
+
+class Authentication:
+    """All ways, in order."""
+
+    def __init__(self, authenticators: Sequence[Authenticator], *, anonymous: bool = True) -> None:
+        self._authenticators = tuple(authenticators)
+        self._anonymous = anonymous
+
+    def authenticate(self, request: Request) -> User:
+        """Who sent a request. Raises 401."""
+        # Requests of one connection usually repeat their header lines byte for byte, and then
+        # share one Headers object: what was found out about them holds for all.
+        known = request.headers.memo
+        if known is not None:
+            return known  # type: ignore[no-any-return]  # only users are kept there
+        user = self._find(request)
+        if request.headers.get("authorization") is not None:
+            request.headers.memo = user
+        return user
+
+    def _find(self, request: Request) -> User:
+        for authenticator in self._authenticators:
+            user = authenticator.authenticate(request)
+            if user is not None:
+                if AUTHENTICATED in user.groups:
+                    return user
+                return User(user.name, (*user.groups, AUTHENTICATED), user.uid)
+        if request.headers.get("authorization") is not None or not self._anonymous:
+            raise status.unauthorized()
+        return ANONYMOUS

@@ -1,0 +1,68 @@
+"""One request on its way through the chain: what is known about it so far.
+
+Filters fill it in, handlers read it. It is passed on explicitly; nothing about a request lives in
+ambient state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from restow.resources.definition import Resource
+from restow.serving.listener.request import Request
+from restow.serving.negotiation import Form, negotiate
+from restow.serving.request_info import RequestInfo
+
+WARNINGS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+    @property
+    def is_master(self) -> bool:
+        return "system:masters" in self.groups
+
+
+ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
+
+
+class Context:
+    """A request, who sent it, what it is about, and the warnings its answer carries."""
+
+    __slots__ = ("_form", "info", "request", "resource", "user", "warnings")
+
+    def __init__(self, request: Request, info: RequestInfo) -> None:
+        self.request = request
+        self.info = info
+        self.user: User = ANONYMOUS
+        self.resource: Resource | None = None
+        self.warnings: list[str] = []
+        self._form: Form | None = None
+
+    @property
+    def form(self) -> Form:
+        """The form of the answer. Raises 406."""
+        if self._form is None:
+            self._form = negotiate(self.request.headers.get("accept") or "")
+        return self._form
+
+    def warn(self, text: str) -> None:
+        """Tell the client something beside the answer."""
+        if len(self.warnings) < WARNINGS_MAX and text not in self.warnings:
+            self.warnings.append(text)
+
+    @property
+    def field_manager(self) -> str:
+        """Who is said to manage the fields that this request writes."""
+        manager = self.info.parameter("fieldManager")
+        if manager:
+            return manager
+        agent = self.request.headers.get("user-agent") or "unknown"
+        return agent.partition("/")[0][:128]

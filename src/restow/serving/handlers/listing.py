@@ -1,0 +1,258 @@
+"""list: many objects, in pages, at the version a client asks for.
+
+The first page and plain lists come from memory. A page of a list that was begun at a version which
+memory has left behind comes from the store, as it was at that version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from restow.machinery import field_errors, status
+from restow.machinery.names import GroupKind
+from restow.resources.definition import Resource
+from restow.resources.errors import translate
+from restow.resources.watch_cache import Entry, WatchCache
+from restow.serving.answers import respond_list
+from restow.serving.context import Context
+from restow.serving.continue_tokens import INCONSISTENT, Place
+from restow.serving.forms import list_in_form
+from restow.serving.handlers.reading import (
+    fresh_enough,
+    parse_resource_version,
+    resource_of,
+    wait_for_version,
+)
+from restow.serving.handlers.server import Server
+from restow.serving.listener.response import Answer, Promise
+from restow.serving.selection import Selection
+from restow.storage.errors import Compacted, StorageError
+from restow.storage.interface import Revision, Span
+
+LIMIT_MAX: Final = 1 << 31
+_MATCHES: Final = ("Exact", "NotOlderThan")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a list asks for, read from its parameters."""
+
+    limit: int
+    version: int | None
+    """None: the newest."""
+    exact: bool
+    place: Place | None
+    """Where to go on, when a token was given."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A page."""
+
+    paths: list[str]
+    entries: list[Entry]
+    revision: int
+    next_start: str = ""
+    remaining: int | None = None
+
+
+def list_objects(server: Server, context: Context) -> Promise:
+    """GET of a collection."""
+    resource = resource_of(context)
+    selection = Selection(resource, context.info)
+    wish = read_wish(server, context, selection)
+    if wish.version is None and wish.place is None:
+        cache = server.store.fresh(resource)
+        if cache is not None:
+            found = _from_cache(server, cache, selection, wish)
+            answer: Answer = _answer(server, context, selection, found)
+            return answer
+    return _list_later(server, context, selection, wish)
+
+
+async def _list_later(server: Server, context: Context, selection: Selection, wish: Wish) -> Answer:
+    resource = resource_of(context)
+    if wish.place is None and not wish.exact:
+        cache = await fresh_enough(server, resource, wish.version)
+        return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
+    cache = await server.store.loaded(resource)
+    place = wish.place or Place(wish.version or 0, "")
+    if place.revision == INCONSISTENT:
+        cache = await fresh_enough(server, resource, None)
+        found = _from_cache(server, cache, selection, wish, start=place.start)
+        return _answer(server, context, selection, found)
+    if place.revision > max(server.store.position, cache.changed_at):
+        await wait_for_version(server, place.revision)
+    if cache.changed_at <= place.revision:
+        found = _from_cache(server, cache, selection, wish, start=place.start)
+        found.revision = place.revision
+    else:
+        found = await _from_store(server, context, selection, wish, place)
+    return _answer(server, context, selection, found)
+
+
+def read_wish(server: Server, context: Context, selection: Selection) -> Wish:
+    """Read and check the parameters of a list."""
+    info = context.info
+    limit = info.number("limit") or 0
+    limit = max(limit, 0)
+    text, match, token = (
+        info.parameter(name) for name in ("resourceVersion", "resourceVersionMatch", "continue")
+    )
+    if info.flag("sendInitialEvents"):
+        raise _invalid("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    if match:
+        _check_match(match, text, token)
+    version = parse_resource_version(text) if text else None
+    if token:
+        if version:
+            raise status.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        place = server.tokens.read(token, bound_to=selection.bound_to)
+        return Wish(min(limit, LIMIT_MAX), None, exact=True, place=place)
+    exact = match == "Exact" or (not match and bool(version) and limit > 0)
+    return Wish(min(limit, LIMIT_MAX), version, exact=exact, place=None)
+
+
+def _check_match(match: str, text: str, token: str) -> None:
+    if token:
+        raise _invalid("resourceVersionMatch", "forbidden when continue is provided")
+    if not text:
+        raise _invalid("resourceVersionMatch", "forbidden unless resourceVersion is provided")
+    if match not in _MATCHES:
+        cause = field_errors.not_supported("resourceVersionMatch", match, _MATCHES)
+        raise status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+    if match == "Exact" and text == "0":
+        raise _invalid("resourceVersionMatch", 'forbidden for "Exact" when resourceVersion is "0"')
+
+
+def _invalid(field: str, why: str) -> status.StatusError:
+    cause = field_errors.forbidden(field, why)
+    return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+
+
+def _from_cache(
+    server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
+) -> Found:
+    revision = max(server.store.position, cache.changed_at)
+    if selection.single is not None and not start:
+        entry = cache.get(selection.single)
+        hit = entry is not None and selection.matches(selection.single, entry)
+        return (
+            Found([selection.single], [entry], revision)
+            if hit and entry
+            else Found([], [], revision)
+        )
+    if not selection:
+        page = cache.select(selection.prefix, start=start, limit=wish.limit)
+        found = Found(page.keys, page.entries, revision)
+        if wish.limit and len(page.keys) == wish.limit:
+            following = page.keys[-1] + "\0"
+            if remaining := cache.count(selection.prefix, start=following):
+                found.next_start, found.remaining = following, remaining
+        return found
+    return _matching(cache, selection, wish, revision, start)
+
+
+def _matching(
+    cache: WatchCache, selection: Selection, wish: Wish, revision: int, start: str
+) -> Found:
+    page = cache.select(selection.prefix, start=start)
+    found = Found([], [], revision)
+    for path, entry in zip(page.keys, page.entries, strict=True):
+        if selection.matches(path, entry):
+            if wish.limit and len(found.paths) == wish.limit:
+                found.next_start = found.paths[-1] + "\0"
+                break
+            found.paths.append(path)
+            found.entries.append(entry)
+    return found
+
+
+async def _from_store(
+    server: Server, context: Context, selection: Selection, wish: Wish, place: Place
+) -> Found:
+    """A page as it was at a version that memory has left behind."""
+    resource = resource_of(context)
+    span = Span.of_prefix(resource.root + selection.prefix)
+    splicer = server.store.splicer(resource)
+    found = Found([], [], place.revision)
+    start = place.start
+    while True:
+        try:
+            page = await server.store.storage.range(
+                span.starting_at(resource.root + start) if start else span,
+                limit=wish.limit,
+                revision=Revision(place.revision),
+                with_total=not selection,
+            )
+        except Compacted as error:
+            raise _expired(server, selection, place, has_token=wish.place is not None) from error
+        except StorageError as error:
+            raise translate(error) from error
+        for item in page.items:
+            path = item.key[len(resource.root) :]
+            entry = splicer.serve(item.value, item.revision)
+            if not selection or selection.matches(path, entry):
+                found.paths.append(path)
+                found.entries.append(entry)
+                if wish.limit and len(found.paths) == wish.limit:
+                    break
+        enough = not wish.limit or len(found.paths) == wish.limit or not page.more
+        if enough:
+            if page.more or (found.paths and page.items[-1].key != resource.root + found.paths[-1]):
+                found.next_start = found.paths[-1] + "\0" if found.paths else ""
+                if page.total is not None:
+                    found.remaining = page.total - len(page.items)
+            return found
+        start = page.items[-1].key[len(resource.root) :] + "\0"
+
+
+def _expired(
+    server: Server, selection: Selection, place: Place, *, has_token: bool
+) -> status.StatusError:
+    """The list cannot go on; with a token to go on all the same, over newer state."""
+    if not has_token:
+        return status.expired("The resourceVersion for the provided list is too old.")
+    token = server.tokens.make(Place(INCONSISTENT, place.start), bound_to=selection.bound_to)
+    return status.expired(
+        "The provided continue parameter is too old to display a consistent list result. You can"
+        " start a new list without the continue parameter, or use the continue token in this"
+        " response to retrieve the remainder of the results.",
+        continue_token=token,
+    )
+
+
+def _answer(server: Server, context: Context, selection: Selection, found: Found) -> Answer:
+    resource = resource_of(context)
+    api_version = resource.api_version(context.info.version)
+    metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
+    if found.next_start:
+        place = Place(found.revision, found.next_start)
+        metadata["continue"] = server.tokens.make(place, bound_to=selection.bound_to)
+        if found.remaining is not None:
+            metadata["remainingItemCount"] = found.remaining
+    bodies = bodies_of(server, resource, found.entries, api_version)
+    if context.form.as_kind:
+        return list_in_form(server, context, bodies, metadata)
+    head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
+        orjson.dumps(resource.kind.list_kind),
+        orjson.dumps(api_version),
+        orjson.dumps(metadata),
+    )
+    return respond_list(context, head, bodies, b"]}")
+
+
+def bodies_of(
+    server: Server, resource: Resource, entries: list[Entry], api_version: str
+) -> list[bytes]:
+    """Objects as served in a version; those stored in it are given as they are."""
+    body_of = server.store.body_of
+    return [
+        entry[2] if entry[1] == api_version else body_of(resource, entry, api_version)
+        for entry in entries
+    ]

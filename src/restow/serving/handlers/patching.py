@@ -1,0 +1,97 @@
+"""patch: PATCH of an object by JSON patch, merge patch or strategic merge patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from restow.machinery import codec, status
+from restow.machinery.json_patch import JsonPatch
+from restow.machinery.merge_patch import apply_merge_patch
+from restow.machinery.strategic_merge import apply_strategic_merge_patch
+from restow.resources.definition import Object, Resource
+from restow.serving.context import Context
+from restow.serving.handlers.bodies import complete, is_dry_run, report_fields
+from restow.serving.handlers.reading import resource_of
+from restow.serving.handlers.server import Server
+from restow.serving.handlers.updating import change_scale, check_identity, written_answer
+from restow.serving.listener.response import Promise, Response, Shielded
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+
+Patch = Callable[[Object], Any]
+
+
+def patch(server: Server, context: Context) -> Promise:
+    """PATCH of an object."""
+    if context.info.flag("force"):
+        raise status.bad_request("force is only possible with a patch of type apply")
+    if context.info.subresource == "scale":
+        change = read_patch(context, None)
+        return Shielded(change_scale(server, context, change, is_patch=True))
+    return Shielded(_patch(server, context, read_patch(context, resource_of(context))))
+
+
+async def _patch(server: Server, context: Context, change: Patch) -> Response:
+    resource, info = resource_of(context), context.info
+
+    def apply(current: Object) -> Object:
+        patched = change(current)
+        if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
+            raise status.invalid_patch("the patched object is no object with metadata")
+        _keep_unsaid(patched, current)
+        obj = complete(context, resource, patched, ())
+        check_identity(context, obj)
+        return obj
+
+    written = await server.store.update(
+        resource,
+        info.version,
+        resource.path_of(info.namespace, info.name),
+        apply,
+        subresource=info.subresource,
+        is_patch=True,
+        dry_run=is_dry_run(context),
+    )
+    return written_answer(server, context, written)
+
+
+def _keep_unsaid(patched: Object, current: Object) -> None:
+    """A patch need not speak of an object's type."""
+    for name in ("kind", "apiVersion"):
+        if not patched.get(name):
+            patched[name] = current[name]
+
+
+def read_patch(context: Context, resource: Resource | None) -> Patch:
+    """The patch in the body, as a function of the current object. Raises 400, 413, 415."""
+    body = context.request.body
+    media_type = codec.media_type_name(context.request.headers.get("content-type") or "")
+    if media_type == JSON_PATCH:
+        operations, _ = codec.decode_value(body)
+        return JsonPatch.parse(operations).apply
+    if media_type == MERGE_PATCH:
+        merge = _read_object(context, body)
+        return lambda current: apply_merge_patch(current, merge)
+    schema = (
+        resource.shape.merge_schema(resource.api_version(context.info.version))
+        if resource is not None
+        else None
+    )
+    if media_type == STRATEGIC_PATCH and schema is not None:
+        strategic = _read_object(context, body)
+        return lambda current: apply_strategic_merge_patch(current, strategic, schema)
+    supported = [JSON_PATCH, MERGE_PATCH]
+    if schema is not None:
+        supported.append(STRATEGIC_PATCH)
+    raise status.unsupported_media_type(supported)
+
+
+def _read_object(context: Context, body: bytes) -> Object:
+    value, duplicates = codec.decode_value(body)
+    if not isinstance(value, dict):
+        raise status.bad_request("a merge patch must be an object")
+    report_fields(context, [], duplicates)
+    return value

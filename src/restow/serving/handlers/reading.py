@@ -1,0 +1,121 @@
+"""get: one object. Also what all reads share: how fresh the state must be.
+
+A read without a resource version sees everything that was acknowledged before it; version 0 takes
+what is in memory; any other waits until memory has come that far.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from restow.machinery import status
+from restow.resources.definition import Resource
+from restow.resources.watch_cache import Entry, WatchCache
+from restow.serving.answers import respond
+from restow.serving.context import Context
+from restow.serving.forms import object_in_form
+from restow.serving.handlers.server import Server
+from restow.serving.listener.response import Promise, Response
+
+FUTURE_SECONDS_MAX: Final = 3.0
+"""How long to wait for a resource version that is not there yet."""
+
+
+def get(server: Server, context: Context) -> Promise:
+    """GET of an object."""
+    resource = resource_of(context)
+    asked = resource_version(context)
+    cache = server.store.fresh(resource) if asked is None else None
+    if cache is None:
+        return _get_later(server, context, asked)
+    return _answer(server, context, cache)
+
+
+async def _get_later(server: Server, context: Context, asked: int | None) -> Response:
+    cache = await fresh_enough(server, resource_of(context), asked)
+    return _answer(server, context, cache)
+
+
+def _answer(server: Server, context: Context, cache: WatchCache) -> Response:
+    resource, info = resource_of(context), context.info
+    path = resource.path_of(info.namespace, info.name)
+    entry = cache.get(path)
+    if entry is None:
+        raise server.store.missing(resource, path, cache)
+    body = server.store.body_of(resource, entry, resource.api_version(info.version))
+    if info.subresource == "scale":
+        body = scale_of(server, context, entry)
+    elif context.form.as_kind:
+        body = object_in_form(server, context, body)
+    return respond(context, 200, body)
+
+
+def scale_of(server: Server, context: Context, entry: Entry) -> bytes:
+    """The Scale of an object."""
+    resource = resource_of(context)
+    obj = server.store.object_of(resource, entry, resource.api_version(context.info.version))
+    return orjson.dumps(make_scale(obj))
+
+
+def make_scale(obj: dict[str, object]) -> dict[str, object]:
+    """An autoscaling/v1 Scale that shows an object's replicas."""
+    metadata, spec, state = (_mapping(obj.get(name)) for name in ("metadata", "spec", "status"))
+    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    selector = _mapping(spec.get("selector"))
+    labels = _mapping(selector.get("matchLabels")) or {
+        name: value for name, value in selector.items() if isinstance(value, str)
+    }
+    scale_status: dict[str, object] = {"replicas": state.get("replicas", 0)}
+    if labels:
+        scale_status["selector"] = ",".join(f"{key}={labels[key]}" for key in sorted(labels))
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in shown if name in metadata},
+        "spec": {"replicas": spec.get("replicas", 0)},
+        "status": scale_status,
+    }
+
+
+def resource_of(context: Context) -> Resource:
+    """The resource of a request that has one."""
+    assert context.resource is not None
+    return context.resource
+
+
+def resource_version(context: Context) -> int | None:
+    """The resource version that a read asks for; None when it did not."""
+    text = context.info.parameter("resourceVersion")
+    return parse_resource_version(text) if text else None
+
+
+def parse_resource_version(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise status.bad_request(f"Invalid value: {text[:64]!r}: must be a resource version")
+    return int(text)
+
+
+async def fresh_enough(server: Server, resource: Resource, asked: int | None) -> WatchCache:
+    """The cache, when it has come as far as a request asks for."""
+    if asked is None:
+        return await server.store.read(resource)
+    cache = await server.store.loaded(resource)
+    if asked > max(server.store.position, cache.changed_at):
+        await wait_for_version(server, asked)
+    return cache
+
+
+async def wait_for_version(server: Server, asked: int) -> None:
+    """Wait a little for a resource version; 504 when it does not come."""
+    try:
+        async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
+            await server.store.caches.reach(asked)
+    except TimeoutError:
+        current = server.store.position
+        raise status.resource_version_too_large(asked, current) from None
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}

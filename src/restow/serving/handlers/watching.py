@@ -1,0 +1,361 @@
+"""watch: a stream of changes.
+
+A watcher is a cursor into a cache's ring of changes and some callbacks of its stream: no task and
+no queue. When a cache changes, all its watchers are flushed together in the next turn of the loop.
+Those that want the same changes in the same form get the very same bytes. A watcher whose client is
+behind is skipped until it can take more; one that falls out of the ring is told to list again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import orjson
+
+from restow.machinery import field_errors, status
+from restow.machinery.names import GroupKind
+from restow.machinery.status_error import StatusError
+from restow.resources.definition import Resource
+from restow.resources.watch_cache import Change, Entry, WatchCache
+from restow.runtime import Timer
+from restow.serving.answers import JSON_HEADERS
+from restow.serving.context import Context
+from restow.serving.forms import event_in_form
+from restow.serving.handlers.reading import (
+    FUTURE_SECONDS_MAX,
+    parse_resource_version,
+    resource_of,
+)
+from restow.serving.handlers.server import Server
+from restow.serving.listener.response import Promise
+from restow.serving.listener.stream import PushStream, StreamWriter, encode_chunk
+from restow.serving.selection import Selection
+
+TIMEOUT_SECONDS_DEFAULT: Final = 1800.0
+TIMEOUT_SECONDS_MAX: Final = 86_400
+BOOKMARK_SECONDS: Final = 60.0
+BOOKMARK_BEFORE_END_SECONDS: Final = 2.0
+INITIAL_ITEMS_PER_WRITE: Final = 100
+
+_ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
+_END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
+
+
+def watch(server: Server, context: Context) -> Promise:
+    """GET of a collection with watch=true."""
+    return _watch(server, context)
+
+
+async def _watch(server: Server, context: Context) -> PushStream:
+    resource, info = resource_of(context), context.info
+    selection = Selection(resource, info)
+    text = info.parameter("resourceVersion")
+    version = parse_resource_version(text) if text else 0
+    initial = _initial_events(context, version)
+    seconds = info.number("timeoutSeconds")
+    if not seconds or seconds < 0:
+        seconds = int(TIMEOUT_SECONDS_DEFAULT * server.runtime.randomness.uniform(1, 2))
+    if initial and not text:
+        cache = await server.store.read(resource)
+    else:
+        cache = await server.store.loaded(resource)
+    watcher = Watcher(server, context, selection, cache)
+    failure = None
+    if version > max(server.store.position, cache.changed_at) and initial:
+        failure = await _wait(server, version)
+    watcher.begin(version, initial=initial, failure=failure)
+    watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
+    return PushStream(200, watcher.start, JSON_HEADERS)
+
+
+async def _wait(server: Server, version: int) -> StatusError | None:
+    try:
+        async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
+            await server.store.caches.reach(version)
+    except TimeoutError:
+        return status.resource_version_too_large(version, server.store.position)
+    return None
+
+
+def _initial_events(context: Context, version: int) -> bool:
+    """Whether the stream begins with everything that is there. Raises 422."""
+    info = context.info
+    asked = info.parameter("sendInitialEvents")
+    match = info.parameter("resourceVersionMatch")
+    if not asked:
+        if match:
+            raise _invalid("resourceVersionMatch", "forbidden for watch")
+        return version == 0
+    if match != "NotOlderThan":
+        if not match:
+            raise _invalid(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        cause = field_errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
+        raise status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+    return info.flag("sendInitialEvents")
+
+
+def _invalid(field: str, why: str) -> StatusError:
+    cause = field_errors.forbidden(field, why)
+    return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+
+
+class Watcher:
+    """One client's watch."""
+
+    def __init__(
+        self, server: Server, context: Context, selection: Selection, cache: WatchCache
+    ) -> None:
+        self._server = server
+        self._context = context
+        self._selection = selection
+        self._cache = cache
+        self._resource: Resource = resource_of(context)
+        self._version = self._resource.api_version(context.info.version)
+        self._wants_bookmarks = context.info.flag("allowWatchBookmarks")
+        self._form = (self._version, context.form.as_kind, context.info.parameter("includeObject"))
+        self._cursor = 0
+        self._after = 0
+        self._initial: Iterator[bytes] | None = None
+        self._failure: StatusError | None = None
+        self._writer: StreamWriter | None = None
+        self._timers: list[Timer] = []
+        self._told_columns = False
+        self.seconds: float = TIMEOUT_SECONDS_DEFAULT
+
+    def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
+        """Choose where to begin: with all there is, or behind a version."""
+        cache = self._cache
+        self._failure = failure
+        self._cursor = cache.cursor_end
+        if initial:
+            now = max(self._server.store.position, cache.changed_at)
+            self._initial = self._initial_chunks(now)
+            self._after = now
+            return
+        if not version:
+            version = max(self._server.store.position, cache.changed_at)
+        cursor = cache.cursor_after(version)
+        self._after = version
+        if cursor is None:
+            self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
+        else:
+            self._cursor = cursor
+
+    def start(self, writer: StreamWriter) -> None:
+        """The head has been sent: go on with whatever the client can take."""
+        self._writer = writer
+        writer.on_close = self._closed
+        writer.on_writable = self.flush
+        if self._failure is not None:
+            self._fail(self._failure)
+            return
+        clock = self._server.runtime.clock
+        self._timers.append(clock.call_later(self.seconds, self._timed_out))
+        if self._wants_bookmarks:
+            self._timers.append(clock.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
+        fan_out_of(self._server, self._cache).add(self)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what there is to send, as long as the client keeps up."""
+        writer = self._writer
+        if writer is None or writer.closed:
+            return
+        while self._initial is not None and writer.writable:
+            piece = next(self._initial, None)
+            if piece is None:
+                self._initial = None
+            else:
+                writer.send_raw_chunk(piece)
+        if self._initial is not None or not writer.writable:
+            return
+        changes = self._cache.changes_from(self._cursor)
+        if changes is None:
+            self._fail(status.resource_version_too_old(self._after, self._cache.floor))
+            return
+        if changes:
+            fan_out = fan_out_of(self._server, self._cache)
+            chunks = (
+                self._chunks(changes)
+                if self._selection or self._form[1]
+                else fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
+            )
+            self._cursor = self._cache.cursor_end
+            self._after = max(self._after, changes[-1].revision)
+            if chunks:
+                writer.send_raw_chunk(chunks)
+
+    def _key(self) -> object:
+        return (self._form, self._selection.prefix, self._after)
+
+    def _chunks(self, changes: list[Change]) -> bytes:
+        parts = []
+        for change in changes:
+            if change.revision > self._after:
+                chunk = self._chunk(change)
+                if chunk:
+                    parts.append(chunk)
+        return b"".join(parts)
+
+    def _chunk(self, change: Change) -> bytes | None:
+        """A change as this watcher sees it, as a finished chunk of the stream."""
+        selection = self._selection
+        if selection.prefix and not change.key.startswith(selection.prefix):
+            return None
+        if not selection:
+            if change.now is None:
+                what, entry = _DELETED, change.before
+            else:
+                what = _ADDED if change.before is None else _MODIFIED
+                entry = change.now
+            if entry is None:
+                return None
+            if self._form[1] == "Table":
+                return self._encode(what, entry)
+            return change.form((what, self._form), lambda _: self._encode(what, entry))
+        return self._selected_chunk(change)
+
+    def _selected_chunk(self, change: Change) -> bytes | None:
+        matched = change.before is not None and self._selection.matches(change.key, change.before)
+        matches = change.now is not None and self._selection.matches(change.key, change.now)
+        if matches and change.now is not None:
+            return self._encode(_MODIFIED if matched else _ADDED, change.now)
+        if matched and change.before is not None:
+            return self._encode(_DELETED, self._last_state(change, change.before))
+        return None
+
+    def _last_state(self, change: Change, before: Entry) -> Entry:
+        """What was there before, with the version of the change that took it away."""
+        if change.now is None:
+            return before  # a deletion carries its own version already
+        old, new = (b'"resourceVersion":"%d"' % number for number in (before[0], change.revision))
+        return change.revision, before[1], before[2].replace(old, new, 1)
+
+    def _encode(self, what: bytes, entry: Entry) -> bytes:
+        body = self._server.store.body_of(self._resource, entry, self._version)
+        if self._form[1]:
+            body = event_in_form(
+                self._server, self._context, body, with_definitions=not self._told_columns
+            )
+            self._told_columns = True
+        return encode_chunk(b'{"type":"%b","object":%b}\n' % (what, body))
+
+    def _initial_chunks(self, revision: int) -> Iterator[bytes]:
+        cache, selection = self._cache, self._selection
+        page = cache.select(selection.prefix)
+        chosen = [
+            entry
+            for path, entry in zip(page.keys, page.entries, strict=True)
+            if not selection or selection.matches(path, entry)
+        ]
+        for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
+            some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
+            yield b"".join([self._encode(_ADDED, entry) for entry in some])
+        if self._wants_bookmarks:
+            yield self._bookmark(revision, annotations=_END_OF_INITIAL)
+
+    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        kind = self._resource.kind.kind
+        body = orjson.dumps({"kind": kind, "apiVersion": self._version, "metadata": metadata})
+        if self._form[1]:
+            body = event_in_form(self._server, self._context, body, with_definitions=False)
+        return encode_chunk(b'{"type":"BOOKMARK","object":%b}\n' % body)
+
+    def _bookmark_and_again(self) -> None:
+        self._send_bookmark()
+        clock = self._server.runtime.clock
+        self._timers.append(clock.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
+        del self._timers[1:-1]
+
+    def _send_bookmark(self) -> None:
+        """Say how far the client has come, if all up to there was sent."""
+        writer = self._writer
+        if writer is None or writer.closed or not writer.writable or self._initial is not None:
+            return
+        self.flush()
+        if self._cursor == self._cache.cursor_end and not writer.closed:
+            self._after = max(self._after, self._server.store.position)
+            writer.send_raw_chunk(self._bookmark(self._after))
+
+    def _timed_out(self) -> None:
+        if self._wants_bookmarks:
+            self._send_bookmark()
+        if self._writer is not None:
+            self._writer.close()
+        self._closed()
+
+    def _fail(self, error: StatusError) -> None:
+        writer = self._writer
+        if writer is not None and not writer.closed:
+            writer.write(b'{"type":"ERROR","object":%b}\n' % error.to_bytes())
+            writer.close()
+        self._closed()
+
+    def _closed(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._initial = None
+        fan_out_of(self._server, self._cache).discard(self)
+
+
+class FanOut:
+    """All watchers of one cache, flushed together once per turn of the loop."""
+
+    def __init__(self, server: Server, cache: WatchCache) -> None:
+        self._clock = server.runtime.clock
+        self._cache = cache
+        self._watchers: dict[Watcher, None] = {}  # in order of arrival
+        self._scheduled = False
+        self._shared: dict[object, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def add(self, watcher: Watcher) -> None:
+        if not self._watchers:
+            self._cache.listen(self._changed)
+        self._watchers[watcher] = None
+
+    def discard(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+        if not self._watchers:
+            self._cache.unlisten(self._changed)
+
+    def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
+        """Bytes that several watchers want in one flush; made once."""
+        place = (cursor, key)
+        found = self._shared.get(place)
+        if found is None:
+            found = self._shared[place] = make()
+        return found
+
+    def _changed(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.call_later(0, self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        self._shared.clear()
+        for watcher in tuple(self._watchers):
+            watcher.flush()
+        self._shared.clear()
+
+
+def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
+    """The fan-out of a cache; there is one, made when first wanted."""
+    found = server.fan_outs.get(cache.root)
+    if found is None:
+        found = server.fan_outs[cache.root] = FanOut(server, cache)
+    return found
+
+
+__all__ = ["FanOut", "Watcher", "fan_out_of", "watch"]

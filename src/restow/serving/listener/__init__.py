@@ -1,0 +1,54 @@
+"""HTTP/1.1 over TCP or TLS: bytes of clients become requests, answers become bytes.
+
+    client -> Connection (connection.py) -> RequestReader (reader.py, head.py) -> Request
+           -> the application -> Response, stream, or a promise -> Connection -> client
+
+The application is one function; it answers at once whenever it can, and then nothing is scheduled
+at all. Limits are in limits.py, streams in stream.py, certificates in use in tls.py.
+
+Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
+"""
+
+from restow.serving.listener.limits import Limits
+from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request
+from restow.serving.listener.response import (
+    Answer,
+    App,
+    Deferred,
+    ErrorBody,
+    Gate,
+    Promise,
+    Response,
+    Shielded,
+    header_block,
+)
+from restow.serving.listener.server import Listener
+from restow.serving.listener.shared import Counters
+from restow.serving.listener.stream import PullStream, PushStream, StreamWriter, encode_chunk
+from restow.serving.listener.tls import TlsError, TlsFiles, TlsMaterial
+
+__all__ = [
+    "Answer",
+    "App",
+    "Counters",
+    "Deferred",
+    "ErrorBody",
+    "Gate",
+    "Headers",
+    "Limits",
+    "Listener",
+    "Peer",
+    "PeerCertificate",
+    "Promise",
+    "PullStream",
+    "PushStream",
+    "Request",
+    "Response",
+    "Shielded",
+    "StreamWriter",
+    "TlsError",
+    "TlsFiles",
+    "TlsMaterial",
+    "encode_chunk",
+    "header_block",
+]

@@ -1,0 +1,294 @@
+# mypy: disable-error-code=explicit-override
+"""Answers that take time: promises that somebody keeps later, and streams.
+
+An answer that was waited for is delivered only if its request is still the one in work. There is
+one at a time, so answers leave in the order of their requests.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable
+
+from restow.runtime import TaskHandle, TasksClosed, TasksFull
+from restow.serving.listener.request import Request
+from restow.serving.listener.response import (
+    Answer,
+    Deferred,
+    Promise,
+    Response,
+    Shielded,
+    encode_response,
+    encode_stream_head,
+)
+from restow.serving.listener.shared import Shared
+from restow.serving.listener.stream import (
+    CHUNKED_LINE,
+    LAST_CHUNK,
+    PullStream,
+    PushStream,
+    StreamWriter,
+    encode_chunk,
+)
+from restow.serving.listener.wire import (
+    ANSWERING,
+    READING,
+    STREAMING,
+    State,
+    Wire,
+    connection_line,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Answering(Wire):
+    """The half of a connection that has a request and owes an answer."""
+
+    __slots__ = ("_pull", "_request", "_ticket", "_waiting_for", "_writer")
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        # The request being answered, and its number: a late answer has an old number.
+        self._request: Request | None = None
+        self._ticket = 0
+        self._waiting_for: Deferred | TaskHandle | None = None
+        self._writer: StreamWriter | None = None
+        self._pull: PullStream | None = None
+
+    def _go_on(self) -> None:
+        """An answer is out: look at what came meanwhile."""
+        raise NotImplementedError
+
+    def _respond(self, response: Response, request: Request, out: list[bytes]) -> None:
+        shared = self._shared
+        keep = request.keep_alive and not response.close and not shared.stopping
+        out.append(
+            encode_response(
+                response,
+                shared.date_line,
+                connection_line(request, keep=keep),
+                head_only=request.method == "HEAD",
+            )
+        )
+        if not keep:
+            self._flush(out)
+            self._end(drop_input=self._reader.unread_bytes > 0)
+
+    def _flush(self, out: list[bytes]) -> None:
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._write(data)
+
+    # --- answers that take time --------------------------------------------------------------
+
+    def _take(self, promise: Promise, request: Request) -> None:
+        """Begin to wait for an answer, or to send one."""
+        match promise:
+            case Response():
+                out: list[bytes] = []
+                self._respond(promise, request, out)
+                self._flush(out)
+            case PushStream():
+                self._start_push(promise, request)
+            case PullStream():
+                self._start_pull(promise, request)
+            case Deferred():
+                self._await_deferred(promise, request)
+            case Shielded():
+                self._await_task(promise.awaitable, request, shielded=True)
+            case _ if inspect.isawaitable(promise):
+                self._await_task(promise, request, shielded=False)
+            case _:
+                raise TypeError(f"not an answer: {type(promise).__name__}")
+
+    def _begin_wait(self, request: Request) -> int:
+        self.state = ANSWERING
+        self._request = request
+        self._counters.answers_pending += 1
+        self.deadline_seconds = self._monotonic() + self._shared.limits.answer_seconds
+        return self._ticket
+
+    def _await_deferred(self, deferred: Deferred, request: Request) -> None:
+        if deferred.answer is not None:
+            self._take(deferred.answer, request)
+            return
+        ticket = self._begin_wait(request)
+        self._waiting_for = deferred
+        deferred.then(lambda answer: self._deliver(answer, ticket))
+
+    def _await_task(
+        self, awaitable: Awaitable[Answer], request: Request, *, shielded: bool
+    ) -> None:
+        ticket = self._begin_wait(request)
+        name = f"{request.method}-{self.peer.connection_id}"
+        try:
+            handle = self._shared.tasks.spawn(name, self._run(awaitable, request, ticket))
+        except (TasksFull, TasksClosed):
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()  # it never ran, and would complain
+            self._deliver(self._error(503, "too many requests wait, please try again"), ticket)
+            return
+        # A shielded one is never cancelled from here, so its handle is not kept.
+        self._waiting_for = None if shielded else handle
+
+    async def _run(self, awaitable: Awaitable[Answer], request: Request, ticket: int) -> None:
+        answer: Answer
+        try:
+            answer = await awaitable
+        except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
+            answer = self._internal_error(request, error)
+        self._deliver(answer, ticket)
+
+    def _deliver(self, answer: Answer, ticket: int) -> None:
+        request = self._request
+        if self.state is not ANSWERING or ticket != self._ticket or request is None:
+            if isinstance(answer, PullStream):
+                answer.close()
+            return
+        self._stop_waiting(READING)
+        try:
+            self._take(answer, request)
+        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._take(self._internal_error(request, error), request)
+        self._go_on()
+
+    def _stop_waiting(self, state: State) -> Deferred | TaskHandle | None:
+        self.state = state
+        self._request = None
+        self._counters.answers_pending -= 1
+        waiting_for, self._waiting_for = self._waiting_for, None
+        return waiting_for
+
+    def _abandon(self, state: State) -> None:
+        """Nobody will read what is being made: tell its makers."""
+        before, self.state = self.state, state
+        self._direct = False
+        if before is ANSWERING:
+            self._ticket += 1
+            waiting_for = self._stop_waiting(state)
+            match waiting_for:
+                case Deferred():
+                    self._call_back(waiting_for.abandon)
+                case TaskHandle():
+                    waiting_for.cancel()
+                case None:
+                    pass
+        self._end_stream_objects()
+
+    # --- streams -----------------------------------------------------------------------------
+
+    def _start_push(self, stream: PushStream, request: Request) -> None:
+        if not self._begin_stream(stream, request, length=None):
+            return
+        writer = StreamWriter(self, self._write, chunked=request.version_minor == 1)
+        writer.writable = not self._writing_paused
+        self._writer = writer
+        try:
+            stream.start(writer)
+        except Exception:  # the head is out already: the client must see a broken end
+            logger.exception("the stream of %r failed", request)
+            self._transport.abort()
+
+    def _start_pull(self, stream: PullStream, request: Request) -> None:
+        if self._begin_stream(stream, request, length=stream.length):
+            self._pull = stream
+            self._pump()
+        else:
+            stream.close()
+
+    def _begin_stream(
+        self, stream: PushStream | PullStream, request: Request, *, length: int | None
+    ) -> bool:
+        """Send the head; whether anything is to follow it."""
+        keep = request.keep_alive and not self._shared.stopping
+        if length is not None:
+            framing = b"Content-Length: %d\r\n" % length
+        elif request.version_minor == 1:
+            framing = CHUNKED_LINE
+        else:
+            framing, keep = b"", False  # the close is the end
+        head = encode_stream_head(
+            stream.status,
+            stream.headers,
+            date_line=self._shared.date_line,
+            connection_line=connection_line(request, keep=keep),
+            framing=framing,
+        )
+        self._write(head)
+        if request.method == "HEAD":
+            if not keep:
+                self._end(drop_input=self._reader.unread_bytes > 0)
+            return False
+        request.keep_alive = keep
+        self._request = request
+        self._counters.streams_open += 1
+        self.state = STREAMING
+        self.deadline_seconds = math.inf
+        if self._reading_paused:
+            self._resume_reading()
+        return True
+
+    def _pump(self) -> None:
+        """Send pieces of a pulled stream while the client keeps up."""
+        stream, request = self._pull, self._request
+        assert stream is not None
+        assert request is not None
+        chunked = stream.length is None and request.version_minor == 1
+        try:
+            while not self._writing_paused and self._pull is stream:
+                piece = next(stream.pieces, None)
+                if piece is None:
+                    self.stream_done()
+                elif piece:
+                    self._write(encode_chunk(piece) if chunked else piece)
+        except Exception:  # the head is out already: the client must see a broken end
+            logger.exception("the stream of %r failed", request)
+            self._transport.abort()
+
+    def stream_overfull(self) -> bool:
+        if self._transport.get_write_buffer_size() <= self._shared.limits.write_bytes_max:
+            return False
+        self._transport.abort()
+        return True
+
+    def stream_done(self) -> None:
+        """Everything has been sent."""
+        request = self._request
+        if self.state is not STREAMING or request is None:
+            return
+        if request.version_minor == 1 and (self._pull is None or self._pull.length is None):
+            self._write(LAST_CHUNK)
+        self.state = READING
+        self._end_stream_objects()
+        if request.keep_alive and not self._shared.stopping:
+            self._go_on()
+        else:
+            self._end(drop_input=self._reader.unread_bytes > 0)
+
+    def stream_abort(self) -> None:
+        self._transport.abort()
+
+    def _end_stream_objects(self) -> None:
+        writer, self._writer = self._writer, None
+        pull, self._pull = self._pull, None
+        if writer is None and pull is None:
+            return
+        self._request = None
+        self._counters.streams_open -= 1
+        if pull is not None:
+            self._call_back(pull.close)
+        if writer is not None and not writer.closed:
+            writer.closed = True
+            if writer.on_close is not None:
+                self._call_back(writer.on_close)
+
+    def _call_back(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:
+            logger.exception("a callback of connection %d failed", self.peer.connection_id)
+            self._transport.abort()

@@ -1,0 +1,352 @@
+# mypy: disable-error-code=explicit-override
+"""One connection: reads requests, asks the application, writes answers in the same order.
+
+An answer that is ready is written in the same call that read its request: no task, no future.
+While an answer is outstanding the next request of the connection is not looked at. What requests
+mean is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from restow.runtime import InvariantViolation
+from restow.serving.listener.answering import Answering
+from restow.serving.listener.head import Refused
+from restow.serving.listener.reader import HEAD, IDLE, Phase, RequestReader
+from restow.serving.listener.request import Peer, Request
+from restow.serving.listener.response import CONTINUE, Promise, Response, encode_response
+from restow.serving.listener.shared import Shared
+from restow.serving.listener.wire import ANSWERING, CLOSED, ENDING, READING, STREAMING, State
+
+
+class Connection(Answering):
+    """The protocol object of one connection."""
+
+    __slots__ = (
+        "_advancing",
+        "_dropped_bytes",
+        "_idle_seconds",
+        "_met",
+        "_phase",
+        "_turn_pending",
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._phase = IDLE
+        self._idle_seconds = shared.limits.idle_seconds
+        # Set while the loop in `_advance` runs: who ends an answer then must not start another.
+        self._advancing = False
+        self._turn_pending = False
+        self._dropped_bytes = 0
+        # The request whose body is awaited, once the gate has seen it.
+        self._met: Request | None = None
+
+    # --- called by the event loop ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # No check of the class: uvloop's transports do not inherit from asyncio's.
+        self._transport = transport  # type: ignore[assignment]
+        shared = self._shared
+        counters = shared.counters
+        counters.connections_total += 1
+        counters.connections_open += 1
+        self._transport.set_write_buffer_limits(high=shared.limits.write_high_water_bytes)
+        name = transport.get_extra_info("peername")
+        address, port = name[:2] if isinstance(name, tuple) else ("", 0)
+        self.peer = Peer(
+            counters.connections_total,
+            address=str(address),
+            port=int(port),
+            ssl_object=transport.get_extra_info("ssl_object"),
+        )
+        self._reader = RequestReader(shared.limits, budget=shared.budget, peer=self.peer)
+        self.deadline_seconds = self._monotonic() + shared.limits.head_seconds
+        shared.connections.add(self)
+        if len(shared.connections) > shared.limits.connections_max or shared.stopping:
+            counters.connections_refused += 1
+            self._refuse(Refused(503, "too many connections, please try again"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        shared = self._shared
+        shared.connections.discard(self)
+        shared.counters.connections_open -= 1
+        self._abandon(CLOSED)
+        self._reader.close()
+
+    def eof_received(self) -> None:
+        # A client that has stopped sending is treated as gone: it could not be told from one that
+        # has vanished. What is written already is still flushed before the transport closes.
+        if self.state is READING and self._reader.phase is not IDLE:
+            self._refuse(Refused(400, "the request ended early"))
+        self._abandon(ENDING)
+
+    def data_received(self, data: bytes) -> None:
+        counters = self._counters
+        counters.received_bytes += len(data)
+        if not self._direct:
+            self._receive(data)
+            return
+        # The short way: one whole request, its answer at once. Written out, for it is the most
+        # travelled way of the whole server; `_receive` does the same for every other case.
+        now = self._monotonic()
+        request = self._reader.whole_request(data, now)
+        if request is None:
+            self._receive(data)
+            return
+        counters.requests_total += 1
+        self._ticket += 1
+        self.deadline_seconds = now + self._idle_seconds
+        shared = self._shared
+        answer: Promise
+        try:
+            answer = shared.app(request)
+            if answer.__class__ is Response and not answer.close and not shared.stopping:
+                head_only = request.method == "HEAD"
+                encoded = encode_response(answer, shared.date_line, b"", head_only=head_only)
+                counters.sent_bytes += len(encoded)
+                self._transport.write(encoded)
+                return
+        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            answer = self._internal_error(request, error)
+        except InvariantViolation as violation:
+            shared.fatal(violation)
+            raise
+        self._direct = False
+        out: list[bytes] = []
+        self._give(answer, request, out)
+        self._flush(out)
+        self._advance()
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self._direct = False
+        self._stalled_seconds = self._monotonic()
+        if self._writer is not None:
+            self._writer.writable = False
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._stalled_seconds = math.inf
+        writer = self._writer
+        if writer is not None:
+            writer.writable = True
+            if writer.on_writable is not None:
+                self._call_back(writer.on_writable)
+        elif self._pull is not None:
+            self._pump()
+        elif self._close_when_drained:
+            self._close_transport()
+        else:
+            self._advance()
+
+    # --- reading and answering at once -------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        if self.state is not READING or self._writing_paused or self._reading_paused:
+            self._receive_while_busy(data)
+            return
+        self._direct = False
+        try:
+            self._reader.feed(data)
+        except Refused as refused:
+            self._refuse(refused)
+            return
+        self._advance()
+
+    def _advance(self) -> None:
+        """Answer whole requests until one has to wait or the bytes run out."""
+        if self._advancing or not self._is_reading:
+            return
+        self._advancing = True
+        now = self._monotonic()
+        answered = 0
+        try:
+            answered = self._answer_all(now)
+        except Refused as refused:
+            self._refuse(refused)
+        finally:
+            self._advancing = False
+        if self.state is not READING:
+            return
+        reader = self._reader
+        if answered or reader.phase is not self._phase:
+            self._set_deadline(now, reader.phase)
+        if self._turn_pending or self._writing_paused:
+            return
+        if reader.half_read is not None and reader.half_read is not self._met:
+            self._meet(reader.half_read)
+        if self._reading_paused:
+            self._resume_reading()
+        self._direct = reader.is_empty
+
+    @property
+    def _is_reading(self) -> bool:
+        return self.state is READING
+
+    def _answer_all(self, now: float) -> int:
+        limits = self._shared.limits
+        reader = self._reader
+        answered = 0
+        out: list[bytes] = []
+        out_bytes = 0
+        try:
+            while self.state is READING and not self._writing_paused:
+                if answered >= limits.pipelined_requests_max:
+                    self._yield_turn()
+                    break
+                request = reader.next_request(now)
+                if request is None:
+                    break
+                answered += 1
+                self._ticket += 1
+                self._give(self._ask(request), request, out)
+                out_bytes = out_bytes + len(out[-1]) if out else 0
+                if out_bytes > limits.write_high_water_bytes:
+                    self._flush(out)  # the transport now says whether the client keeps up
+        finally:
+            self._counters.requests_total += answered
+            self._flush(out)
+        return answered
+
+    def _ask(self, request: Request) -> Promise:
+        try:
+            return self._shared.app(request)
+        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            return self._internal_error(request, error)
+        except InvariantViolation as violation:
+            self._shared.fatal(violation)
+            raise
+
+    def _give(self, answer: Promise, request: Request, out: list[bytes]) -> None:
+        """Put an answer into `out`, or do what else it needs."""
+        try:
+            if isinstance(answer, Response):
+                self._respond(answer, request, out)
+                return
+            # What is older must be out before anything else writes.
+            self._flush(out)
+            self._take(answer, request)
+        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._respond(self._internal_error(request, error), request, out)
+
+    def _yield_turn(self) -> None:
+        """Other connections first; then the rest of what this one has sent."""
+        self._turn_pending = True
+        self._pause_reading()
+        asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_pending = False
+        self._advance()
+
+    def _receive_while_busy(self, data: bytes) -> None:
+        limits = self._shared.limits
+        if self.state is ENDING:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > limits.linger_bytes_max:
+                self._transport.abort()
+            return
+        if self.state is CLOSED:
+            return
+        try:
+            self._reader.feed(data)
+        except Refused as refused:
+            self._refuse(refused)
+            return
+        if self.state is not STREAMING:
+            self._pause_reading()
+        elif self._reader.unread_bytes > limits.pipelined_bytes_max:
+            # Reading goes on during a stream, because it alone shows that the client left.
+            self._transport.abort()
+
+    def _meet(self, request: Request) -> None:
+        """A head whose body is still to come: refuse it now, or ask for the body."""
+        self._met = request
+        gate = self._shared.gate
+        if gate is not None:
+            try:
+                refusal = gate(request)
+            except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+                refusal = self._internal_error(request, error)
+            if refusal is not None:
+                self._respond_and_end(refusal, request)
+                return
+        if self._reader.expects_continue:
+            self._write(CONTINUE)
+
+    def _set_deadline(self, now: float, phase: Phase) -> None:
+        self._phase = phase
+        limits = self._shared.limits
+        if phase is IDLE:
+            self.deadline_seconds = now + limits.idle_seconds
+        elif phase is HEAD:
+            self.deadline_seconds = now + limits.head_seconds
+        else:
+            self.deadline_seconds = now + limits.body_seconds
+
+    def _go_on(self) -> None:
+        """An answer is out: look at what came meanwhile."""
+        if self.state is READING and not self._advancing:
+            self._set_deadline(self._monotonic(), IDLE)
+            self._advance()
+
+    # --- called by the listener --------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is half-read or being answered."""
+        match self.state:
+            case State.READING:
+                return self._reader.phase is not IDLE or self._reader.unread_bytes > 0
+            case State.STREAMING:
+                return self._pull is not None
+            case state:
+                return state is ANSWERING
+
+    def check(self, now_seconds: float) -> None:
+        """Enforce the deadlines. Called for every connection, about once a second."""
+        limits = self._shared.limits
+        if now_seconds - self._stalled_seconds > limits.stall_seconds:
+            self._transport.abort()
+        elif now_seconds >= self.deadline_seconds:
+            self._overdue()
+
+    def _overdue(self) -> None:
+        match self.state:
+            case State.READING if self._writing_paused:
+                pass  # its client does not read: that has a limit of its own
+            case State.READING if self._reader.phase is IDLE:
+                self._close_transport()
+            case State.READING:
+                self._refuse(Refused(408, f"{self._reader.phase.value} did not come in time"))
+            case State.ANSWERING:
+                request = self._request
+                self._abandon(READING)
+                response = self._error(504, "the answer did not come in time")
+                self._respond_and_end(response, request)
+            case State.ENDING:
+                self._transport.abort()
+            case _:
+                pass
+
+    def close_if_idle(self) -> None:
+        if self.state is READING and not self.busy:
+            self._close_transport()
+
+    def end_push_stream(self) -> None:
+        """End a pushed stream as its producer would, and tell the producer."""
+        if self._writer is not None:
+            self.stream_done()
+
+    def close(self) -> None:
+        """Give up on what is unfinished, and close after what was written has gone out."""
+        if self.state is not CLOSED:
+            self._abandon(ENDING)
+            self._close_transport()
+
+    def abort(self) -> None:
+        """Cut it, now."""
+        self._transport.abort()

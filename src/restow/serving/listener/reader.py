@@ -1,0 +1,373 @@
+"""Bytes in, whole requests out: where one message ends and the next begins.
+
+Nothing here knows a transport or a clock, so the same bytes cut in any way give the same requests.
+The parser is fed exactly one message at a time: a head that is complete, then chunks up to a
+point where the body can end. So nothing behind a message is parsed before it was answered.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from restow.serving.listener.head import (
+    CHUNKED,
+    LENGTH_DIGITS,
+    LINE_BEGIN,
+    METHODS,
+    REQUEST_LINE,
+    HeaderBlock,
+    HeadParser,
+    Refused,
+    refuse_line,
+    refuse_method,
+    too_large,
+)
+from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.request import Peer, Request
+
+_END: Final = b"\r\n\r\n"
+# A line has a method and a version beside its target.
+_LINE_EXTRA_BYTES: Final = 64
+
+
+class Phase(Enum):
+    """What the reader waits for."""
+
+    IDLE = "a request"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+
+
+# Plain names: reading a member through its class costs more than the comparison.
+IDLE: Final = Phase.IDLE
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
+
+
+class RequestReader:
+    """The incoming half of one connection."""
+
+    __slots__ = (
+        "_block",
+        "_body",
+        "_budget",
+        "_chunks",
+        "_chunks_bytes",
+        "_data",
+        "_held_bytes",
+        "_length",
+        "_limits",
+        "_line_checked",
+        "_other",
+        "_partial",
+        "_peer",
+        "_position",
+        "_request",
+        "phase",
+    )
+
+    def __init__(self, limits: Limits, *, budget: Budget, peer: Peer) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._peer = peer
+        self._data = b""
+        self._position = 0
+        # The head so far, while it is not complete.
+        self._partial = bytearray()
+        self._line_checked = False
+        # The latest header lines: clients repeat them, and equal bytes need no second parse.
+        self._block: HeaderBlock | None = None
+        self._other: HeaderBlock | None = None
+        # The request whose body is not complete.
+        self._request: Request | None = None
+        self._length = 0
+        self._body = bytearray()
+        self._chunks: HeadParser | None = None
+        self._chunks_bytes = 0
+        self._held_bytes = 0
+        self.phase = IDLE
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes taken in that belong to no request yet."""
+        return len(self._data) - self._position + len(self._partial)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no byte of a request is held: the next one begins with the next data."""
+        return self._request is None and not self._data and not self._partial
+
+    @property
+    def half_read(self) -> Request | None:
+        """A request whose body is still to come."""
+        return self._request
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the sender of a half-read request waits for a word before it sends the body."""
+        block = self._block
+        if self._request is None or block is None or not block.expects_continue:
+            return False
+        return not self._body and self._chunks_bytes == 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in what came. Call `next_request` afterwards, until it has nothing more."""
+        if self._partial:
+            self._extend_partial(data)
+        elif self._position < len(self._data):
+            self._data = self._data[self._position :] + data
+            self._position = 0
+        else:
+            self._data = data
+            self._position = 0
+
+    def whole_request(self, data: bytes, now_seconds: float) -> Request | None:
+        """The short way: data that is one request with the same header lines as the one before.
+
+        Only for a reader that waits for a request and holds nothing. None says nothing about the
+        data but that it must be read the general way.
+        """
+        block = self._block
+        if block is None or not block.is_plain or not data.endswith(block.raw):
+            return None
+        line = REQUEST_LINE.fullmatch(data, 0, len(data) - len(block.raw))
+        if line is None:
+            return None
+        method, target, minor = line.groups()
+        name = METHODS.get(method)
+        if name is None or minor != b"1" or len(target) > self._limits.target_bytes_max:
+            return None
+        path, _, query = target.decode().partition("?")
+        return Request(name, path, query, block.headers, b"", self._peer, now_seconds)
+
+    def next_request(self, now_seconds: float) -> Request | None:
+        """The next whole request, or None if more bytes are needed; raises Refused."""
+        if self._request is not None:
+            return self._read_body()
+        data = self._data
+        position = self._position
+        if position == len(data):
+            self._drop_data()
+            return None
+        line = REQUEST_LINE.match(data, position)
+        if line is None:
+            return self._no_line(now_seconds)
+        begin = line.end()
+        method, target, minor = line.groups()
+        block, end, length = self._known_block(data, begin, minor)
+        if block is None:
+            end = data.find(_END, begin - 2) + 4
+            if end < 4:
+                self._hold_head()
+                return None
+            block = self._parse_block(data[position:end], raw=data[begin:end], line=line)
+            length = block.length
+        name = METHODS.get(method)
+        if name is None:
+            raise refuse_method(method)
+        if len(target) > self._limits.target_bytes_max:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        path, _, query = target.decode().partition("?")
+        request = Request(
+            name,
+            path,
+            query,
+            block.headers,
+            b"",
+            self._peer,
+            now_seconds,
+            block.version_minor,
+            block.keep_alive,
+        )
+        self._position = end
+        if length == 0:
+            self.phase = IDLE
+            return request
+        return self._begin_body(request, length)
+
+    def _known_block(
+        self, data: bytes, begin: int, minor: bytes
+    ) -> tuple[HeaderBlock | None, int, int]:
+        """Kept header lines that the data repeats, where they end there, and the body's length.
+
+        Kept lines end with the only mark of an end in them, so equal bytes end equally. The two
+        latest are kept: who reads and writes in turn has two kinds of lines.
+        """
+        for block in (self._block, self._other):
+            if block is None or minor != block.minor or not data.startswith(block.before, begin):
+                continue
+            end, length = begin + len(block.before), block.length
+            if block.after:
+                digits = LENGTH_DIGITS.match(data, end)
+                if digits is None or not data.startswith(block.after, digits.end()):
+                    continue
+                end, length = digits.end() + len(block.after), int(digits[0])
+            if block is self._other:
+                self._other, self._block = self._block, block
+            return block, end, length
+        return None, 0, 0
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0
+        self._body = bytearray()
+        self._chunks = None
+        self._request = None
+        self._partial = bytearray()
+        self._drop_data()
+
+    def _drop_data(self) -> None:
+        # The latest read can be large, and an idle connection should hold nothing.
+        self._data = b""
+        self._position = 0
+
+    # --- heads -------------------------------------------------------------------------------
+
+    def _parse_block(self, head: bytes, *, raw: bytes, line: re.Match[bytes]) -> HeaderBlock:
+        method, target, minor = line.groups()
+        if len(target) > self._limits.target_bytes_max:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        if len(head) > self._limits.head_bytes_max:
+            raise self._head_too_large()
+        if method not in METHODS:
+            raise refuse_method(method)
+        parser = HeadParser(self._limits)
+        block = parser.parse_head(head, raw=raw, minor=minor)
+        self._other, self._block = self._block, block
+        self._chunks = None
+        if block.length == CHUNKED:
+            # Its body goes through the same parser, so the next head needs a new one.
+            self._chunks = parser
+            block.minor = b""
+        return block
+
+    def _no_line(self, now_seconds: float) -> Request | None:
+        # One empty line in front of a request is tolerated, as the standard asks.
+        if self._data.startswith(b"\r\n", self._position):
+            self._position += 2
+            if not self._data.startswith(b"\r\n", self._position):
+                return self.next_request(now_seconds)
+            raise Refused(400, "malformed request line")
+        self._hold_head()
+        return None
+
+    def _hold_head(self) -> None:
+        rest = self._data[self._position :]
+        self._drop_data()
+        self._line_checked = False
+        self.phase = HEAD
+        self._extend_partial(rest)
+
+    def _extend_partial(self, data: bytes) -> None:
+        """Add to an incomplete head; when it is complete, it is the data to read next."""
+        partial = self._partial
+        overlap = max(len(partial) - 3, 0)
+        lone = data.count(b"\n") - data.count(b"\r\n")
+        if data.startswith(b"\n") and partial.endswith(b"\r"):
+            lone -= 1
+        partial += data
+        if partial.find(_END, overlap) >= 0:
+            if REQUEST_LINE.match(partial) is None:
+                raise refuse_line(bytes(partial[: partial.index(b"\r\n")]))
+            self._data = bytes(partial)
+            self._position = 0
+            self._partial = bytearray()
+            return
+        if lone:
+            raise Refused(400, "a line ends without a carriage return")
+        if len(partial) > self._limits.head_bytes_max:
+            raise self._head_too_large()
+        if not self._line_checked:
+            self._check_line(partial)
+
+    def _check_line(self, partial: bytearray) -> None:
+        end = partial.find(b"\r\n", 0, self._limits.target_bytes_max + _LINE_EXTRA_BYTES)
+        if end >= 0:
+            if REQUEST_LINE.match(partial) is None:
+                raise refuse_line(bytes(partial[:end]))
+            self._line_checked = True
+        elif len(partial) >= self._limits.target_bytes_max + _LINE_EXTRA_BYTES:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        elif LINE_BEGIN.match(partial) is None:
+            raise Refused(400, "malformed request line")
+
+    def _head_too_large(self) -> Refused:
+        return Refused(431, f"the header lines are over {self._limits.head_bytes_max} bytes")
+
+    # --- bodies ------------------------------------------------------------------------------
+
+    def _begin_body(self, request: Request, length: int) -> Request | None:
+        if length > self._limits.body_bytes_max:
+            raise too_large(self._limits.body_bytes_max)
+        begin = self._position
+        end = begin + length
+        if length != CHUNKED and end <= len(self._data):
+            request.body = self._data[begin:end]
+            self._position = end
+            self.phase = IDLE
+            return request
+        self._request = request
+        self._length = length
+        self._body = bytearray()
+        self._chunks_bytes = 0
+        self.phase = BODY
+        return self._read_body()
+
+    def _read_body(self) -> Request | None:
+        if self._chunks is not None:
+            return self._read_chunks(self._chunks)
+        position = self._position
+        end = min(position + self._length - len(self._body), len(self._data))
+        self._hold(end - position)
+        self._body += self._data[position:end]
+        self._position = end
+        if len(self._body) < self._length:
+            self._drop_data()
+            return None
+        return self._end_body(self._body)
+
+    def _read_chunks(self, parser: HeadParser) -> Request | None:
+        """Feed up to each point where the body can end, so that nothing behind it is fed."""
+        data = self._data
+        collector = parser.collector
+        body_bytes = len(collector.body)
+        # A mark can begin in what was fed before: behind the first bytes every place is tried.
+        first = self._position
+        singly = first + len(_END) - 1 if self._chunks_bytes else first
+        while self._position < len(data) and not collector.complete:
+            begin = self._position
+            end = begin + 1
+            if begin >= singly:
+                mark = data.find(_END, max(first, begin - len(_END) + 1))
+                end = len(data) if mark < 0 else mark + len(_END)
+            parser.feed(data[begin:end])
+            self._position = end
+            self._chunks_bytes += end - begin
+        self._hold(len(collector.body) - body_bytes)
+        overhead_bytes = self._chunks_bytes - len(collector.body)
+        if overhead_bytes > self._limits.chunk_overhead_bytes_max:
+            raise Refused(400, "the chunks of the body have too little in them")
+        if not collector.complete:
+            self._drop_data()
+            return None
+        return self._end_body(collector.body)
+
+    def _end_body(self, body: bytearray) -> Request:
+        request = self._request
+        assert request is not None
+        request.body = bytes(body)
+        self._request = None
+        self._body = bytearray()
+        self._chunks = None
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0
+        self.phase = IDLE
+        return request
+
+    def _hold(self, nbytes: int) -> None:
+        if not self._budget.take(nbytes):
+            raise Refused(503, "too many request bodies are being read, please try again")
+        self._held_bytes += nbytes

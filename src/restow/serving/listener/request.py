@@ -1,0 +1,167 @@
+# mypy: disable-error-code=explicit-override
+"""What the listener hands to the application: a request, its headers, and who is at the other end.
+
+Nothing is parsed beyond need: path and query are as they came, the body is bytes. No routing and
+no authentication here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class Headers:
+    """The header lines of a request. Names are lower case; Content-Length is left out.
+
+    Requests of one connection whose header lines are equal byte for byte (but for the length of
+    the body) share one object, so it is never changed. `memo` is the application's: what it
+    derived from these lines (who the user is, which media types are accepted) can be kept there.
+    """
+
+    __slots__ = ("_first", "_lines", "_repeated", "memo")
+
+    def __init__(self, lines: Sequence[tuple[str, str]]) -> None:
+        first: dict[str, str] = {}
+        repeated = False
+        for name, value in lines:
+            if name in first:
+                repeated = True
+            else:
+                first[name] = value
+        self._first = first
+        self._lines = lines
+        self._repeated = repeated
+        self.memo: Any = None
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header, or None."""
+        return self._first.get(name)
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of a header, in the order they came."""
+        if not self._repeated:
+            value = self._first.get(name)
+            return [] if value is None else [value]
+        return [value for key, value in self._lines if key == name]
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """All lines, in the order they came."""
+        return iter(self._lines)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._first
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerCertificate:
+    """A client certificate that was verified against the listener's authorities."""
+
+    common_name: str
+    organizations: tuple[str, ...]
+    not_before_epoch_seconds: float
+    not_after_epoch_seconds: float
+    der: bytes
+
+    @classmethod
+    def of(cls, ssl_object: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
+        """Read it from a finished handshake; None if the client showed none."""
+        shown = ssl_object.getpeercert()
+        der = ssl_object.getpeercert(binary_form=True)
+        if not shown or der is None:
+            return None
+        common_name, organizations = "", []
+        subject: Any = shown.get("subject", ())
+        for key, value in (pair for pairs in subject for pair in pairs):
+            if key == "commonName":
+                common_name = value
+            elif key == "organizationName":
+                organizations.append(value)
+        return cls(
+            common_name=common_name,
+            organizations=tuple(organizations),
+            not_before_epoch_seconds=float(ssl.cert_time_to_seconds(str(shown["notBefore"]))),
+            not_after_epoch_seconds=float(ssl.cert_time_to_seconds(str(shown["notAfter"]))),
+            der=der,
+        )
+
+
+class Peer:
+    """The other end of one connection: the same object for all its requests.
+
+    `memo` is the application's, like that of Headers; it lives as long as the connection.
+    """
+
+    __slots__ = ("_certificate", "_ssl_object", "address", "connection_id", "memo", "port")
+
+    def __init__(
+        self,
+        connection_id: int,
+        *,
+        address: str = "",
+        port: int = 0,
+        ssl_object: ssl.SSLObject | ssl.SSLSocket | None = None,
+        certificate: PeerCertificate | None = None,
+    ) -> None:
+        self.connection_id = connection_id
+        self.address = address
+        self.port = port
+        self.memo: Any = None
+        self._ssl_object = ssl_object
+        self._certificate = certificate
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The client's certificate, read at the first question only."""
+        if self._ssl_object is not None:
+            self._certificate = PeerCertificate.of(self._ssl_object)
+            self._ssl_object = None
+        return self._certificate
+
+
+class Request:
+    """One request. Path and query are percent-encoded as received, without the question mark."""
+
+    __slots__ = (
+        "body",
+        "headers",
+        "keep_alive",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "received_seconds",
+        "version_minor",
+    )
+
+    # Made once per request, by position: that is faster.
+    def __init__(  # noqa: PLR0917
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: Headers,
+        body: bytes,
+        peer: Peer,
+        received_seconds: float,
+        version_minor: int = 1,
+        keep_alive: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.peer = peer
+        self.received_seconds = received_seconds
+        self.version_minor = version_minor
+        self.keep_alive = keep_alive
+
+    def __repr__(self) -> str:
+        # Neither query nor headers: they can hold credentials.
+        return f"<Request {self.method} {self.path}>"

@@ -1,0 +1,156 @@
+"""The listener: accepts connections, watches their deadlines, and stops gracefully.
+
+It serves one application, a function from a request to an answer. Which application, and when to
+start and stop, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from email.utils import format_datetime
+from typing import Final
+
+from restow.runtime import Runtime, Timer
+from restow.serving.listener.connection import Connection
+from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.response import App, ErrorBody, Gate, plain_error_body
+from restow.serving.listener.shared import Counters, Shared
+from restow.serving.listener.tls import TlsMaterial
+
+BACKLOG: Final = 4_096
+# Deadlines are late by at most this, and the Date header too.
+SWEEP_SECONDS_MAX: Final = 1.0
+SWEEP_SECONDS_MIN: Final = 0.01
+STOP_POLL_SECONDS: Final = 0.01
+GRACE_SECONDS_DEFAULT: Final = 30.0
+# For what is written when everything is finished.
+FLUSH_SECONDS: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """A running HTTP server. Made by `start`."""
+
+    def __init__(self, shared: Shared, *, tls: TlsMaterial | None) -> None:
+        self._shared = shared
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._timer: Timer | None = None
+        self._sweep_seconds = min(
+            SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
+        )
+        self.port = 0
+
+    @classmethod
+    async def start(
+        cls,
+        app: App,
+        *,
+        bind: str,
+        port: int,
+        runtime: Runtime,
+        tls: TlsMaterial | None = None,
+        limits: Limits | None = None,
+        gate: Gate | None = None,
+        error_body: ErrorBody = plain_error_body,
+        reuse_port: bool = False,
+    ) -> Listener:
+        """Listen, and answer from now on. Port 0 is any free one; `port` then tells which."""
+        limits = limits or Limits()
+        shared = Shared(
+            app=app,
+            gate=gate,
+            error_body=error_body,
+            limits=limits,
+            clock=runtime.clock,
+            fatal=runtime.fatal,
+            tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
+            budget=Budget(limits.bodies_bytes_max),
+        )
+        listener = cls(shared, tls=tls)
+        listener._sweep()
+        try:
+            await listener._listen(bind, port, reuse_port=reuse_port)
+        except BaseException:
+            listener._stop_sweeping()
+            raise
+        return listener
+
+    @property
+    def counters(self) -> Counters:
+        return self._shared.counters
+
+    def reload(self) -> None:
+        """Read the certificate files again; TlsError leaves all as it was."""
+        if self._tls is not None:
+            self._tls.reload()
+
+    async def stop(self, *, grace_seconds: float = GRACE_SECONDS_DEFAULT) -> None:
+        """Stop accepting, let requests in work finish, end streams cleanly, close."""
+        shared = self._shared
+        shared.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(shared.connections):
+            connection.close_if_idle()
+        await self._wait_while(self._working, seconds_max=grace_seconds)
+        self.end_streams()
+        for connection in list(shared.connections):
+            connection.close()
+        await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
+        for connection in list(shared.connections):
+            connection.abort()
+        await shared.tasks.close()
+        await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
+        self._stop_sweeping()
+
+    def end_streams(self) -> None:
+        """End all pushed streams as if their time were over, so that clients come back."""
+        for connection in list(self._shared.connections):
+            connection.end_push_stream()
+
+    async def _listen(self, bind: str, port: int, *, reuse_port: bool) -> None:
+        limits = self._shared.limits
+        handshake = limits.handshake_seconds if self._tls else None
+        shutdown = limits.stall_seconds if self._tls else None
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._shared),
+            bind,
+            port,
+            backlog=BACKLOG,
+            reuse_port=reuse_port or None,
+            ssl=self._tls.context if self._tls else None,
+            ssl_handshake_timeout=handshake,
+            ssl_shutdown_timeout=shutdown,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        logger.info("listening on %s port %d", bind, self.port)
+
+    def _working(self) -> bool:
+        # Shielded work goes on after its client has left, so connections alone do not tell.
+        if len(self._shared.tasks):
+            return True
+        return any(connection.busy for connection in self._shared.connections)
+
+    async def _wait_while(self, condition: Callable[[], bool], *, seconds_max: float) -> None:
+        clock = self._shared.clock
+        end = clock.monotonic() + seconds_max
+        while condition() and clock.monotonic() < end:
+            await clock.sleep(STOP_POLL_SECONDS)
+
+    def _sweep(self) -> None:
+        shared = self._shared
+        now = shared.clock.monotonic()
+        date = format_datetime(shared.clock.wall(), usegmt=True)
+        shared.date_line = f"Date: {date}\r\n".encode()
+        for connection in list(shared.connections):
+            connection.check(now)
+        self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
+
+    def _stop_sweeping(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,136 @@
+"""Answers that are not whole: pushed by a producer (watch), or pulled piece by piece (long lists).
+
+A stream is an object with callbacks. There is no task and no queue per stream: what the
+transport cannot take, the producer keeps or drops. Which of the two is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+LAST_CHUNK: Final = b"0\r\n\r\n"
+CHUNKED_LINE: Final = b"Transfer-Encoding: chunked\r\n"
+
+
+def encode_chunk(data: bytes) -> bytes:
+    """One chunk with its size line. Made once, it can be sent to any number of streams."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def decode_chunks(chunks: bytes) -> bytes:
+    """What whole chunks, as `encode_chunk` makes them, carry."""
+    parts = []
+    position = 0
+    while position < len(chunks):
+        line_end = chunks.index(b"\r\n", position)
+        begin = line_end + 2
+        end = begin + int(chunks[position:line_end], 16)
+        parts.append(chunks[begin:end])
+        position = end + 2
+    return b"".join(parts)
+
+
+class StreamChannel(Protocol):
+    """The connection, as a stream sees it."""
+
+    def stream_overfull(self) -> bool:
+        """Whether more is unsent than any stream may leave unsent. If so, the end has begun."""
+        ...
+
+    def stream_done(self) -> None: ...
+
+    def stream_abort(self) -> None: ...
+
+
+class StreamWriter:
+    """The producer's end of a pushed stream.
+
+    `writable` is False while the client is behind. A producer that has more then stops, sets
+    `on_writable`, and goes on when it is called. `on_close` is called once if the stream ends
+    otherwise than by the producer: the client left, or the server stops.
+    """
+
+    __slots__ = ("_channel", "_chunked", "_write", "closed", "on_close", "on_writable", "writable")
+
+    def __init__(
+        self, channel: StreamChannel, write: Callable[[bytes], object], *, chunked: bool
+    ) -> None:
+        self._channel = channel
+        self._write = write
+        self._chunked = chunked
+        self.closed = False
+        self.writable = True
+        self.on_writable: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+
+    def write(self, data: bytes) -> bool:
+        """Send some bytes; False asks for a pause (these bytes are sent nevertheless)."""
+        if not data:
+            # An empty chunk would end the stream.
+            return self.writable and not self.closed
+        return self.send_raw_chunk(encode_chunk(data))
+
+    def send_raw_chunk(self, chunk: bytes) -> bool:
+        """Send what `encode_chunk` made, or several of them joined; False asks for a pause."""
+        if self.closed or (not self.writable and self._channel.stream_overfull()):
+            return False
+        self._write(chunk if self._chunked else decode_chunks(chunk))
+        return self.writable
+
+    def close(self) -> None:
+        """End the stream cleanly. The connection stays usable where the protocol allows it."""
+        if not self.closed:
+            self.closed = True
+            self._channel.stream_done()
+
+    def abort(self) -> None:
+        """Cut the connection: the client must not take what it got for all there is."""
+        if not self.closed:
+            self.closed = True
+            self._channel.stream_abort()
+
+
+class PushStream:
+    """A stream whose producer decides when something is sent.
+
+    The head is sent at once, then `start` is called with the writer.
+    """
+
+    __slots__ = ("headers", "start", "status")
+
+    def __init__(
+        self, status: int, start: Callable[[StreamWriter], None], headers: bytes = b""
+    ) -> None:
+        self.status = status
+        self.start = start
+        self.headers = headers
+
+
+class PullStream:
+    """A stream of pieces that are asked for only while the client keeps up.
+
+    Good pieces are about 100 KB. With `length` (the sum of all pieces) the answer has a
+    Content-Length, without it chunks. An iterator with a `close` method is closed at the end.
+    """
+
+    __slots__ = ("headers", "length", "pieces", "status")
+
+    def __init__(
+        self,
+        status: int,
+        pieces: Iterator[bytes],
+        headers: bytes = b"",
+        *,
+        length: int | None = None,
+    ) -> None:
+        self.status = status
+        self.pieces = pieces
+        self.headers = headers
+        self.length = length
+
+    def close(self) -> None:
+        """Tell the producer that no more is wanted."""
+        close = getattr(self.pieces, "close", None)
+        if close is not None:
+            close()

@@ -1,0 +1,98 @@
+"""Metrics in Prometheus' format. Labels come from closed sets, so their number is bounded.
+
+Counting happens on every request, so it is done in plain dictionaries; Prometheus' library turns
+them into its families when somebody asks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5, 10)
+_LABELS: Final = ("verb", "group", "version", "resource", "subresource", "code")
+
+Labels = tuple[str, str, str, str, str, str]
+Gauge = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+
+
+class _Durations:
+    """How long requests of one verb took."""
+
+    __slots__ = ("buckets", "sum_seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(_BOUNDS) + 1)
+        self.sum_seconds = 0.0
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        pairs: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self.buckets, strict=True):
+            total += count
+            pairs.append((bound, total))
+        return pairs
+
+
+class Metrics(Collector):
+    """What one server counts."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        self._requests: dict[Labels, int] = {}
+        self._durations: dict[str, _Durations] = {}
+        self._gauges: list[tuple[str, str, tuple[str, ...], Gauge]] = []
+
+    def count(self, labels: Labels, seconds: float) -> None:
+        """Note an answered request; the labels are those of a request that was understood."""
+        self._requests[labels] = self._requests.get(labels, 0) + 1
+        verb = labels[0]
+        if verb != "watch":
+            durations = self._durations.get(verb)
+            if durations is None:
+                durations = self._durations[verb] = _Durations()
+            durations.buckets[bisect_left(_BOUNDS, seconds)] += 1
+            durations.sum_seconds += seconds
+
+    def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Gauge) -> None:
+        """Add something that is read when asked for."""
+        self._gauges.append((name, about, labels, read))
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it, as Prometheus' library wants it."""
+        requests = CounterMetricFamily(
+            "apiserver_request",
+            "Requests by what they were about and how they were answered.",
+            labels=_LABELS,
+        )
+        for labels, number in list(self._requests.items()):
+            requests.add_metric(labels, number)
+        yield requests
+        durations = HistogramMetricFamily(
+            "apiserver_request_duration_seconds",
+            "Time from a whole request to its answer; watches are left out.",
+            labels=("verb",),
+        )
+        for verb, found in list(self._durations.items()):
+            durations.add_metric((verb,), found.cumulative(), found.sum_seconds)
+        yield durations
+        for name, about, label_names, read in self._gauges:
+            gauge = GaugeMetricFamily(name, about, labels=label_names)
+            for labels_of_one, value in read():
+                gauge.add_metric(labels_of_one, value)
+            yield gauge
+
+    def document(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,94 @@
+"""Which form an answer takes: the media type, and whether it is whole, a Table or metadata only.
+
+Clauses of Accept are taken in order of q, then as written; the first that can be served wins. Pure.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from restow.machinery import status
+
+As = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
+Media = Literal["json", "yaml", "protobuf"]
+
+ACCEPT_LENGTH_MAX: Final = 8192
+_MEDIA: Final[dict[str, Media]] = {
+    "application/json": "json",
+    "application/yaml": "yaml",
+    "application/vnd.kubernetes.protobuf": "protobuf",
+}
+_ANY: Final = frozenset({"*/*", "application/*", ""})
+_CONVERSIONS: Final[dict[tuple[str, str, str], As]] = {
+    ("Table", "meta.k8s.io", "v1"): "Table",
+    ("PartialObjectMetadata", "meta.k8s.io", "v1"): "PartialObjectMetadata",
+    ("PartialObjectMetadataList", "meta.k8s.io", "v1"): "PartialObjectMetadataList",
+}
+_DISCOVERY: Final = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+
+
+class Form(NamedTuple):
+    """What the client gets."""
+
+    media: Media = "json"
+    as_kind: As = ""
+    discovery: bool = False
+    """Aggregated discovery was asked for."""
+
+
+PLAIN: Final = Form()
+
+
+class _Clause(NamedTuple):
+    quality: float
+    media_type: str
+    parameters: dict[str, str]
+
+
+@lru_cache(maxsize=512)
+def negotiate(accept: str) -> Form:
+    """The form for an Accept header. Raises 406 when none of its clauses can be served."""
+    if accept in ("", "application/json", "*/*"):
+        return PLAIN
+    if len(accept) > ACCEPT_LENGTH_MAX:
+        raise status.not_acceptable(_MEDIA)
+    clauses = sorted(map(_clause, accept.split(",")), key=lambda clause: -clause.quality)
+    for clause in clauses:
+        form = _form(clause)
+        if form is not None:
+            return form
+    raise status.not_acceptable(_MEDIA)
+
+
+def _form(clause: _Clause) -> Form | None:
+    if clause.quality <= 0:
+        return None
+    media = "json" if clause.media_type in _ANY else _MEDIA.get(clause.media_type)
+    # Answers are not written in protobuf: every client that prefers it also reads JSON, except
+    # where it asks for nothing else, and even then it goes by the type of the answer.
+    if media is None:
+        return None
+    if media == "protobuf":
+        media = "json"
+    wanted = clause.parameters.get("as")
+    if not wanted:
+        return Form(media)
+    names = (wanted, clause.parameters.get("g", ""), clause.parameters.get("v", ""))
+    if names == _DISCOVERY and media == "json":
+        return Form(media, discovery=True)
+    as_kind = _CONVERSIONS.get(names)
+    return None if as_kind is None else Form(media, as_kind)
+
+
+def _clause(text: str) -> _Clause:
+    media_type, *rest = (part.strip() for part in text.split(";"))
+    parameters: dict[str, str] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        parameters[name.strip().lower()] = value.strip().strip('"')
+    try:
+        quality = float(parameters.get("q", "1"))
+    except ValueError:
+        quality = 0.0
+    return _Clause(quality if quality <= 1 else 1.0, media_type.lower(), parameters)

@@ -1,0 +1,74 @@
+"""Paths that are no resources: discovery, OpenAPI, health, metrics, version."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from restow.serving.answers import respond_object, respond_text
+from restow.serving.context import Context
+from restow.serving.discovery import Discovery
+from restow.serving.health import Health, Probe
+from restow.serving.listener.response import Promise, Response, header_block
+from restow.serving.metrics import CONTENT_TYPE, Metrics
+from restow.serving.openapi_paths import OpenApi
+
+_PROBES: Final[dict[str, Probe]] = {
+    "healthz": "healthz",
+    "livez": "livez",
+    "readyz": "readyz",
+}
+_METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
+
+
+class NonResources:
+    """Answers what is not about objects."""
+
+    def __init__(
+        self,
+        *,
+        discovery: Discovery,
+        openapi: OpenApi,
+        health: Health,
+        metrics: Metrics,
+        version: dict[str, str],
+    ) -> None:
+        self._discovery = discovery
+        self._openapi = openapi
+        self._health = health
+        self._metrics = metrics
+        self._version = version
+
+    def answer(self, context: Context) -> Promise:
+        """The answer to a request whose path names no resource."""
+        if context.info.method not in ("GET", "HEAD"):
+            return respond_text(405, "405 method not allowed\n")
+        path = context.info.path.rstrip("/") or "/"
+        first, _, rest = path[1:].partition("/")
+        if first in _PROBES:
+            return self._health.answer(context, _PROBES[first], rest)
+        if path == "/version":
+            return respond_object(context, 200, self._version)
+        if path == "/metrics":
+            return Response(200, self._metrics.document(), _METRICS_HEADERS)
+        if first in ("api", "apis"):
+            return self._discovery.answer(context, path) or not_found_text()
+        if first == "openapi":
+            return self._openapi.answer(context, path) or not_found_text()
+        if path == "/":
+            return respond_object(context, 200, {"paths": self._paths()})
+        return not_found_text()
+
+    def _paths(self) -> list[str]:
+        known = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
+        groups = orjson.loads(self._discovery.plain("/apis") or b"{}").get("groups", [])
+        known += ["/api/v1", "/readyz", "/version"]
+        for group in groups:
+            known.append(f"/apis/{group['name']}")
+            known += [f"/apis/{each['groupVersion']}" for each in group["versions"]]
+        return sorted(known)
+
+
+def not_found_text() -> Response:
+    return respond_text(404, "404 page not found\n")

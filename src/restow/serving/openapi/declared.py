@@ -1,0 +1,123 @@
+"""Schemas that users declare, made fit to be published.
+
+The schema of a custom kind may be deep, may use words that OpenAPI v2 has not, and may hold texts
+that break a strict reader of the whole document. One kind must never spoil the document for all.
+
+Not here: checking a schema when it is declared, and checking objects with it.
+"""
+
+from typing import Any, Final
+
+import orjson
+
+Schema = dict[str, Any]
+
+# Deeper parts of a schema are published as "anything".
+DEPTH_MAX: Final = 64
+
+# References lead nowhere in the published document, and the rest is about other documents.
+_NEVER: Final = frozenset(("$ref", "$schema", "$id", "$defs", "$anchor", "definitions", "id"))
+# v2 has no unions and no null. Defaults and examples are free values that no v2 client reads.
+_KEPT_IN_V2: Final = frozenset(
+    (
+        "additionalProperties",
+        "description",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "properties",
+        "required",
+        "title",
+        "type",
+        "uniqueItems",
+    )
+)
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_RULES: Final = "x-kubernetes-validations"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_EXTENSION: Final = "x-kubernetes-"
+
+
+def encoded(schema: Schema | None) -> bytes | None:
+    """A declared schema as JSON; None if there is none, or if it is too deep or too odd for JSON.
+
+    What has no JSON is published as a kind that accepts anything.
+    """
+    try:
+        return None if schema is None else orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return None
+
+
+def open_kind(head: Schema, *, v3: bool) -> Schema:
+    """A kind that accepts anything. Old clients refuse unknown fields as soon as one is known."""
+    if not v3:
+        return {"type": "object"}
+    return {"type": "object", "properties": head, _PRESERVE: True}
+
+
+def declared_kind(schema: Schema, head: Schema, *, v3: bool) -> Schema:
+    """A kind's own schema, with the fields that all objects have."""
+    published = publish(schema, v3=v3)
+    published["type"] = "object"
+    properties = published.get("properties")
+    if not v3 and not isinstance(properties, dict):
+        return published  # as for an open kind
+    published["properties"] = {**(properties or {}), **head}
+    return published
+
+
+def publish(schema: object, *, v3: bool, depth: int = 0) -> Schema:
+    """A copy of a schema without what cannot be published."""
+    if not isinstance(schema, dict) or depth >= DEPTH_MAX:
+        return {}
+    if v3:
+        kept = {key: value for key, value in schema.items() if key not in _NEVER}
+    else:
+        kept = _for_v2(schema)
+    for key in ("properties", "patternProperties"):
+        inner = kept.get(key)
+        if isinstance(inner, dict):
+            kept[key] = {
+                name: publish(each, v3=v3, depth=depth + 1) for name, each in inner.items()
+            }
+    for key in ("items", "additionalProperties", "not"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = publish(kept[key], v3=v3, depth=depth + 1)
+    for key in ("allOf", "anyOf", "oneOf"):
+        if isinstance(kept.get(key), list):
+            kept[key] = [publish(each, v3=v3, depth=depth + 1) for each in kept[key]]
+    return kept
+
+
+def _for_v2(schema: Schema) -> Schema:
+    """What v2 can say: anything, or one type. A doubt becomes "anything"."""
+    about = {"description": schema["description"]} if _is_text(schema, "description") else {}
+    if schema.get("nullable") is True or schema.get(_INT_OR_STRING) is True:
+        return about
+    if schema.get(_PRESERVE) is True:
+        return {**about, "type": "object"} if schema.get("type") == "object" else about
+    if not _is_text(schema, "type"):
+        return about
+    if schema["type"] == "array" and not isinstance(schema.get("items"), dict):
+        return about  # v2 clients want to know the type of the items
+    return {
+        key: value
+        for key, value in schema.items()
+        if key in _KEPT_IN_V2 or (key.startswith(_EXTENSION) and key != _RULES)
+    }
+
+
+def _is_text(schema: Schema, key: str) -> bool:
+    return isinstance(schema.get(key), str)

@@ -1,0 +1,330 @@
+"""Definitions: the schema of each type, and which other types it refers to.
+
+Built-in types come from the type tables, declared kinds bring a schema with them. Definitions are
+made one at a time and forgotten, so that a large document needs little memory.
+
+Not here: paths, and the frame around the definitions.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from restow.kinds.types import Types
+from restow.machinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, UnknownType
+from restow.serving.openapi.declared import declared_kind, encoded, open_kind
+from restow.serving.openapi.operations import DELETE_OPTIONS, META, PATCH, RESOURCE_LIST, STATUS
+from restow.serving.openapi.served import ServedKind, definition_name, group_version, in_order
+
+Schema = dict[str, Any]
+Gvk = tuple[str, str, str]
+
+OBJECT_META: Final = META + "ObjectMeta"
+LIST_META: Final = META + "ListMeta"
+
+_SCALARS: Final[dict[Scalar, Schema]] = {
+    Scalar.STRING: {"type": "string"},
+    Scalar.BOOL: {"type": "boolean"},
+    Scalar.INT32: {"type": "integer", "format": "int32"},
+    Scalar.INT64: {"type": "integer", "format": "int64"},
+    Scalar.FLOAT64: {"type": "number", "format": "double"},
+    Scalar.BYTES: {"type": "string", "format": "byte"},
+}
+# In v2 a value has one type or any, so the unions are named by their text form.
+_SPECIALS_V2: Final[dict[str, Schema]] = {
+    Special.TIME.value: {"type": "string", "format": "date-time"},
+    Special.MICRO_TIME.value: {"type": "string", "format": "date-time"},
+    Special.DURATION.value: {"type": "string"},
+    Special.QUANTITY.value: {"type": "string"},
+    Special.INT_OR_STRING.value: {"type": "string", "format": "int-or-string"},
+    Special.RAW_EXTENSION.value: {"type": "object"},
+    Special.FIELDS_V1.value: {"type": "object"},
+    Special.JSON.value: {"description": "Any JSON value."},
+    Special.SCHEMA_OR_ARRAY.value: {"description": "A schema, or a list of schemas."},
+    Special.SCHEMA_OR_BOOL.value: {"description": "A schema, or true or false."},
+    Special.SCHEMA_OR_STRINGS.value: {"description": "A schema, or a list of strings."},
+    PATCH: {"type": "object", "description": "A patch; its content type says of which kind."},
+}
+_SPECIALS_V3: Final[dict[str, Schema]] = {
+    **_SPECIALS_V2,
+    Special.QUANTITY.value: {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    Special.INT_OR_STRING.value: {
+        "format": "int-or-string",
+        "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
+}
+
+# What stands in every kind; the rest of the fields would need the reference's own words.
+_ABOUT: Final = {
+    "apiVersion": "Group and version of the kind, as in `apps/v1`.",
+    "kind": "Name of the kind.",
+    "metadata": "Name, labels and other data that all objects have.",
+    "spec": "What is wanted.",
+    "status": "What was observed.",
+    "items": "The objects of the list.",
+}
+
+# Fields that Go always writes but clients may leave out. Saying too seldom that a field is required
+# does no harm, saying it too often makes old clients refuse good objects.
+_OPTIONAL: Final = frozenset(
+    (
+        "AzureFilePersistentVolumeSource.secretNamespace",
+        "CSINodeDriver.topologyKeys",
+        "CapacityRequestPolicy.default",
+        "ClusterRole.rules",
+        "ContainerImage.names",
+        "ControllerRevision.revision",
+        "DeviceClaim.requests",
+        "DeviceClass.spec",
+        "DeviceRequest.deviceClassName",
+        "EndpointSlice.endpoints",
+        "EndpointSlice.ports",
+        "Event.metadata",
+        "Event.reportingComponent",
+        "Event.reportingInstance",
+        "FlowSchemaSpec.matchingPrecedence",
+        "GRPCAction.service",
+        "IngressClassParametersReference.scope",
+        "LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
+        "NetworkPolicySpec.podSelector",
+        "NodeRuntimeHandler.name",
+        "PodCertificateRequestSpec.pkixPublicKey",
+        "PodCertificateRequestSpec.proofOfPossession",
+        "PodFailurePolicyOnPodConditionsPattern.status",
+        "ProjectedVolumeSource.sources",
+        "QueuingConfiguration.handSize",
+        "QueuingConfiguration.queueLengthLimit",
+        "QueuingConfiguration.queues",
+        "ResourceClaim.spec",
+        "ResourceClaimSpec.devices",
+        "ResourceClaimTemplate.spec",
+        "ResourceClaimTemplateSpec.spec",
+        "ResourcePolicyRule.namespaces",
+        "Role.rules",
+        "RoleRef.apiGroup",
+        "StatefulSetOrdinals.start",
+        "StatefulSetSpec.serviceName",
+        "StorageVersion.spec",
+        "StorageVersion.status",
+        "TokenRequest.spec",
+        "TokenRequestSpec.audiences",
+        "TokenRequestSpec.boundObjectRef",
+        "TokenRequestSpec.expirationSeconds",
+        "TypedLocalObjectReference.apiGroup",
+        "TypedObjectReference.apiGroup",
+    )
+)
+
+
+class Definitions:
+    """The definitions of one document: asked for by name, made one after the other.
+
+    `reference` notes that a type is needed; `all` then gives each needed type once, and those that
+    they need in turn.
+    """
+
+    def __init__(self, types: Types, *, v3: bool) -> None:
+        self._types = types
+        self._v3 = v3
+        self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
+        self._specials = _SPECIALS_V3 if v3 else _SPECIALS_V2
+        self._declared: dict[str, ServedKind] = {}
+        self._kinds: dict[str, list[Gvk]] = {}
+        self._wanted: dict[str, None] = {}  # in the order of asking; each name once
+
+    def add_kind(self, kind: ServedKind) -> None:
+        """Put a kind, its list and the kinds of its subresources into the document."""
+        name = definition_name(kind)
+        self._name_kind(name, (kind.group, kind.version, kind.kind))
+        if not self._is_built_in(name):
+            self._declared[name] = kind
+        self.reference(name)
+        if "list" in kind.verbs:
+            self._name_kind(name + "List", (kind.group, kind.version, kind.kind + "List"))
+            if not self._is_built_in(name + "List"):
+                self._declared[name + "List"] = kind
+            self.reference(name + "List")
+        for sub in kind.subresources:
+            if sub.type_name is not None and sub.type_name != name:
+                self._name_kind(sub.type_name, (sub.group, sub.version, sub.kind))
+                self.reference(sub.type_name)
+
+    def add_shared(self, group: str, version: str) -> None:
+        """Put in what the operations of every group version speak of."""
+        self._name_kind(STATUS, ("", "v1", "Status"))
+        self._name_kind(DELETE_OPTIONS, (group, version, "DeleteOptions"))
+        for name in (RESOURCE_LIST, STATUS, DELETE_OPTIONS, PATCH):
+            self.reference(name)
+
+    def reference(self, name: str) -> Schema:
+        """A reference to a type, which is then part of the document."""
+        self._wanted.setdefault(name)
+        return {"$ref": self._prefix + name}
+
+    def all(self) -> Iterator[tuple[str, Schema]]:
+        """Every definition that is needed, each with its name."""
+        done = 0
+        while done < len(self._wanted):
+            names = list(self._wanted)[done:]
+            done = len(self._wanted)
+            for name in names:
+                yield name, self._definition(name)
+
+    def _name_kind(self, name: str, gvk: Gvk) -> None:
+        known = self._kinds.setdefault(name, [])
+        if gvk not in known:
+            known.append(gvk)
+
+    def _is_built_in(self, name: str) -> bool:
+        return _has(self._types, name)
+
+    def _definition(self, name: str) -> Schema:
+        special = self._specials.get(name)
+        if special is not None:
+            return special
+        declared = self._declared.get(name)
+        if declared is None:
+            schema = self._struct(name)
+        elif name == definition_name(declared):
+            schema = self._declared_kind(declared)
+        else:
+            schema = self._declared_list(declared)
+        kinds = self._kinds.get(name)
+        if kinds:
+            schema["x-kubernetes-group-version-kind"] = [
+                {"group": group, "version": version, "kind": kind} for group, version, kind in kinds
+            ]
+        return schema
+
+    def _struct(self, name: str) -> Schema:
+        try:
+            struct = self._types.struct(name)
+        except UnknownType:
+            # A reference that leads nowhere would break clients; a value of any shape does not.
+            return {"type": "object"}
+        schema: Schema = {"type": "object"}
+        if struct.is_kind:
+            schema["description"] = self._about(name, struct.short_name)
+        properties = {
+            each.json: self._property(each, of_kind=struct.is_kind) for each in struct.fields
+        }
+        if properties:
+            schema["properties"] = properties
+        required = [each.json for each in struct.fields if _is_required(struct, each)]
+        if required:
+            schema["required"] = required
+        return schema
+
+    def _about(self, name: str, kind: str) -> str:
+        known = self._kinds.get(name)
+        if not known:
+            return f"{kind}."
+        group, version, kind = known[0]
+        return f"{kind} in version {group_version(group, version)}."
+
+    def _property(self, field: Field, *, of_kind: bool) -> Schema:
+        schema = self._expression(field.type)
+        extra: Schema = {}
+        if of_kind and field.json in _ABOUT:
+            extra["description"] = _ABOUT[field.json]
+        if field.patch_strategies:
+            extra["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategies)
+        if field.merge_key is not None:
+            extra["x-kubernetes-patch-merge-key"] = field.merge_key
+        if field.list_type is not None:
+            extra["x-kubernetes-list-type"] = field.list_type
+        if field.list_keys:
+            extra["x-kubernetes-list-map-keys"] = list(field.list_keys)
+        if field.map_type is not None:
+            extra["x-kubernetes-map-type"] = field.map_type
+        if "$ref" not in schema:
+            return {**schema, **extra}
+        return self._with_reference(schema, extra, pointer=field.pointer)
+
+    def _with_reference(self, schema: Schema, extra: Schema, *, pointer: bool) -> Schema:
+        """In v3 nothing may stand beside a reference, so it is put into an allOf of one."""
+        if not self._v3:
+            return {**schema, **extra}
+        if not pointer and not self._is_special(schema):
+            extra["default"] = {}
+        return {"allOf": [schema], **extra} if extra else schema
+
+    def _is_special(self, schema: Schema) -> bool:
+        return schema["$ref"][len(self._prefix) :] in self._specials
+
+    def _expression(self, expression: object) -> Schema:
+        match expression:
+            case Scalar():
+                return dict(_SCALARS[expression])
+            case Special():
+                return self.reference(expression.value)
+            case Ref(name=name):
+                return self.reference(name)
+            case ListOf(item=item):
+                return {"type": "array", "items": self._expression(item)}
+            case MapOf(value=value):
+                return {"type": "object", "additionalProperties": self._expression(value)}
+            case _:
+                raise TypeError(f"no schema for {expression!r}")
+
+    def _declared_kind(self, kind: ServedKind) -> Schema:
+        about = f"{kind.kind} in version {group_version(kind.group, kind.version)}."
+        head = self._head(OBJECT_META)
+        if kind.schema is None or encoded(kind.schema) is None:
+            return {"description": about, **open_kind(head, v3=self._v3)}
+        return {"description": about, **declared_kind(kind.schema, head, v3=self._v3)}
+
+    def _declared_list(self, kind: ServedKind) -> Schema:
+        return {
+            "description": f"A list of objects of kind {kind.kind}.",
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                **self._head(LIST_META),
+                "items": {
+                    "type": "array",
+                    "description": _ABOUT["items"],
+                    "items": self.reference(definition_name(kind)),
+                },
+            },
+        }
+
+    def _head(self, metadata: str) -> Schema:
+        reference = self.reference(metadata)
+        about = {"description": _ABOUT["metadata"]}
+        return {
+            "apiVersion": {"type": "string", "description": _ABOUT["apiVersion"]},
+            "kind": {"type": "string", "description": _ABOUT["kind"]},
+            "metadata": self._with_reference(reference, about, pointer=False),
+        }
+
+
+def known_types(kinds: Iterable[ServedKind], types: Types) -> list[ServedKind]:
+    """The kinds in order; one whose type has no table counts as declared at run time."""
+    return [
+        kind if kind.type_name is None or _has(types, kind.type_name) else _untyped(kind)
+        for kind in in_order(list(kinds))
+    ]
+
+
+def _untyped(kind: ServedKind) -> ServedKind:
+    subresources = tuple(
+        replace(sub, type_name=None) if sub.type_name == kind.type_name else sub
+        for sub in kind.subresources
+    )
+    return replace(kind, type_name=None, subresources=subresources)
+
+
+def _has(types: Types, name: str) -> bool:
+    try:
+        types.struct(name)
+    except UnknownType:
+        return False
+    return True
+
+
+def _is_required(struct: Struct, field: Field) -> bool:
+    """Whether a client must send a field. Servers fill in a status, so nothing in one is."""
+    if field.omitempty or struct.short_name.endswith("Status"):
+        return False
+    return f"{struct.short_name}.{field.json}" not in _OPTIONAL

@@ -1,0 +1,156 @@
+"""What a request is about, read from its method, path and query alone.
+
+Pure: no look at what the server hosts. A path that cannot name anything (empty segments, dots that
+climb, broken escapes) is refused here, before anything is built from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from restow.machinery import status
+
+QUERY_PARAMETERS_MAX: Final = 100
+
+_VERBS: Final = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_COLLECTION_VERBS: Final = {"get": "list", "delete": "deletecollection"}
+_FALSE: Final = frozenset({"0", "false"})
+_NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """One request, as authorisation and dispatch see it."""
+
+    method: str
+    path: str
+    verb: str
+    is_resource: bool = False
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+    rest: str = ""
+    """What follows a subresource, as in `/proxy/some/path`."""
+    query: dict[str, list[str]] = field(default_factory=dict)
+
+    def parameter(self, name: str) -> str:
+        """The first value of a query parameter, or the empty text."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: absent, 0 and false are false, everything else is true."""
+        values = self.query.get(name)
+        return values is not None and values[0].lower() not in _FALSE
+
+    def number(self, name: str) -> int | None:
+        """A whole number, or None when it was not given; 400 when it is none."""
+        text = self.parameter(name)
+        if not text:
+            return None
+        if not _is_integer(text):
+            raise status.bad_request(f"{name}: {text[:64]!r} is not a whole number")
+        return int(text)
+
+
+def parse_request(method: str, target: str) -> RequestInfo:
+    """Read a request line. Raises a 400 or 405 StatusError."""
+    raw_path, _, raw_query = target.partition("?")
+    query = _parse_query(raw_query) if raw_query else {}
+    verb = _VERBS.get(method, method.lower())
+    parts = _segments(raw_path)
+    if len(parts) < 3 or parts[0] not in ("api", "apis") or (parts[0] == "apis" and len(parts) < 4):
+        return RequestInfo(method=method, path=raw_path, verb=method.lower(), query=query)
+    if parts[0] == "api":
+        group, version, tail = "", parts[1], parts[2:]
+    else:
+        group, version, tail = parts[1], parts[2], parts[3:]
+    if tail[0] == "watch" and len(tail) > 1:
+        tail = tail[1:]
+        query = {**query, "watch": ["true"]}
+    namespace, resource, name, subresource, rest = _split(tail)
+    if verb in _COLLECTION_VERBS and not name:
+        verb = _COLLECTION_VERBS[verb]
+    info = RequestInfo(
+        method=method,
+        path=raw_path,
+        verb=verb,
+        is_resource=True,
+        group=group,
+        version=version,
+        namespace=namespace,
+        resource=resource,
+        name=name,
+        subresource=subresource,
+        rest=rest,
+        query=query,
+    )
+    if verb == "list" and info.flag("watch"):
+        object.__setattr__(info, "verb", "watch")
+    return info
+
+
+def _split(tail: list[str]) -> tuple[str, str, str, str, str]:
+    """Namespace, resource, name, subresource and what follows."""
+    namespace = ""
+    if tail[0] == "namespaces" and len(tail) > 1:
+        # /namespaces/NAME is the namespace itself; /namespaces/NAME/status is its subresource.
+        if len(tail) == 2 or (len(tail) == 3 and tail[2] in _NAMESPACE_SUBRESOURCES):
+            return tail[1], "namespaces", tail[1], "".join(tail[2:3]), ""
+        namespace, tail = tail[1], tail[2:]
+    resource, name, subresource = (*tail[:3], "", "")[0:3] if len(tail) < 3 else tail[:3]
+    return namespace, resource, name, subresource, "/".join(tail[3:])
+
+
+def _segments(raw_path: str) -> list[str]:
+    if not raw_path.startswith("/"):
+        raise status.bad_request("the request path must begin with '/'")
+    text = raw_path[1:].removesuffix("/")
+    if not text:
+        return []
+    parts = text.split("/")
+    if "%" in text:
+        parts = [_unescape(part) for part in parts]
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part or "\0" in part:
+            raise status.bad_request(f"the request path has an invalid segment: {part[:64]!r}")
+    return parts
+
+
+def _unescape(part: str) -> str:
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise status.bad_request("the request path is not UTF-8") from None
+
+
+def _parse_query(raw: str) -> dict[str, list[str]]:
+    try:
+        pairs = parse_qsl(
+            raw, keep_blank_values=True, errors="strict", max_num_fields=QUERY_PARAMETERS_MAX
+        )
+    except ValueError:
+        raise status.bad_request(
+            f"the query is not UTF-8 or has more than {QUERY_PARAMETERS_MAX} parameters"
+        ) from None
+    query: dict[str, list[str]] = {}
+    for name, value in pairs:
+        query.setdefault(name, []).append(value)
+    return query
+
+
+def _is_integer(text: str) -> bool:
+    digits = text[1:] if text[0] in "+-" else text
+    return len(text) <= 20 and digits.isascii() and digits.isdigit()

@@ -1,0 +1,170 @@
+"""The part of JSONPath that printer columns use: keys, indexes, `*` and filters on a member.
+
+    .spec.replicas    .spec['a.b']    .status.list[0].x    .status.conditions[?(@.type=="R")].status
+
+A path is read once and then only walked, so a row costs a few dictionary look-ups.
+
+Not here: recursive descent and scripts. They have no bound, and no column needs them.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+# Limits on a path that a user declares, and on what it may find.
+PATH_CHARS_MAX: Final = 2048
+STEPS_MAX: Final = 64
+FOUND_MAX: Final = 1000
+
+
+class BadPath(ValueError):
+    """The text is not a path of the supported form."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    name: str
+
+    def apply(self, value: object, found: list[object]) -> None:
+        if isinstance(value, dict) and self.name in value:
+            found.append(value[self.name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    position: int
+
+    def apply(self, value: object, found: list[object]) -> None:
+        if isinstance(value, list) and -len(value) <= self.position < len(value):
+            found.append(value[self.position])
+
+
+@dataclass(frozen=True, slots=True)
+class _Every:
+    def apply(self, value: object, found: list[object]) -> None:
+        if isinstance(value, list):
+            found.extend(value[:FOUND_MAX])
+        elif isinstance(value, dict):
+            found.extend(list(value.values())[:FOUND_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    keys: tuple[str, ...]
+    operator: str  # "", "==" or "!="
+    literal: object
+
+    def apply(self, value: object, found: list[object]) -> None:
+        if isinstance(value, list):
+            found.extend(member for member in value[:FOUND_MAX] if self._matches(member))
+
+    def _matches(self, member: object) -> bool:
+        for key in self.keys:
+            if not isinstance(member, dict) or key not in member:
+                return False
+            member = member[key]
+        if not self.operator:
+            return True
+        # In Python True == 1, in JSON it is not.
+        same = type(member) is type(self.literal) and member == self.literal
+        return same if self.operator == "==" else not same
+
+
+_Step = _Key | _Index | _Every | _Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path that has been read."""
+
+    steps: tuple[_Step, ...]
+
+    def find(self, value: object) -> list[object]:
+        """All that the path leads to, at most FOUND_MAX values."""
+        values = [value]
+        for step in self.steps:
+            found: list[object] = []
+            for each in values:
+                step.apply(each, found)
+                if len(found) >= FOUND_MAX:
+                    del found[FOUND_MAX:]
+                    break
+            if not found:
+                return []
+            values = found
+        return values
+
+
+_NAME: Final = r"(?:[^\s.\[\]'\"{}()?@*,:\\=!<>&|]|\\.)+"
+_QUOTED: Final = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_STEP: Final = re.compile(
+    rf"""
+      \.(?P<name>{_NAME})
+    | \.(?P<every>\*)
+    | \[\s*(?P<index>-?\d{{1,9}})\s*\]
+    | \[\s*(?P<all>\*)\s*\]
+    | \[\s*(?P<quoted>{_QUOTED})\s*\]
+    | \[\?\(\s*@(?P<keys>(?:\.{_NAME}|\[(?:{_QUOTED})\])+)
+        (?:\s*(?P<operator>==|!=)\s*(?P<literal>{_QUOTED}|true|false|-?\d{{1,18}}(?:\.\d{{1,18}})?)
+        )?\s*\)\]
+    """,
+    re.VERBOSE,
+)
+_INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]")
+
+
+def parse_path(path: str) -> Path:
+    """Read a path, in the form `.spec.x`, with or without braces and a leading `$`."""
+    if len(path) > PATH_CHARS_MAX:
+        raise BadPath(f"a path has at most {PATH_CHARS_MAX} characters")
+    body = path.strip()
+    if body.startswith("{") and body.endswith("}"):
+        body = body[1:-1].strip()
+    body = body.removeprefix("$")
+    if body in ("", "."):
+        raise BadPath("the path is empty")
+    steps: list[_Step] = []
+    at = 0
+    while at < len(body):
+        found = _STEP.match(body, at)
+        if found is None:
+            raise BadPath(f"cannot read the path at {body[at : at + 20]!r}")
+        if len(steps) == STEPS_MAX:
+            raise BadPath(f"a path has at most {STEPS_MAX} steps")
+        steps.append(_step(found))
+        at = found.end()
+    return Path(tuple(steps))
+
+
+def _step(found: re.Match[str]) -> _Step:
+    parts = found.groupdict()
+    if parts["name"] is not None:
+        return _Key(_plain(parts["name"]))
+    if parts["quoted"] is not None:
+        return _Key(_plain(parts["quoted"][1:-1]))
+    if parts["index"] is not None:
+        return _Index(int(parts["index"]))
+    if parts["keys"] is not None:
+        keys = tuple(_inner_key(each) for each in _INNER.finditer(parts["keys"]))
+        return _Filter(keys, parts["operator"] or "", _literal(parts["literal"]))
+    return _Every()
+
+
+def _inner_key(found: re.Match[str]) -> str:
+    name, quoted = found["name"], found["quoted"]
+    return _plain(name) if name is not None else _plain(quoted[1:-1])
+
+
+def _plain(name: str) -> str:
+    """Take the escapes out: `kubernetes\\.io/x` is how a dot inside a name is written."""
+    return re.sub(r"\\(.)", r"\1", name, flags=re.DOTALL)
+
+
+def _literal(word: str | None) -> object:
+    if word is None:
+        return None
+    if word in ("true", "false"):
+        return word == "true"
+    if word[0] in "'\"":
+        return _plain(word[1:-1])
+    return float(word) if "." in word else int(word)
