@@ -30,15 +30,8 @@ DRIVERS = ["memory", "sqlite", "etcd", "etcd3"]
 
 
 @pytest.fixture(scope="session")
-def etcd_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    """An etcd of one member, for all tests; each finds it empty, at whatever revision."""
-    with start_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
 def etcd_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    """The same with three members."""
+    """An etcd of three members, like that of one in the folder above."""
     with start_etcd(tmp_path_factory.mktemp("etcd3"), members=3) as cluster:
         yield cluster
 

@@ -98,7 +98,7 @@ class Comparison(RuleBasedStateMachine):
         self.timeline = Timeline(REVISION_FIRST, [])
         self.opened: list[Watch] = []
 
-    def teardown(self) -> None:  # type: ignore[explicit-override]  # not in Python 3.11
+    def teardown(self) -> None:
         if not hasattr(self, "opened"):
             return
         for watch in self.opened:

@@ -254,6 +254,19 @@ async def test_forgetting_spares_those_who_wait() -> None:
     assert [event.revision for event in (await reading).events] == [revision]
 
 
+async def test_what_waited_through_counts_as_read() -> None:
+    """A watch woken too late for memory begins behind what it had no use for, though forgotten."""
+    twin = Twin(entries_max=2, bytes_max=1_000_000)
+    watch = twin.watch(SPANS[2], START)
+    reading = asyncio.create_task(anext(watch))
+    await asyncio.sleep(0)
+    twin.forget_upto(twin.put(KEYS[0]))
+    wanted = twin.put(KEYS[3])
+    for _ in range(5):
+        twin.put(KEYS[0])
+    assert [event.revision for event in (await reading).events] == [wanted]
+
+
 async def test_forgetting_ends_those_who_missed_it() -> None:
     """A watch that had not read the forgotten events says so, again and again."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)

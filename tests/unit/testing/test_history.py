@@ -219,7 +219,7 @@ async def test_recorder() -> None:
 class LosingStorage(MemoryStorage):
     """Forgets to look at guards."""
 
-    async def commit(self, transaction: Transaction) -> Outcome:  # type: ignore[explicit-override]
+    async def commit(self, transaction: Transaction) -> Outcome:
         return await super().commit(Transaction((), transaction.writes))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import apsw
 
-from restow.storage.errors import OpenRefused, StoreDamaged
+from restow.storage.errors import OpenRefused, StoreDamaged, Unavailable
 from restow.storage.sqlite import schema
 from restow.storage.sqlite.locks import USERS_LOCK, FileLock
 
@@ -150,6 +150,7 @@ def _prepare_alone(path: Path, vfs: str | None) -> None:
         if _is_blank(connection):
             _make(connection)
         _check_marks(path, connection)
+        _use_log(connection)
         if unclean:
             _check_pages(path, connection)
     finally:
@@ -167,12 +168,19 @@ def _is_blank(connection: apsw.Connection) -> bool:
 def _make(connection: apsw.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {schema.PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_log(connection)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(schema.CREATE)
     connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {schema.FORMAT}")
     connection.execute("COMMIT")
+
+
+def _use_log(connection: apsw.Connection) -> None:
+    """Make sure of the write-ahead log: SQLite does not raise when it cannot switch to it."""
+    row = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if row != ("wal",):
+        raise Unavailable(f"the store cannot use a write-ahead log: journal mode is {row}")
 
 
 def _check_marks(path: Path, connection: apsw.Connection) -> None:

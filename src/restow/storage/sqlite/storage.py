@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -45,6 +46,7 @@ from restow.storage.sqlite.batch import (
 from restow.storage.sqlite.errors import translate
 from restow.storage.sqlite.locks import FileLock, WriteLock
 from restow.storage.sqlite.notices import Notices
+from restow.storage.sqlite.pulse import Pulse
 from restow.storage.sqlite.reading import Readers, connect_reader
 from restow.storage.sqlite.writer import Writer
 
@@ -83,12 +85,28 @@ class SqliteStorage:
         directory = opening.peers_directory(path)
         self._clock = runtime.clock
         self._users = users
-        self._lock = WriteLock(directory)
-        self._notices = Notices(directory, runtime.ids.nonce(8))
-        self._connection = connect_reader(path, vfs=vfs)
+        with ExitStack() as undo:
+            self._lock = WriteLock(directory)
+            undo.callback(self._lock.close)
+            self._notices = Notices(directory, runtime.ids.nonce(8))
+            undo.callback(self._notices.close)
+            self._connection = connect_reader(path, vfs=vfs)
+            undo.callback(opening.disconnect, self._connection)
+            self._revision = read_revision(self._connection)
+            self._pulse = Pulse(path)
+            undo.callback(self._pulse.close)
+            self._tasks = runtime.tasks("sqlite-storage")
+            self._writer = Writer(
+                path,
+                lock=self._lock,
+                tasks=self._tasks,
+                in_thread_after_commit=self._notices.send,
+                on_commit=self._committed,
+                vfs=vfs,
+            )
+            undo.pop_all()  # all is open: `close` is responsible from here on
         self._readers = Readers(path, runtime.clock, vfs=vfs)
-        self._data_version = -1
-        self._revision = Revision(0)
+        self._seen = b""
         self._closed = False
         self._feed = Feed(
             position=self._current_revision(),
@@ -96,15 +114,6 @@ class SqliteStorage:
             on_expect=lambda _revision: self._news.set(),
         )
         self._news = asyncio.Event()
-        self._tasks = runtime.tasks("sqlite-storage")
-        self._writer = Writer(
-            path,
-            lock=self._lock,
-            tasks=self._tasks,
-            in_thread_after_commit=self._notices.send,
-            on_commit=self._committed,
-            vfs=vfs,
-        )
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._notices.fileno(), self._noticed)
         self._tasks.spawn("follow", self._follow())
@@ -184,6 +193,7 @@ class SqliteStorage:
         self._readers.close()
         # The last one to leave makes a checkpoint, which waits for the disk.
         await asyncio.to_thread(opening.disconnect, self._connection)
+        self._pulse.close()
         self._lock.close()
         self._users.close()
 
@@ -205,11 +215,11 @@ class SqliteStorage:
             await self._clock.sleep(POLL_SECONDS)
 
     def _current_revision(self) -> Revision:
-        # The counter tells in two microseconds whether anyone has committed since we looked.
-        row: Any = self._connection.execute("PRAGMA data_version").fetchone()
-        if row[0] != self._data_version:
+        seen = self._pulse.read()
+        if seen != self._seen:
+            # Read after the header: what is committed in between only makes us look again.
             self._revision = read_revision(self._connection)
-            self._data_version = row[0]
+            self._seen = seen
         return self._revision
 
     # How changes reach the feed.

@@ -1,0 +1,38 @@
+"""The pulse: commits are noticed by looking at shared memory, and no lock is lost by looking."""
+
+from pathlib import Path
+
+from restow.runtime import Runtime
+from restow.storage.interface import Done, Key, Put, Transaction
+from restow.storage.sqlite import open_sqlite, pulse
+
+
+async def test_unchanged_means_nothing_was_committed(tmp_path: Path) -> None:
+    """The header changes with every commit of any handle, and stays while there is none."""
+    first = await open_sqlite(tmp_path / "store.db", Runtime.system())
+    second = await open_sqlite(tmp_path / "store.db", Runtime.system())
+    for number in range(20):
+        before = second._pulse.read()
+        assert second._pulse.read() == before
+        outcome = await first.commit(Transaction((), (Put(Key("/a"), b"%d" % number),)))
+        assert isinstance(outcome, Done)
+        assert second._pulse.read() != before
+        assert second.revision_now() == outcome.revision
+    await first.close()
+    await second.close()
+
+
+async def test_one_descriptor_for_all_handles(tmp_path: Path) -> None:
+    """Closing one handle leaves the descriptor open: to close it would drop the other's locks."""
+    first = await open_sqlite(tmp_path / "store.db", Runtime.system())
+    second = await open_sqlite(tmp_path / "store.db", Runtime.system())
+    (mapping,) = pulse._mappings.values()
+    await first.close()
+    assert list(pulse._mappings.values()) == [mapping]
+    assert not mapping.memory.closed
+    assert (await second.commit(Transaction((), (Put(Key("/a"), b"1"),)))) == Done(
+        await second.revision()
+    )
+    await second.close()
+    assert pulse._mappings == {}
+    assert mapping.memory.closed
