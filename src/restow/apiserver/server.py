@@ -103,8 +103,8 @@ class ApiServer:
                     event_ttl_seconds=options.event_ttl_seconds,
                 ),
             )
-            await housekeeping.start()
             undo.push_async_callback(housekeeping.close)
+            await housekeeping.start()
             server = cls(options, assembly, listener, undo.pop_all())
         url = f"https://{_host(options.bind)}:{listener.port}"
         write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)

@@ -37,6 +37,9 @@ class Randomness(Protocol):
         ...
 
 
+BLOCK_BYTES = 4096
+
+
 class _Drawing:
     """The draws that both sources make the same way."""
 
@@ -60,9 +63,19 @@ class SystemRandomness(_Drawing):
 
     def __init__(self) -> None:
         self._source = random.SystemRandom()
+        self._drawn = b""
+        self._used = 0
 
     def token_bytes(self, nbytes: int) -> bytes:
-        return secrets.token_bytes(nbytes)
+        # Drawn in blocks, since asking the system costs more than an id; no byte is used twice.
+        begin, end = self._used, self._used + nbytes
+        if end > len(self._drawn):
+            if nbytes > BLOCK_BYTES:
+                return secrets.token_bytes(nbytes)
+            self._drawn = secrets.token_bytes(BLOCK_BYTES)
+            begin, end = 0, nbytes
+        self._used = end
+        return self._drawn[begin:end]
 
 
 class SeededRandomness(_Drawing):

@@ -14,14 +14,16 @@ from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
-from restow.resources.store import ResourceStore
+from restow.resources.store import PlaceMoved, ResourceStore
 from restow.runtime import Runtime, WorkQueue
-from restow.storage.interface import Batch, Revision, Span
+from restow.storage.interface import Batch, Revision, RevisionIs, Span
 
 ACCOUNT_NAME: Final = "default"
 CERTIFICATES_NAME: Final = "kube-root-ca.crt"
 CERTIFICATES_FIELD: Final = "ca.crt"
 LOOK_SECONDS: Final = 300.0
+MOVED_SECONDS: Final = 0.1
+"""When to look again at a namespace that was being changed."""
 _PAGE: Final = 200
 
 
@@ -84,23 +86,29 @@ class AccountKeeper:
             metadata = read_metadata(item.value)
             if metadata is None or metadata.deletion_timestamp:
                 return None
-        await self._ensure_account(name)
-        if self._certificates:
-            await self._ensure_certificates(name)
+        # Nothing is made in a namespace that has changed since: it may be going away now.
+        guard = RevisionIs(item.key, item.revision)
+        try:
+            await self._ensure_account(name, guard)
+            if self._certificates:
+                await self._ensure_certificates(name, guard)
+        except PlaceMoved:
+            return MOVED_SECONDS
         return None
 
-    async def _ensure_account(self, namespace: str) -> None:
+    async def _ensure_account(self, namespace: str, guard: RevisionIs) -> None:
         path = self._accounts.path_of(namespace, ACCOUNT_NAME)
         if await self._storage.get(self._accounts.key_of(path)) is None:
-            await self._create(self._accounts, namespace, {"metadata": {"name": ACCOUNT_NAME}})
+            obj = {"metadata": {"name": ACCOUNT_NAME}}
+            await self._create(self._accounts, namespace, obj, guard)
 
-    async def _ensure_certificates(self, namespace: str) -> None:
+    async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> None:
         resource, data = self._config_maps, {CERTIFICATES_FIELD: self._certificates}
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
         if item is None:
             obj = {"metadata": {"name": CERTIFICATES_NAME}, "data": data}
-            await self._create(resource, namespace, obj)
+            await self._create(resource, namespace, obj, guard)
         elif orjson.loads(item.value).get("data") != data:
             try:
                 await self._store.update(
@@ -113,9 +121,12 @@ class AccountKeeper:
             except status.NotFound:
                 return  # its deletion will be seen
 
-    async def _create(self, resource: Resource, namespace: str, obj: Object) -> None:
+    async def _create(
+        self, resource: Resource, namespace: str, obj: Object, guard: RevisionIs
+    ) -> None:
+        version = working_version(resource)
         try:
-            await self._store.create(resource, working_version(resource), obj, namespace=namespace)
+            await self._store.create(resource, version, obj, namespace=namespace, place=guard)
         except status.AlreadyExists:
             return
 

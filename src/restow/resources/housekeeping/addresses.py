@@ -114,7 +114,7 @@ class Addresses:
         for item in page.items:
             is_lapsed = self._sightings.unchanged_seconds(item) >= self._seconds
             address = _read(item)
-            if item.key != self._key and (is_lapsed or address is None):
+            if is_lapsed or address is None:
                 guard = RevisionIs(item.key, item.revision)
                 outcome = await self._storage.commit(Transaction((guard,), (Delete(item.key),)))
                 if isinstance(outcome, Done):

@@ -23,6 +23,7 @@ class Compactor:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._seen: Revision | None = None
+        self._tried: Revision | None = None
 
     async def step(self) -> Revision | None:
         """One step; the revision up to which was compacted, if anything was.
@@ -32,8 +33,9 @@ class Compactor:
         """
         revision = await self._storage.revision()
         compacted = None
-        if self._seen is not None and self._seen < revision:
+        if self._seen is not None and self._seen != self._tried:
             compacted = await self._compact(self._seen)
+            self._tried = self._seen
         self._seen = revision
         return compacted
 

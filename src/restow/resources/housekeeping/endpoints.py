@@ -1,4 +1,4 @@
-"""The service `default/kubernetes`: Service, Endpoints and EndpointSlices, one entry for each server.
+"""The service `default/kubernetes`: Service, Endpoints and EndpointSlices, one entry per server.
 
 The service has no address of its own (`clusterIP: None`): no proxy stands behind one here, so the
 honest answer to "where is the API" are the servers themselves. Servers may listen on different

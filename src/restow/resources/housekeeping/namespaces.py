@@ -45,7 +45,7 @@ WAITING_SECONDS: Final = 15.0
 HURRY_SECONDS: Final = 0.5
 """The same when some of it was being written during the pass."""
 LEFTOVER_SECONDS: Final = (2.0, 30.0)
-"""When to look once more into a namespace that is gone, for what was created in the last moment."""
+"""When to look once more into a namespace that is gone, for what came in the last moment."""
 _PAGE: Final = 200
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class NamespaceKeeper:
         return obj, page.revision
 
     async def _sweep_removed(self, name: str, revision: Revision) -> float | None:
-        """A create that began before the deletion may have ended after it: remove what it left."""
+        """Remove what a writer that does not guard its creates has left in a namespace now gone."""
         self._waiting.discard(name)
         looks = self._removed.get(name)
         if looks is None:

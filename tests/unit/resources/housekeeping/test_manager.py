@@ -1,0 +1,154 @@
+"""All housekeeping together: servers that start, work, die and stop."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
+from restow.runtime import Runtime, SimulatedClock
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Item, Key, Revision, Span
+from restow.storage.memory import MemoryStorage
+from restow.storage.sqlite import open_sqlite
+from tests.unit.resources.housekeeping.world import World, open_world
+
+
+def housekeeping(world: World, name: str) -> Housekeeping:
+    options = HousekeepingOptions(
+        server_id=name, address=Address(f"10.0.0.{ord(name)}", 6443), certificates="CA"
+    )
+    return Housekeeping(world.storage, world.store, world.catalog, world.runtime, options)
+
+
+async def test_a_server_does_it_all() -> None:
+    """From an empty store: namespaces, accounts, the service; then a deletion and a collection."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(2)
+        assert keeping.has_turn
+        assert await world.has("ServiceAccount", "kube-system/default")
+        assert await world.has("Endpoints", "default/kubernetes")
+
+        await world.create("Namespace", "n")
+        owner = await world.create("ConfigMap", "owner", "n")
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+        reference["uid"] = owner["metadata"]["uid"]
+        await world.create("Secret", "s", "n", metadata={"ownerReferences": [reference]})
+        await world.delete("ConfigMap", "n/owner")
+        await world.clock.advance(1)
+        assert not await world.has("Secret", "n/s")
+        await world.delete("Namespace", "n")
+        await world.clock.advance(1)
+        assert not await world.has("Namespace", "n")
+        assert not await world.has("ServiceAccount", "n/default")
+        await keeping.close()
+        assert not keeping.has_turn
+
+
+async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
+    """The work moves to a server that lives, after a clean stop and after a death."""
+    clock, storage = SimulatedClock(), MemoryStorage()
+    async with (
+        open_world(storage, clock) as one,
+        open_world(storage, clock, seed=2) as two,
+        open_world(storage, clock, seed=3) as three,
+    ):
+        first, second, third = (
+            housekeeping(world, name) for world, name in ((one, "a"), (two, "b"), (three, "c"))
+        )
+        for each in (first, second, third):
+            await each.start()
+            await clock.advance(1)
+        assert [each.has_turn for each in (first, second, third)] == [True, False, False]
+        await first.close()
+        await clock.advance(8)
+        assert second.has_turn != third.has_turn
+        holder, other = (second, third) if second.has_turn else (third, second)
+        await holder._tasks.close()  # the turn is given back, but its address stays: a rude end
+        await clock.advance(30)
+        assert other.has_turn
+        found = await one.get("Endpoints", "default/kubernetes")
+        assert found is not None
+        assert len(found["subsets"][0]["addresses"]) == 1
+        await other.close()
+
+
+async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """While the store cannot be reached loops wait and try again, and then go on."""
+
+    class Troubled(MemoryStorage):
+        fails = False
+
+        async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+            if self.fails:
+                raise Unavailable("no answer")
+            return await super().get(key, revision=revision)
+
+    storage, clock = Troubled(), SimulatedClock()
+    async with open_world(storage, clock) as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await clock.advance(1)
+        storage.fails = True
+        await world.create("Namespace", "n")
+        await clock.advance(120)
+        assert not await MemoryStorage.get(storage, Key("/registry/serviceaccounts/n/default"))
+        storage.fails = False
+        await clock.advance(120)
+        assert await world.has("ServiceAccount", "n/default")
+        assert "no answer" in caplog.text
+        await keeping.close()
+
+
+async def test_history_is_compacted_and_idle_work_is_small() -> None:
+    """An idle hour costs a bounded number of revisions, and history does not grow."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(10)
+        before = await world.storage.revision()
+        await world.clock.advance(3600)
+        after = await world.storage.revision()
+        assert after - before <= 2 * 3600 / 5 + 10
+        assert isinstance(world.storage, MemoryStorage)
+        assert len(world.storage._log) <= 2 * 700 / 5
+        await keeping.close()
+
+
+async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
+    """The same on the embedded store, whose answers take a moment."""
+    from restow.resources.caches import Caches
+    from restow.resources.encoding import FixedPolicy
+    from restow.resources.store import DeleteWish, ResourceStore
+    from tests.unit.resources.housekeeping.world import catalog
+
+    runtime = Runtime.system()
+    storage = await open_sqlite(tmp_path / "store.db", runtime)
+    caches = Caches(storage, runtime)
+    await caches.start()
+    store = ResourceStore(storage, caches, FixedPolicy(), runtime)
+    options = HousekeepingOptions(server_id="a", address=Address("10.0.0.1", 6443))
+    keeping = Housekeeping(storage, store, catalog(), runtime, options)
+    await keeping.start()
+    namespaces = catalog().of_kind("", "Namespace")
+    config_maps = catalog().of_kind("", "ConfigMap")
+    assert namespaces is not None
+    assert config_maps is not None
+    await store.create(namespaces, "v1", {"metadata": {"name": "n"}}, namespace="")
+    for number in range(20):
+        obj = {"metadata": {"name": f"c{number}"}}
+        await store.create(config_maps, "v1", obj, namespace="n")
+    await store.delete(namespaces, "v1", "n", DeleteWish())
+    watch = storage.watch(Span.of_key(namespaces.key_of("n")), after=Revision(1))
+    async with asyncio.timeout(10):
+        async for batch in watch:
+            if batch.events[-1].value is None:
+                break
+    await watch.close()
+    assert (await store.read(config_maps)).count("n/") == 0
+    await keeping.close()
+    assert await storage.get(Key("/restow/turns/housekeeping")) is None
+    await caches.close()
+    await storage.close()
