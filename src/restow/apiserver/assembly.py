@@ -6,8 +6,10 @@ certificates here; see `server`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from restow.apiserver.probe import StorageProbe
 from restow.apiserver.version import version_document
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
@@ -74,6 +76,14 @@ class _Judge:
         return self.tokens.user_of(token)
 
 
+def object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str, ...], float]]:
+    """How many objects each loaded cache holds."""
+    for resource in catalog.persisted():
+        cache = caches.ready(resource.root)
+        if cache is not None:
+            yield (str(resource.kind.group_resource),), len(cache)
+
+
 async def assemble(
     storage: Storage,
     catalog: Catalog,
@@ -99,6 +109,15 @@ async def assemble(
     )
     health, metrics, version = Health(), Metrics(), version_document()
     health.add("ping", lambda: None)
+    probe = StorageProbe(storage, runtime.clock)
+    health.add("storage", probe.check, "healthz", "readyz")
+    tasks.spawn("probe", probe.run())
+    metrics.gauge(
+        "apiserver_storage_objects",
+        "Objects in memory by resource, of those that were asked for.",
+        ("resource",),
+        lambda: object_counts(catalog, caches),
+    )
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
     app = App(
         server,

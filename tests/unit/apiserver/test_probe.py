@@ -1,0 +1,40 @@
+"""The probe says what is wrong with the store, and forgets it when the store is back."""
+
+from restow.apiserver.probe import TIMEOUT_SECONDS, StorageProbe
+from restow.runtime import Runtime, SimulatedClock
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Revision
+from restow.storage.memory import MemoryStorage
+
+
+class Moody(MemoryStorage):
+    """A store that answers as it is told."""
+
+    mood = "well"
+
+    async def revision(self) -> Revision:
+        if self.mood == "ill":
+            raise Unavailable("no disk")
+        if self.mood == "silent":
+            await clock.sleep(10 * TIMEOUT_SECONDS)
+        return await super().revision()
+
+
+clock = SimulatedClock()
+
+
+async def test_probe() -> None:
+    """A failing or silent store fails the check; one that answers again passes it."""
+    storage = Moody()
+    probe = StorageProbe(storage, Runtime.simulated(1, clock=clock).clock)
+    await probe.step()
+    assert probe.check() is None
+    storage.mood = "ill"
+    await probe.step()
+    assert probe.check() == "no disk"
+    storage.mood = "silent"
+    await clock.run_until_done(probe.step())
+    assert probe.check() == "no answer within 5.0 s"
+    storage.mood = "well"
+    await probe.step()
+    assert probe.check() is None
