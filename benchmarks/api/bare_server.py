@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 """The yardstick: the least that a TLS server on uvloop and httptools can do.
 
 It looks at nothing but the end of each request and answers the same 1.2 KB. A figure of the API

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 # (Python 3.11 has no `typing.override`.)
 """Names of kinds and resources: group, version, kind, resource, and how they are written.
 

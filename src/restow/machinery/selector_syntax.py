@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 # (Python 3.11 has no `typing.override`.)
 """How selectors are written: from text to requirements, in one pass and within limits.
 

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 # (Python 3.11 has no `typing.override`.)
 """Label and field selectors: read once, then asked for each object.
 

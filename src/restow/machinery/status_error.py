@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 # (Python 3.11 has no `typing.override`.)
 """The root of all status errors: what it holds, and its form on the wire.
 
