@@ -22,9 +22,11 @@ from restow.resources.watch_cache import WatchCache
 from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import Compacted, StorageClosed, StorageError
-from restow.storage.interface import Event, Revision, Span, Storage
+from restow.storage.interface import Event, Page, Revision, Span, Storage, Watch
 
 RETRY_SECONDS: Final = 0.2
+FUTURE_POLL_SECONDS: Final = 0.1
+BACKFILL_SECONDS_MAX: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class Caches:
         self._held: dict[str, deque[Event]] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
+        self._reloads = 0
+        self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
         self.position = 0
         """All changes up to this revision have reached the caches."""
 
@@ -87,8 +91,56 @@ class Caches:
         await self.reach(revision)
         return revision
 
+    async def reach_future(self, revision: int) -> None:
+        """Wait until the store, and the caches too, have come to what may be no revision yet."""
+        while await self._storage.revision() < revision:
+            await self._clock.sleep(FUTURE_POLL_SECONDS)
+        await self.reach(revision)
+
+    async def backfill(self, root: str, *, after: int) -> bool:
+        """Fetch changes that a loaded cache no longer has, or never had; whether it has them now.
+
+        They stay in its ring, so that many who resume at once (this server has just started) cost
+        one look at the history. What the ring cannot hold, or the store has forgotten, is not had.
+        """
+        async with self._backfilling:
+            cache = self._caches[root]
+            floor = cache.floor
+            if after >= floor:
+                return True
+            try:
+                async with self._clock.timeout(BACKFILL_SECONDS_MAX):
+                    events = await self._history(cache, after=after, upto=floor)
+            except (StorageError, TimeoutError) as error:
+                logger.info("no history of %s after %d: %s", root, after, error)
+                return False
+            if events is None or cache.floor != floor:
+                return False
+            cache.prepend(events, after=after)
+            return True
+
+    async def _history(self, cache: WatchCache, *, after: int, upto: int) -> list[Event] | None:
+        """The changes between two revisions; None when they are too many."""
+        events: list[Event] = []
+        nbytes = 0
+        watch = self._storage.watch(Span.of_prefix(cache.root), after=Revision(after))
+        watch.expect(Revision(upto))
+        try:
+            async for batch in watch:
+                events += batch.events
+                for event in batch.events:
+                    before = event.previous.value if event.previous is not None else b""
+                    nbytes += len(event.value or b"") + len(before)
+                if not cache.has_room(len(events), nbytes):
+                    return None
+                if batch.revision >= upto:
+                    break
+        finally:
+            await watch.close()
+        return events
+
     def reach(self, revision: int) -> Awaitable[None]:
-        """Wait until the caches have come to a revision."""
+        """Wait until the caches have come to a revision, which must be one of the store's."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if revision <= self.position:
             waiter.set_result(None)
@@ -102,7 +154,7 @@ class Caches:
         held: deque[Event] = deque()
         self._held[resource_key(root)] = held
         try:
-            page = await self._storage.range(Span.of_prefix(root))
+            page = await self._loaded_page(root)
             cache = self._caches.get(root)
             if cache is None:
                 cache = self._caches[root] = WatchCache(root, splicer)
@@ -117,6 +169,14 @@ class Caches:
             del self._held[resource_key(root)]
             del self._loading[root]
 
+    async def _loaded_page(self, root: str) -> Page:
+        while True:
+            reloads = self._reloads
+            page = await self._storage.range(Span.of_prefix(root))
+            # If changes were missed meanwhile, some after this page may be among them.
+            if reloads == self._reloads:
+                return page
+
     async def _follow(self) -> None:
         while True:
             try:
@@ -129,8 +189,11 @@ class Caches:
                 logger.warning("the store was compacted past this server's watch: reloading")
             except StorageError as error:
                 logger.warning("the watch of the store has failed: %s", error)
-            await self._clock.sleep(RETRY_SECONDS)
-            await self._reload()
+            await self._watch.close()
+            while True:
+                await self._clock.sleep(RETRY_SECONDS)
+                if await self._reload():
+                    break
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         by_resource: dict[str, list[Event]] = {}
@@ -154,18 +217,29 @@ class Caches:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _reload(self) -> None:
-        """Changes were missed: begin again from what the store holds now."""
+    async def _reload(self) -> bool:
+        """Changes were missed: begin again from what the store holds now. Whether it worked."""
+        watch: Watch | None = None
         try:
             revision = await self._storage.revision()
-            self._watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
+            watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
+            self._reloads += 1
             for root in list(self._ready):
                 page = await self._storage.range(Span.of_prefix(root))
                 self._caches[root].load(page.items, page.revision)
                 self._caches[root].notify()
-            self._advance(revision)
         except StorageError as error:
+            if watch is not None:
+                await watch.close()
+            if isinstance(error, StorageClosed):
+                return True  # following will notice
             logger.warning("reloading failed: %s", error)
+            return False
+        self._watch = watch
+        self._advance(revision)
+        for expected, _, _ in self._waiting:
+            watch.expect(Revision(expected))
+        return True
 
 
 def resource_key(root: str) -> str:

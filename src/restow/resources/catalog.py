@@ -86,8 +86,13 @@ def _hosted(kind: ReleaseKind) -> Resource:
     if kind.schema == "builtin":
         shape = BuiltinShape(definition, converter)
     decodable = [definition.api_version(version) for version in kind.decodable_versions]
-    if kind.conversion == "builtin" and definition.store != definition.group_kind:
-        decodable = list(converter.versions)
+    if kind.conversion == "builtin":
+        # Versions of the groups that share this store are as good as its own.
+        decodable += [
+            version
+            for version in converter.versions
+            if GroupVersion.parse(version).group != definition.group
+        ]
     return Resource(
         kind=definition,
         served=kind.served_versions,

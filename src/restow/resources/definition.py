@@ -6,7 +6,7 @@ catalogue and never changes. Nothing here reads or writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from restow.kinds.definitions import Kind
@@ -58,6 +58,11 @@ class Resource:
     """The `apiVersion` this server prefers to write."""
     converter: Converter
     shape: Shape
+    root: str = field(init=False)
+    """How all its keys begin."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", f"{OBJECTS_PREFIX}{self.kind.key_prefix}/")
 
     @property
     def group(self) -> str:
@@ -66,11 +71,6 @@ class Resource:
     @property
     def plural(self) -> str:
         return self.kind.plural
-
-    @property
-    def root(self) -> str:
-        """How all its keys begin."""
-        return f"{OBJECTS_PREFIX}{self.kind.key_prefix}/"
 
     def api_version(self, version: str) -> str:
         return self.kind.api_version(version)

@@ -49,6 +49,8 @@ ATTEMPTS_MAX: Final = 16
 GENERATED_NAME_ATTEMPTS_MAX: Final = 8
 FENCE_ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 1
+DAMAGED_SHOWN_MAX: Final = 10
+_SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,10 @@ class DeleteWish:
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
+
+
+class PlaceMoved(Exception):
+    """The namespace of a new object is not as it was when it was looked at."""
 
 
 class _Retry(Exception):
@@ -108,6 +114,10 @@ class ResourceStore:
         except StorageError as error:
             raise translate(error) from error
         return cache
+
+    def ready(self, resource: Resource) -> WatchCache | None:
+        """The cache as it is, if it is loaded."""
+        return self._caches.ready(resource.root)
 
     async def loaded(self, resource: Resource) -> WatchCache:
         """The cache as it is, however old."""
@@ -151,8 +161,9 @@ class ResourceStore:
             converted = resource.converter.convert(obj, entry[1], api_version)
         except MachineryError as error:
             raise of_machinery_error(error) from error
-        # The kind may be called otherwise in another group that shares the store.
-        return {**converted, "kind": resource.kind.kind}
+        # The kind may be called otherwise in another group that shares the store. Defaults are
+        # those of the version asked for: whoever sends this back has then changed nothing.
+        return resource.shape.default(api_version, {**converted, "kind": resource.kind.kind})
 
     # Writing.
 
@@ -163,9 +174,14 @@ class ResourceStore:
         obj: Object,
         *,
         namespace: str,
+        place: RevisionIs | None = None,
         dry_run: bool = False,
     ) -> Written:
-        """Store a new object. Raises 409 when the name is taken."""
+        """Store a new object. Raises 409 when the name is taken.
+
+        `place` guards the namespace: nothing is stored in one that has just gone. Raises
+        `PlaceMoved` when it does not hold.
+        """
         api_version = resource.api_version(version)
         name = ""
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
@@ -177,14 +193,23 @@ class ResourceStore:
             strategy.check(resource, api_version, fresh, None)
             path = resource.path_of(namespace, name)
             try:
-                return await self._create(resource, api_version, path, fresh, dry_run=dry_run)
+                return await self._create(
+                    resource, api_version, path, fresh, place=place, dry_run=dry_run
+                )
             except _Retry as retry:
                 if has_own_name:
                     raise self._exists(resource, name, retry.current) from None
         raise status.generated_name_taken(resource.kind.group_resource, name)
 
     async def _create(
-        self, resource: Resource, api_version: str, path: str, obj: Object, *, dry_run: bool
+        self,
+        resource: Resource,
+        api_version: str,
+        path: str,
+        obj: Object,
+        *,
+        place: RevisionIs | None,
+        dry_run: bool,
     ) -> Written:
         key = resource.key_of(path)
         if dry_run:
@@ -195,7 +220,7 @@ class ResourceStore:
         def write(encoding: Encoding) -> Write:
             return Put(key, self._stored(resource, obj, api_version, encoding))
 
-        revision, stored, encoded = await self._commit(resource, Absent(key), write)
+        revision, stored, encoded = await self._commit(resource, Absent(key), write, place=place)
         if encoded == api_version:
             body = served_form(resource, stored, encoded, revision)
         else:
@@ -218,16 +243,17 @@ class ResourceStore:
         is_patch: bool = False,
         dry_run: bool = False,
     ) -> Written:
-        """Change an object: `change` gets a fresh copy of the newest state and returns the next.
+        """Change an object: `change` gets the newest state and returns the next.
 
-        It may be called several times. Raises 404, 409, 422, or whatever `change` raises.
+        It may be called several times. For a patch it gets a fresh copy that it may change,
+        otherwise one to look at. Raises 404, 409, 422, or whatever `change` raises.
         """
         api_version = resource.api_version(version)
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
-                raise self._missing(resource, path, cache)
+                raise self.missing(resource, path, cache)
             try:
                 return await self._update(
                     resource, api_version, path, entry, change,
@@ -253,7 +279,7 @@ class ResourceStore:
     ) -> Written:
         old = self.object_of(resource, entry, api_version)
         name = path.rpartition("/")[2]
-        new = change(self.object_of(resource, entry, api_version))
+        new = change(self.object_of(resource, entry, api_version) if is_patch else old)
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
         strategy.begin_update(resource, new, old, subresource=subresource)
         strategy.check(resource, api_version, new, old)
@@ -268,20 +294,26 @@ class ResourceStore:
         if goes_away:
             await self._commit(resource, guard, lambda _: Delete(key))
             return Written(body=_dumps(resource, new, api_version), removed=True)
-        return await self._put(resource, api_version, entry, guard, new)
+        return await self._put(resource, api_version, entry, guard, new, old)
 
-    async def _put(
-        self, resource: Resource, api_version: str, entry: Entry, guard: RevisionIs, new: Object
+    async def _put(  # noqa: PLR0917 - one write, handed down whole
+        self,
+        resource: Resource,
+        api_version: str,
+        entry: Entry,
+        guard: RevisionIs,
+        new: Object,
+        old: Object,
     ) -> Written:
         unchanged = False
 
         def write(encoding: Encoding) -> Write | None:
             nonlocal unchanged
             stored = self._stored(resource, new, api_version, encoding)
-            # The same bytes in the same version: nothing is written, and nothing is announced.
-            unchanged = encoding.api_version == entry[1] and (
-                served_form(resource, stored, entry[1], entry[0]) == entry[2]
-            )
+            # The same object in the same version: nothing is written, and nothing is announced.
+            if encoding.api_version == entry[1]:
+                body = served_form(resource, stored, entry[1], entry[0])
+                unchanged = body == entry[2] or (len(body) == len(entry[2]) and _equal(new, old))
             return None if unchanged else Put(guard.key, stored)
 
         revision, stored, encoded = await self._commit(resource, guard, write)
@@ -301,7 +333,7 @@ class ResourceStore:
         entry = cache.get(path)
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
-                raise self._missing(resource, path, cache)
+                raise self.missing(resource, path, cache)
             try:
                 return await self._delete(resource, api_version, path, entry, wish)
             except _Retry as retry:
@@ -323,7 +355,8 @@ class ResourceStore:
         if goes_away:
             await self._commit(resource, guard, lambda _: Delete(key))
             return Written(body=_dumps(resource, obj, api_version), removed=True)
-        return await self._put(resource, api_version, entry, guard, obj)
+        old = self.object_of(resource, entry, api_version)
+        return await self._put(resource, api_version, entry, guard, obj, old)
 
     def _check_preconditions(
         self, resource: Resource, obj: Object, path: str, wish: DeleteWish
@@ -342,17 +375,20 @@ class ResourceStore:
                 found=metadata["resourceVersion"],
             )
 
-    def _missing(self, resource: Resource, path: str, cache: WatchCache) -> status.StatusError:
-        name = path.rpartition("/")[2]
-        if path in cache.damaged:
-            return status.internal(
-                f"{resource.kind.group_resource} {name!r} cannot be read: {cache.damaged[path]}"
-            )
-        return status.not_found(resource.kind.group_resource, name)
-
     def missing(self, resource: Resource, path: str, cache: WatchCache) -> status.StatusError:
         """Why an object is not in the cache."""
-        return self._missing(resource, path, cache)
+        if path in cache.damaged:
+            return self.damaged(resource, {path: cache.damaged[path]})
+        return status.not_found(resource.kind.group_resource, path.rpartition("/")[2])
+
+    def damaged(self, resource: Resource, found: dict[str, str]) -> status.StatusError:
+        """The 500 for objects that are there and cannot be read: they are never left out."""
+        shown = [f"{path}: {why}" for path, why in list(found.items())[:DAMAGED_SHOWN_MAX]]
+        if len(found) > len(shown):
+            shown.append(f"and {len(found) - len(shown)} more")
+        return status.internal(
+            f"{resource.kind.group_resource} cannot be read from the store: {'; '.join(shown)}"
+        )
 
     # The one place where objects are committed.
 
@@ -361,20 +397,24 @@ class ResourceStore:
         resource: Resource,
         guard: Absent | RevisionIs,
         write: Callable[[Encoding], Write | None],
+        *,
+        place: RevisionIs | None = None,
     ) -> tuple[int, bytes, str]:
-        """Commit one write under its own guard and the fence; the revision, bytes and version.
+        """Commit one write under its own guards and the fence; the revision, bytes and version.
 
         Raises `_Retry` with the newest state when the object's guard does not hold.
         """
+        own: tuple[Guard, ...] = (guard,) if place is None else (guard, place)
         for _ in range(FENCE_ATTEMPTS_MAX):
             encoding = self._policy.encoding(resource)
             wanted = write(encoding)
             if wanted is None:
                 return 0, b"", encoding.api_version
             stored = wanted.value if isinstance(wanted, Put) else b""
-            guards: tuple[Guard, ...] = (guard, *encoding.guards)
             try:
-                outcome = await self._storage.commit(Transaction(guards, (wanted,)))
+                outcome = await self._storage.commit(
+                    Transaction((*own, *encoding.guards), (wanted,))
+                )
             except StorageError as error:
                 raise translate(error) from error
             match outcome:
@@ -382,6 +422,8 @@ class ResourceStore:
                     return revision, stored, encoding.api_version
                 case Refused(failed, current, _) if failed is guard:
                     raise _Retry(self._entry(resource, current))
+                case Refused(failed, _, _) if failed is place:
+                    raise PlaceMoved
                 case Refused():
                     await self._policy.refresh(resource)
                 case Unknown(reason):
@@ -412,6 +454,12 @@ class ResourceStore:
             raise of_machinery_error(error) from error
 
 
+def _equal(new: Object, old: Object) -> bool:
+    """Whether two objects differ in nothing but the order of their fields."""
+    # Python takes 1, 1.0 and true for equal; their bytes are not.
+    return new == old and orjson.dumps(new, option=_SORTED) == orjson.dumps(old, option=_SORTED)
+
+
 def _dumps(resource: Resource, obj: Object, api_version: str) -> bytes:
     """An object as a client gets it, type first."""
     return orjson.dumps({"kind": resource.kind.kind, "apiVersion": api_version, **_rest(obj)})
@@ -421,4 +469,4 @@ def _rest(obj: Object) -> dict[str, Any]:
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
 
 
-__all__ = ["DeleteWish", "Key", "ResourceStore", "Written"]
+__all__ = ["DeleteWish", "Key", "PlaceMoved", "ResourceStore", "Written"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 from restow.machinery.names import GroupVersionKind
@@ -29,17 +30,37 @@ class Stored(NamedTuple):
     """Served form in the version it is stored in, resource version included."""
 
 
+class _Metadata(msgspec.Struct, gc=False):
+    version: str | None = msgspec.field(name="resourceVersion", default=None)
+
+
+class _Value(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode: Final = msgspec.json.Decoder(_Value).decode
+
+
+def _is_whole(value: bytes) -> bool:
+    """Whether a value can be cut and joined: it is JSON, and has no resource version yet."""
+    try:
+        return _decode(value).metadata.version is None
+    except msgspec.MsgspecError:
+        return False
+
+
 class Splicer:
     """Turns stored values of one kind into served bodies."""
 
     def __init__(self, kind: str, api_versions: tuple[str, ...]) -> None:
         self._kind = kind
+        self._versions = frozenset(api_versions)
         self._heads = [(head_of(kind, version), version) for version in dict.fromkeys(api_versions)]
 
     def serve(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
         """A `Stored` as a plain tuple; raises `StoreDamaged` for what is no such object."""
         for head, version in self._heads:
-            if value.startswith(head):
+            if value.startswith(head) and _is_whole(value):
                 return revision, version, splice(head, value, revision)
         return self._serve_foreign(value, revision)
 
@@ -47,13 +68,15 @@ class Splicer:
         """A value that someone else wrote, with its fields in another order."""
         try:
             fields = orjson.loads(value)
-            version = fields["apiVersion"]
-            canonical = encode(fields, version, fields["kind"])
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise StoreDamaged(f"no object of kind {self._kind}: {error}") from error
-        if not isinstance(version, str):
-            raise StoreDamaged(f"no object of kind {self._kind}: apiVersion is no text")
-        return revision, version, splice(head_of(fields["kind"], version), canonical, revision)
+            kind, version = fields["kind"], fields["apiVersion"]
+            canonical = encode(fields, version, kind)
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise StoreDamaged(f"it holds no object of kind {self._kind}: {error!r}") from error
+        if kind != self._kind:
+            raise StoreDamaged(f"it holds an object of kind {kind!r} instead of {self._kind}")
+        if version not in self._versions:
+            raise StoreDamaged(f"it is stored in version {version!r}, which is not decodable here")
+        return revision, version, splice(head_of(kind, version), canonical, revision)
 
 
 def head_of(kind: str, api_version: str) -> bytes:
@@ -68,6 +91,8 @@ def splice(head: bytes, value: bytes, revision: int) -> bytes:
     """The served form of a stored value that begins with `head`."""
     cut = len(head)
     end = len(value) - 1 if value.endswith(b"\n") else len(value)
+    if value.startswith(b"}", cut):  # metadata without any field, before which no comma may stand
+        return b"".join((head, (_FIELD % revision)[:-1], value[cut:end]))
     return b"".join((head, _FIELD % revision, value[cut:end]))
 
 

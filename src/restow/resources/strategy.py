@@ -34,8 +34,11 @@ NAME_RULES: Final = {
     "label-1035": dns_1035_label_problem,
     "path-segment": path_segment_problem,
 }
+NAME_SHOWN_MAX: Final = 256
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+# Paths by which nothing but an object's status is written; an approval is a condition in it.
+_STATUS_SUBRESOURCES: Final = frozenset({"status", "approval"})
 
 # Set by the server alone; what a client sends in them is dropped.
 _SERVER_FIELDS: Final = (
@@ -109,7 +112,7 @@ def check(resource: Resource, api_version: str, new: Object, old: Object | None)
     problems += resource.shape.problems(api_version, new, old)
     if problems:
         name = metadata.get("name") or metadata.get("generateName") or ""
-        raise status.invalid(kind.group_kind, name, problems)
+        raise status.invalid(kind.group_kind, name[:NAME_SHOWN_MAX], problems)
 
 
 def begin_update(resource: Resource, new: Object, old: Object, *, subresource: str = "") -> None:
@@ -122,7 +125,7 @@ def begin_update(resource: Resource, new: Object, old: Object, *, subresource: s
         else:
             metadata.pop(name, None)
     metadata.pop("selfLink", None)
-    if subresource == "status":
+    if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
     elif kind.has_status and subresource != "finalize":
         _keep(new, old, "status")

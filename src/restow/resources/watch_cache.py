@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from restow.resources.stored import Splicer
+from restow.storage.errors import StorageError
 from restow.storage.interface import Event, Item
 
 CHANGES_MAX: Final = 4096
@@ -28,9 +29,17 @@ Entry = tuple[int, str, bytes]
 class Change:
     """One change of one object; encoded at most once per form."""
 
-    __slots__ = ("before", "forms", "key", "now", "revision")
+    __slots__ = ("before", "damage", "forms", "key", "now", "revision")
 
-    def __init__(self, revision: int, key: str, now: Entry | None, before: Entry | None) -> None:
+    def __init__(
+        self,
+        revision: int,
+        key: str,
+        now: Entry | None,
+        before: Entry | None,
+        *,
+        damage: str | None = None,
+    ) -> None:
         self.revision = revision
         self.key = key
         """The key without the root of its resource: `namespace/name`, or `name`."""
@@ -38,6 +47,8 @@ class Change:
         """The object after the change; None when it was deleted."""
         self.before = before
         """The object before; for a deletion with the revision of the deletion in its body."""
+        self.damage = damage
+        """Why the object after the change cannot be read, if so. It is there all the same."""
         self.forms: dict[object, bytes] | None = None
 
     def form(self, key: object, make: Callable[[Change], bytes]) -> bytes:
@@ -86,6 +97,8 @@ class WatchCache:
         """The revision of the newest change or load."""
         self.damaged: dict[str, str] = {}
         """Objects that cannot be read, with the reason; never hidden from a caller."""
+        self.has_damaged_changes = False
+        """Whether to look for damage among the changes."""
         self._listeners: set[Callable[[], None]] = set()
 
     def __len__(self) -> int:
@@ -97,6 +110,7 @@ class WatchCache:
         """Replace everything by what the store holds at a revision."""
         self._entries = {}
         self.damaged = {}
+        self.has_damaged_changes = False
         for item in items:
             self._put(item.key[self._cut :], item)
         self._keys = sorted(self._entries)
@@ -132,21 +146,26 @@ class WatchCache:
     def _apply(self, event: Event) -> None:
         key = event.key[self._cut :]
         before = self._entries.get(key)
+        now = damage = None
         if event.value is None:
             self._remove(key)
+            self.damaged.pop(key, None)
             if before is None:
                 return
             before = self._deleted(event, before)
-            now = None
         else:
             self._put(key, Item(event.key, event.value, event.revision, event.created))
-            now = self._entries.get(key)
+            now, damage = self._entries.get(key), self.damaged.get(key)
             if before is None and now is not None:
                 insort(self._keys, key)
         self.changed_at = event.revision
-        change = Change(event.revision, key, now, before)
+        self._append(Change(event.revision, key, now, before, damage=damage))
+
+    def _append(self, change: Change) -> None:
         self._changes.append(change)
         self._changes_bytes += _size(change)
+        if change.damage is not None:
+            self.has_damaged_changes = True
 
     def _deleted(self, event: Event, before: Entry) -> Entry:
         """The last state of an object, with the revision at which it was deleted."""
@@ -158,7 +177,7 @@ class WatchCache:
         try:
             self._entries[key] = self._splicer.serve(item.value, item.revision)
             self.damaged.pop(key, None)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others are served
+        except StorageError as error:
             self.damaged[key] = str(error)
             self._remove(key)
 
@@ -183,6 +202,35 @@ class WatchCache:
         self._changes_bytes -= sum(map(_size, changes[:drop]))
         del changes[:drop]
         self._changes_base += drop
+
+    def has_room(self, count: int, nbytes: int) -> bool:
+        """Whether the ring can hold so much more."""
+        return (
+            len(self._changes) + count <= self._changes_max
+            and self._changes_bytes + nbytes <= self._changes_bytes_max
+        )
+
+    def prepend(self, events: Iterable[Event], *, after: int) -> None:
+        """Put older changes before those in the ring: all that happened after a revision."""
+        older = [self._past(event) for event in events if after < event.revision <= self._floor]
+        self._changes[:0] = older
+        self._changes_base -= len(older)
+        self._changes_bytes += sum(map(_size, older))
+        self.has_damaged_changes |= any(change.damage is not None for change in older)
+        self._floor = after
+
+    def _past(self, event: Event) -> Change:
+        now = before = damage = None
+        previous = event.previous
+        try:
+            if event.value is not None:
+                now = self._splicer.serve(event.value, event.revision)
+            if previous is not None:
+                revision = event.revision if now is None else previous.revision
+                before = self._splicer.serve(previous.value, revision)
+        except StorageError as error:
+            damage = str(error) if now is None and event.value is not None else None
+        return Change(event.revision, event.key[self._cut :], now, before, damage=damage)
 
     # Reading.
 

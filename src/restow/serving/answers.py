@@ -7,19 +7,25 @@ they are. Not here: which result it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 import yaml
 from isal import isal_zlib
 
+from restow.machinery import status
 from restow.machinery.status_error import StatusError
+from restow.machinery.status_reading import status_from_response
 from restow.serving.context import Context
 from restow.serving.listener.response import Answer, Response, header_block
 from restow.serving.listener.stream import PullStream
 
 GZIP_BYTES_MIN: Final = 128 * 1024
 PIECE_ITEMS: Final = 100
+YAML_PIECE_ITEMS: Final = 10
+YAML_BYTES_MAX: Final = 1024 * 1024
+"""What is longer would hold up other requests, unless it can be written piece by piece."""
 WARNING_CHARACTERS_MAX: Final = 256
 
 _CACHE: Final = ("Cache-Control", "no-cache, private")
@@ -35,7 +41,7 @@ _PRETTY_AGENTS: Final = ("curl", "Wget", "Mozilla/5.0")
 def respond(context: Context, code: int, body: bytes) -> Response:
     """An answer whose body is this JSON."""
     headers = JSON_HEADERS
-    if context.info.query or context.form.media != "json":
+    if context.info.query or context.form.media != "json" or _is_person(context):
         body, headers = _dressed(context, body)
     if context.warnings:
         headers += warning_lines(context.warnings)
@@ -55,18 +61,23 @@ def respond_text(code: int, text: str) -> Response:
 
 def error_answer(context: Context | None, error: StatusError) -> Response:
     """The Status of an error, in the form the client reads, if it said which."""
-    headers = JSON_HEADERS
+    body, headers = error.to_bytes(), JSON_HEADERS
+    if context is not None:
+        with suppress(StatusError):  # if no form could be agreed on, it is JSON
+            body, headers = _dressed(context, body)
+        if context.warnings:
+            headers += warning_lines(context.warnings)
     if error.retry_after_seconds:
         headers += header_block([("Retry-After", str(error.retry_after_seconds))])
-    if context is not None and context.warnings:
-        headers += warning_lines(context.warnings)
-    return Response(error.code, error.to_bytes(), headers)
+    return Response(error.code, body, headers)
 
 
 def respond_list(context: Context, head: bytes, items: list[bytes], tail: bytes) -> Answer:
     """A list: sent piece by piece, while the client keeps up, without ever being whole."""
     headers = JSON_HEADERS
-    if context.info.flag("pretty") or context.form.media != "json":
+    if context.form.media == "yaml":
+        return PullStream(200, _yaml_pieces(head + tail, items), _YAML_HEADERS)
+    if _wants_pretty(context):
         return respond(context, 200, b"".join((head, b",".join(items), tail)))
     if context.warnings:
         headers += warning_lines(context.warnings)
@@ -90,8 +101,25 @@ def list_pieces(head: bytes, items: list[bytes], tail: bytes) -> Iterator[bytes]
     yield tail
 
 
+def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:
+    """The same as YAML, few items at a time: writing it is slow."""
+    fields = orjson.loads(empty_list)
+    if not items:
+        yield _yaml(fields)
+        return
+    del fields["items"]
+    yield _yaml(fields) + b"items:\n"
+    for first in range(0, len(items), YAML_PIECE_ITEMS):
+        yield _yaml([orjson.loads(item) for item in items[first : first + YAML_PIECE_ITEMS]])
+
+
+def _yaml(value: Any) -> bytes:
+    return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True).encode()
+
+
 def takes_gzip(context: Context) -> bool:
-    return "gzip" in (context.request.headers.get("accept-encoding") or "")
+    accepted = context.request.headers.get("accept-encoding")
+    return accepted is not None and "gzip" in accepted and "gzip;q=0" not in accepted
 
 
 def compress(body: bytes) -> bytes:
@@ -120,8 +148,9 @@ def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
     if context.form.media == "yaml":
-        text = yaml.dump(orjson.loads(body), Dumper=yaml.CSafeDumper, sort_keys=True)
-        return text.encode(), _YAML_HEADERS
+        if len(body) > YAML_BYTES_MAX:
+            raise status.not_acceptable(["application/json"])
+        return _yaml(orjson.loads(body)), _YAML_HEADERS
     if _wants_pretty(context):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2) + b"\n"
     return body, JSON_HEADERS
@@ -130,10 +159,16 @@ def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
 def _wants_pretty(context: Context) -> bool:
     if "pretty" in context.info.query:
         return context.info.flag("pretty")
-    return (context.request.headers.get("user-agent") or "").startswith(_PRETTY_AGENTS)
+    return _is_person(context)
+
+
+def _is_person(context: Context) -> bool:
+    """Whether someone looks at the answer rather than a program."""
+    agent = context.request.headers.get("user-agent")
+    return agent is not None and agent.startswith(_PRETTY_AGENTS)
 
 
 def error_body(code: int, message: str) -> tuple[str, bytes]:
     """A Status for what the listener refuses by itself."""
-    error = StatusError.from_response(code, message.encode())
+    error = status_from_response(code, message.encode())
     return "application/json", error.to_bytes()

@@ -23,6 +23,7 @@ from restow.serving.answers import error_answer
 from restow.serving.authentication import Authentication
 from restow.serving.authorization.rules import Authorizer, refusal
 from restow.serving.context import Context
+from restow.serving.forms import check_form
 from restow.serving.handlers.creating import create
 from restow.serving.handlers.deleting import delete, delete_collection
 from restow.serving.handlers.listing import list_objects
@@ -34,7 +35,8 @@ from restow.serving.handlers.updating import update
 from restow.serving.handlers.watching import watch
 from restow.serving.listener import Answer, Promise, Request, Response, Shielded
 from restow.serving.metrics import Metrics
-from restow.serving.nonresource import NonResources
+from restow.serving.nonresource import NonResources, not_found_text
+from restow.serving.parameters import check_parameters
 from restow.serving.request_info import RequestInfo, parse_request
 from restow.storage.errors import StorageError
 
@@ -43,9 +45,13 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Server, Context], Promise]
 Barrier = Callable[[Context, Resource], None]
 
-INFO_CACHE_MAX: Final = 4096
+ROUTES_MAX: Final = 4096
+# Longer ones are rare, and would fill the memory with what will not be asked again.
+ROUTE_LENGTH_MAX: Final = 512
 # Verbs of one object; all others are about a collection.
 _NAMED: Final = frozenset({"get", "update", "patch", "delete"})
+_IN_ONE_NAMESPACE: Final = frozenset({"create", "deletecollection"})
+_SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 HANDLERS: Final[dict[str, Handler]] = {
@@ -62,6 +68,17 @@ HANDLERS: Final[dict[str, Handler]] = {
 
 def open_barrier(_context: Context, _resource: Resource) -> None:
     """The barrier of a server that need not wait for anything."""
+
+
+class _Route:
+    """What a request line means. It never changes, so it is worked out once."""
+
+    __slots__ = ("info", "resource")
+
+    def __init__(self, info: RequestInfo) -> None:
+        self.info = info
+        self.resource: Resource | None = None
+        """Set once the path, the verb and the parameters have been found to be good."""
 
 
 class App:
@@ -84,13 +101,14 @@ class App:
         self._metrics = metrics
         self._barrier = barrier
         self._clock = server.runtime.clock
-        self._infos: dict[tuple[str, str, str], RequestInfo] = {}
+        self._routes: dict[tuple[str, str, str], _Route] = {}
 
     def __call__(self, request: Request) -> Promise:
         context: Context | None = None
         try:
-            context = Context(request, self._info(request))
-            answer = self._chain(context)
+            route = self._route(request)
+            context = Context(request, route.info)
+            answer = self._chain(context, route)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
             return self._counted(context, request, error_answer(context, as_status(error)))
         if isinstance(answer, Response):
@@ -101,7 +119,7 @@ class App:
             return self._later(context, answer)
         return answer
 
-    def _chain(self, context: Context) -> Promise:
+    def _chain(self, context: Context, route: _Route) -> Promise:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         context.user = self._authentication.authenticate(context.request)
@@ -109,7 +127,15 @@ class App:
             raise refusal(context.user, info)
         if not info.is_resource:
             return self._nonresources.answer(context)
-        resource = context.resource = self._resource(info)
+        resource = route.resource
+        if resource is None:
+            if info.version not in self._server.catalog.groups.get(info.group, ()):
+                return not_found_text()
+            resource = self._resource(info)
+            check_parameters(info)
+            route.resource = resource
+        context.resource = resource
+        check_form(context)
         if info.verb in _WRITES:
             self._barrier(context, resource)
         if not resource.kind.persisted:
@@ -126,28 +152,33 @@ class App:
             subresource = kind.subresource(info.subresource)
             if subresource is None or info.rest:
                 raise status.resource_not_found()
-            if info.verb not in subresource.verbs or info.verb not in HANDLERS:
+            # What else can be done to a subresource is not done by the handlers of objects.
+            if info.verb not in subresource.verbs or info.verb not in _SUBRESOURCE_VERBS:
                 raise status.method_not_allowed(kind.group_resource, info.verb)
         elif info.verb not in kind.verbs or (info.verb in _NAMED) is not bool(info.name):
             raise status.method_not_allowed(kind.group_resource, info.verb)
         # A cluster's resource has no path in a namespace; a namespace's object none outside.
         if kind.namespaced:
-            if not info.namespace and (info.name or info.verb == "create"):
+            if not info.namespace and info.name:
                 raise status.resource_not_found()
-        elif info.namespace and kind.plural != "namespaces":
+            if not info.namespace and info.verb in _IN_ONE_NAMESPACE:
+                raise status.method_not_allowed(kind.group_resource, info.verb)
+        elif info.namespace and (kind.plural != "namespaces" or info.namespace != info.name):
             raise status.resource_not_found()
         return resource
 
-    def _info(self, request: Request) -> RequestInfo:
+    def _route(self, request: Request) -> _Route:
         key = (request.method, request.path, request.query)
-        info = self._infos.get(key)
-        if info is None:
+        route = self._routes.get(key)
+        if route is None:
             query = f"?{request.query}" if request.query else ""
-            info = parse_request(request.method, request.path + query)
-            if len(self._infos) >= INFO_CACHE_MAX:
-                self._infos.clear()
-            self._infos[key] = info
-        return info
+            route = _Route(parse_request(request.method, request.path + query))
+            if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+                return route
+            if len(self._routes) >= ROUTES_MAX:
+                self._routes.clear()
+            self._routes[key] = route
+        return route
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
         try:

@@ -11,7 +11,7 @@ from typing import Final
 
 from restow.resources.definition import Resource
 from restow.serving.listener.request import Request
-from restow.serving.negotiation import Form, negotiate
+from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Purpose, negotiate
 from restow.serving.request_info import RequestInfo
 
 WARNINGS_MAX: Final = 64
@@ -50,8 +50,19 @@ class Context:
     def form(self) -> Form:
         """The form of the answer. Raises 406."""
         if self._form is None:
-            self._form = negotiate(self.request.headers.get("accept") or "")
+            accept = self.request.headers.get("accept")
+            if accept is None or accept in ANYTHING_OR_JSON:
+                self._form = PLAIN
+            else:
+                self._form = negotiate(accept, self._purpose())
         return self._form
+
+    def _purpose(self) -> Purpose:
+        if self.resource is None:
+            return "document"
+        if self.info.verb == "watch":
+            return "watch"
+        return "object" if self.resource.kind.persisted else "review"
 
     def warn(self, text: str) -> None:
         """Tell the client something beside the answer."""

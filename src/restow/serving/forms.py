@@ -20,6 +20,12 @@ from restow.serving.tables.document import INCLUDE_OBJECT, IncludeObject, table_
 from restow.serving.tables.registry import columns_for
 
 
+def check_form(context: Context) -> None:
+    """Refuse what could not be answered, before anything is done. Raises 406 or 422."""
+    if context.form.as_kind == "Table":
+        include_object(context)
+
+
 def object_in_form(server: Server, context: Context, body: bytes) -> bytes:
     """One object as the form of the request asks."""
     if context.form.as_kind == "Table":

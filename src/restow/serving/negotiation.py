@@ -12,6 +12,8 @@ from restow.machinery import status
 
 As = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 Media = Literal["json", "yaml", "protobuf"]
+Purpose = Literal["object", "watch", "review", "document"]
+"""What is asked for: objects, a stream of them, an answer without metadata, something else."""
 
 ACCEPT_LENGTH_MAX: Final = 8192
 _MEDIA: Final[dict[str, Media]] = {
@@ -38,6 +40,7 @@ class Form(NamedTuple):
 
 
 PLAIN: Final = Form()
+ANYTHING_OR_JSON: Final = frozenset({"", "application/json", "*/*"})
 
 
 class _Clause(NamedTuple):
@@ -47,27 +50,27 @@ class _Clause(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def negotiate(accept: str) -> Form:
+def negotiate(accept: str, purpose: Purpose = "object") -> Form:
     """The form for an Accept header. Raises 406 when none of its clauses can be served."""
-    if accept in ("", "application/json", "*/*"):
+    if accept in ANYTHING_OR_JSON:
         return PLAIN
     if len(accept) > ACCEPT_LENGTH_MAX:
         raise status.not_acceptable(_MEDIA)
     clauses = sorted(map(_clause, accept.split(",")), key=lambda clause: -clause.quality)
     for clause in clauses:
-        form = _form(clause)
+        form = _form(clause, purpose)
         if form is not None:
             return form
     raise status.not_acceptable(_MEDIA)
 
 
-def _form(clause: _Clause) -> Form | None:
+def _form(clause: _Clause, purpose: Purpose) -> Form | None:
     if clause.quality <= 0:
         return None
     media = "json" if clause.media_type in _ANY else _MEDIA.get(clause.media_type)
     # Answers are not written in protobuf: every client that prefers it also reads JSON, except
     # where it asks for nothing else, and even then it goes by the type of the answer.
-    if media is None:
+    if media is None or (media == "yaml" and purpose == "watch"):
         return None
     if media == "protobuf":
         media = "json"
@@ -75,9 +78,10 @@ def _form(clause: _Clause) -> Form | None:
     if not wanted:
         return Form(media)
     names = (wanted, clause.parameters.get("g", ""), clause.parameters.get("v", ""))
-    if names == _DISCOVERY and media == "json":
-        return Form(media, discovery=True)
-    as_kind = _CONVERSIONS.get(names)
+    if purpose == "document":
+        is_discovery = names == _DISCOVERY and media == "json"
+        return Form(media, discovery=True) if is_discovery else None
+    as_kind = _CONVERSIONS.get(names) if purpose != "review" else None
     return None if as_kind is None else Form(media, as_kind)
 
 

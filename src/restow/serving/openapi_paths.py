@@ -141,13 +141,17 @@ def served_kind(resource: Resource, version: str) -> ServedKind:
 
 
 def _answer(context: Context, document: Document, content_type: str) -> Response:
+    wanted = context.info.parameter("hash")
+    if wanted and wanted != document.etag:
+        place = f"{context.info.path}?hash={document.etag}"
+        return Response(301, b"", header_block([("Location", place), ("Vary", "Accept")]))
     lines = [
         ("Content-Type", content_type),
         ("ETag", f'"{document.etag}"'),
         ("Vary", "Accept"),
         ("Cache-Control", "no-cache, private"),
     ]
-    if context.info.parameter("hash"):
+    if wanted:
         lines[-1] = ("Cache-Control", "public, immutable, max-age=31536000")
     if context.request.headers.get("if-none-match") == f'"{document.etag}"':
         return Response(304, b"", header_block(lines))

@@ -16,7 +16,6 @@ QUERY_PARAMETERS_MAX: Final = 100
 
 _VERBS: Final = {
     "GET": "get",
-    "HEAD": "get",
     "POST": "create",
     "PUT": "update",
     "PATCH": "patch",
@@ -77,10 +76,10 @@ def parse_request(method: str, target: str) -> RequestInfo:
         group, version, tail = "", parts[1], parts[2:]
     else:
         group, version, tail = parts[1], parts[2], parts[3:]
-    if tail[0] == "watch" and len(tail) > 1:
-        tail = tail[1:]
-        query = {**query, "watch": ["true"]}
-    namespace, resource, name, subresource, rest = _split(tail)
+    is_old_watch = tail[0] == "watch" and len(tail) > 1
+    namespace, resource, name, subresource, rest = _split(tail[1:] if is_old_watch else tail)
+    if is_old_watch:
+        query, name, verb = _old_watch(query, name, verb)
     if verb in _COLLECTION_VERBS and not name:
         verb = _COLLECTION_VERBS[verb]
     info = RequestInfo(
@@ -100,6 +99,16 @@ def parse_request(method: str, target: str) -> RequestInfo:
     if verb == "list" and info.flag("watch"):
         object.__setattr__(info, "verb", "watch")
     return info
+
+
+def _old_watch(
+    query: dict[str, list[str]], name: str, verb: str
+) -> tuple[dict[str, list[str]], str, str]:
+    """`/watch/` before a resource: an old way to ask for a watch, of one object too."""
+    query = {**query, "watch": ["true"]}
+    if name:
+        query["fieldSelector"] = [f"metadata.name={name}"]
+    return query, "", verb if verb == "get" else f"{verb} of a watch"
 
 
 def _split(tail: list[str]) -> tuple[str, str, str, str, str]:
@@ -124,7 +133,7 @@ def _segments(raw_path: str) -> list[str]:
     if "%" in text:
         parts = [_unescape(part) for part in parts]
     for part in parts:
-        if part in ("", ".", "..") or "/" in part or "\0" in part:
+        if part in ("", ".", "..") or "/" in part or "\0" in part or "%" in part:
             raise status.bad_request(f"the request path has an invalid segment: {part[:64]!r}")
     return parts
 

@@ -39,10 +39,11 @@ _decode_labels = msgspec.json.Decoder(_Labelled).decode
 class Selection:
     """The wishes of one list or watch."""
 
-    __slots__ = ("_extra", "bound_to", "fields", "labels", "prefix", "single")
+    __slots__ = ("_extra", "bound_to", "fields", "labels", "prefix", "resource", "single")
 
     def __init__(self, resource: Resource, info: RequestInfo) -> None:
         kind = resource.kind
+        self.resource = resource
         self.labels: LabelSelector = parse_label_selector(info.parameter("labelSelector"))
         self.fields: FieldSelector = parse_field_selector(info.parameter("fieldSelector"))
         self.prefix = f"{info.namespace}/" if kind.namespaced and info.namespace else ""
@@ -61,6 +62,12 @@ class Selection:
     def __bool__(self) -> bool:
         """Whether anything but the namespace is asked for."""
         return bool(self.labels) or bool(self.fields)
+
+    def may_match(self, path: str) -> bool:
+        """Whether an object could be among those meant, as far as its path tells."""
+        if self.single is not None:
+            return path == self.single
+        return path.startswith(self.prefix)
 
     def matches(self, path: str, entry: Entry) -> bool:
         """Whether an object is among those meant."""
@@ -93,4 +100,11 @@ def labels_of(body: bytes) -> dict[str, str]:
     try:
         return _decode_labels(body).metadata.labels or {}
     except msgspec.DecodeError:
+        return _strange_labels(orjson.loads(body)["metadata"].get("labels"))
+
+
+def _strange_labels(labels: Any) -> dict[str, str]:
+    """Labels of which some are no text, as only objects without a schema can have."""
+    if not isinstance(labels, dict):
         return {}
+    return {name: value if isinstance(value, str) else "" for name, value in labels.items()}

@@ -31,6 +31,7 @@ from restow.storage.interface import (
     Revision,
     RevisionIs,
     Span,
+    Storage,
     Transaction,
     ValueIs,
     Watch,
@@ -84,19 +85,21 @@ class Comparison(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.memory = ShiftedStorage(MemoryStorage(), offset=0)
-        storage = self.do(open_storage(self.address, Runtime.system()))
-        self.do(wipe(storage))
-        # The past of that store is none of memory's. There must be some, to be forgotten.
-        self.do(put(storage, "past"))
-        self.do(wipe(storage))
-        start = self.do(storage.revision())
-        self.driver = ShiftedStorage(storage, offset=start - REVISION_FIRST)
+        self.memory = self.begin(MemoryStorage())
+        self.driver = self.begin(self.do(open_storage(self.address, Runtime.system())))
         assert self.do(self.memory.compact(REVISION_FIRST)) is None
         assert self.do(self.driver.compact(REVISION_FIRST)) is None
         self.now = self.compacted = REVISION_FIRST
         self.timeline = Timeline(REVISION_FIRST, [])
         self.opened: list[Watch] = []
+
+    def begin(self, storage: Storage) -> ShiftedStorage:
+        """The store as if it began now. Each has some past of its own, which is to be forgotten."""
+        self.do(wipe(storage))
+        self.do(put(storage, "past"))
+        self.do(wipe(storage))
+        start = self.do(storage.revision())
+        return ShiftedStorage(storage, offset=start - REVISION_FIRST)
 
     def teardown(self) -> None:
         if not hasattr(self, "opened"):

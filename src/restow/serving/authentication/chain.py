@@ -14,6 +14,7 @@ from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Request
 
 AUTHENTICATED = "system:authenticated"
+_IMPERSONATION = "impersonate-"
 
 
 class Authenticator(Protocol):
@@ -46,6 +47,9 @@ class Authentication:
         return user
 
     def _find(self, request: Request) -> User:
+        # To ignore the wish to be someone else would be to do it with more rights than wished.
+        if any(name.startswith(_IMPERSONATION) for name, _ in request.headers.items()):
+            raise status.forbidden("impersonation is not offered by this server")
         for authenticator in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import codec, field_errors, protobuf, status
+import orjson
+
+from restow.machinery import codec, protobuf, status
 from restow.machinery.metadata_rules import check_types
-from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context
+from restow.serving.parameters import field_validation
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-_FIELD_VALIDATION: Final = ("Ignore", "Warn", "Strict")
+_SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 def read_object(context: Context, resource: Resource) -> Object:
@@ -42,7 +44,7 @@ def complete(
     checked, unknown = resource.shape.check(version, obj)
     report_fields(context, unknown, duplicates)
     metadata = checked.get("metadata")
-    fresh = {
+    fresh: Object = {
         "kind": resource.kind.kind,
         "apiVersion": version,
         "metadata": dict(metadata) if isinstance(metadata, dict) else {},
@@ -50,6 +52,8 @@ def complete(
     for name, value in checked.items():
         if name not in fresh:
             fresh[name] = value
+    if len(fresh["metadata"].get("ownerReferences") or ()) > 1:
+        drop_duplicate_owners(context, fresh["metadata"])
     return resource.shape.default(version, fresh)
 
 
@@ -69,9 +73,18 @@ def check_type(resource: Resource, context: Context, api_version: Any, kind: Any
         )
 
 
+def drop_duplicate_owners(context: Context, metadata: Object) -> None:
+    """Keep one of several equal references to an owner, and say so."""
+    owners = metadata["ownerReferences"]
+    kept = list({orjson.dumps(owner, option=_SORTED): owner for owner in owners}.values())
+    if len(kept) < len(owners):
+        context.warn("metadata.ownerReferences contained duplicate entries, which were removed")
+        metadata["ownerReferences"] = kept
+
+
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
     """Warn of fields that were dropped, or refuse the request because of them."""
-    mode = field_validation(context)
+    mode = field_validation(context.info)
     if mode == "Ignore" or not (unknown or duplicates):
         return
     problems = [f'unknown field "{path}"' for path in unknown]
@@ -82,28 +95,7 @@ def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, .
         context.warn(problem)
 
 
-def field_validation(context: Context) -> str:
-    mode = context.info.parameter("fieldValidation") or "Warn"
-    if mode not in _FIELD_VALIDATION:
-        cause = field_errors.not_supported("fieldValidation", mode, _FIELD_VALIDATION)
-        raise _invalid_options("CreateOptions", [cause])
-    return mode
-
-
-def is_dry_run(context: Context) -> bool:
-    """Whether nothing shall be stored. Raises 422 for a wish that is not known."""
-    wishes = context.info.query.get("dryRun") or []
-    for wish in wishes:
-        if wish != "All":
-            cause = field_errors.not_supported("dryRun", wish, ["All"])
-            raise _invalid_options("CreateOptions", [cause])
-    return bool(wishes)
-
-
-def _invalid_options(kind: str, causes: list[Any]) -> status.StatusError:
-    return status.invalid(GroupKind("meta.k8s.io", kind), "", causes)
-
-
 def needs_thread(context: Context) -> bool:
     """Whether reading the body takes too long for the event loop."""
-    return codec.is_yaml(context.request.headers.get("content-type") or "")
+    content_type = context.request.headers.get("content-type") or ""
+    return codec.takes_long(context.request.body, content_type)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import orjson
 
 from restow.machinery import status
 from restow.resources.definition import Object, Resource
+from restow.resources.store import PlaceMoved, Written
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import is_dry_run, needs_thread, read_object
+from restow.serving.handlers.bodies import needs_thread, read_object
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.parameters import is_dry_run
+from restow.storage.interface import Revision, RevisionIs
+
+NAMESPACE_ATTEMPTS_MAX: Final = 4
 
 
 def create(server: Server, context: Context) -> Promise:
@@ -32,31 +38,50 @@ async def _read_and_create(server: Server, context: Context, resource: Resource)
 
 async def create_object(server: Server, context: Context, obj: Object) -> Response:
     """Store a new object and answer with it."""
-    resource, info = resource_of(context), context.info
-    dry_run = is_dry_run(context)
-    if resource.kind.namespaced:
-        if not info.namespace:
-            raise status.bad_request("the server does not allow this method on all namespaces")
-        await check_namespace(server, resource, info.namespace, obj["metadata"].get("name") or "")
+    resource = resource_of(context)
     if resource.kind.behaviour_missing:
         context.warn(
             f"{resource.kind.group_resource} are stored, but nothing acts on them in this release"
         )
-    written = await server.store.create(
-        resource, info.version, obj, namespace=info.namespace, dry_run=dry_run
-    )
-    body = written.body
+    body = (await _store(server, context, resource, obj)).body
     if context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 201, body)
 
 
-async def check_namespace(server: Server, resource: Resource, namespace: str, name: str) -> None:
-    """Refuse what would be created in a namespace that is missing or going away."""
+async def _store(server: Server, context: Context, resource: Resource, obj: Object) -> Written:
+    info, dry_run = context.info, is_dry_run(context.info)
+    name = obj["metadata"].get("name") or ""
+    for attempt in range(NAMESPACE_ATTEMPTS_MAX):
+        place = None
+        if resource.kind.namespaced:
+            place = await check_namespace(
+                server, resource, info.namespace, name, must_be_fresh=attempt > 0
+            )
+        try:
+            return await server.store.create(
+                resource, info.version, obj, namespace=info.namespace, place=place, dry_run=dry_run
+            )
+        except PlaceMoved:
+            continue  # it was changed since this server heard of it
+    raise status.server_timeout(resource.kind.group_resource, "create")
+
+
+async def check_namespace(
+    server: Server, resource: Resource, namespace: str, name: str, *, must_be_fresh: bool = False
+) -> RevisionIs | None:
+    """Refuse what would be created in a namespace that is missing or going away.
+
+    What was found may be old. The guard that is returned makes sure that it still holds when the
+    object is stored, which costs less than asking first.
+    """
     namespaces = server.catalog.of_kind("", "Namespace")
     if namespaces is None:
-        return
-    entry = (await server.store.loaded(namespaces)).get(namespace)
+        return None
+    entry = None
+    if not must_be_fresh:
+        cache = server.store.ready(namespaces) or await server.store.loaded(namespaces)
+        entry = cache.get(namespace)
     if entry is None:
         entry = (await server.store.read(namespaces)).get(namespace)
     if entry is None:
@@ -65,3 +90,4 @@ async def check_namespace(server: Server, resource: Resource, namespace: str, na
         "deletionTimestamp"
     ):
         raise status.namespace_terminating(resource.kind.group_resource, name, namespace=namespace)
+    return RevisionIs(namespaces.key_of(namespace), Revision(entry[0]))

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import orjson
 
 from restow.kinds.types import load_types
 from restow.machinery import codec, field_errors, protobuf, status
-from restow.machinery.names import GroupKind
 from restow.machinery.typed_json import check
-from restow.resources.store import DeleteWish
+from restow.resources.store import DeleteWish, Written
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
-from restow.serving.handlers.bodies import PROTOBUF, is_dry_run
-from restow.serving.handlers.listing import read_wish
+from restow.serving.forms import object_in_form
+from restow.serving.handlers.bodies import PROTOBUF, needs_thread
+from restow.serving.handlers.listing import list_answer, read_wish
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
-from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.listener.response import Answer, Promise, Response, Shielded
+from restow.serving.parameters import invalid_options, is_dry_run
 from restow.serving.selection import Selection
 
+DELETES_AT_ONCE: Final = 32
 _POLICIES: Final = ("Orphan", "Background", "Foreground")
 _UNDELETABLE: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
 def delete(server: Server, context: Context) -> Promise:
     """DELETE of an object."""
-    return Shielded(_delete(server, context, read_wishes(context)))
+    return Shielded(_delete(server, context))
 
 
-async def _delete(server: Server, context: Context, wish: DeleteWish) -> Response:
+async def _delete(server: Server, context: Context) -> Response:
     resource, info = resource_of(context), context.info
+    wish = await _wishes(context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
         raise status.forbidden(
             "this namespace may not be deleted",
@@ -40,7 +44,10 @@ async def _delete(server: Server, context: Context, wish: DeleteWish) -> Respons
     path = resource.path_of(info.namespace, info.name)
     written = await server.store.delete(resource, info.version, path, wish)
     if not written.removed or resource.kind.returns_deleted:
-        return respond(context, 200, written.body)
+        body = written.body
+        if context.form.as_kind:
+            body = object_in_form(server, context, body)
+        return respond(context, 200, body)
     uid = orjson.loads(written.body)["metadata"].get("uid", "")
     details = {"name": info.name, "group": resource.group, "kind": resource.plural, "uid": uid}
     return respond_object(
@@ -58,12 +65,12 @@ async def _delete(server: Server, context: Context, wish: DeleteWish) -> Respons
 
 def delete_collection(server: Server, context: Context) -> Promise:
     """DELETE of a collection."""
-    wish = read_wishes(context)
-    return Shielded(_delete_collection(server, context, wish))
+    return Shielded(_delete_collection(server, context))
 
 
-async def _delete_collection(server: Server, context: Context, wish: DeleteWish) -> Response:
+async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
+    wish = await _wishes(context)
     selection = Selection(resource, info)
     limit = read_wish(server, context, selection).limit
     cache = await server.store.read(resource)
@@ -74,18 +81,25 @@ async def _delete_collection(server: Server, context: Context, wish: DeleteWish)
         if not selection or selection.matches(path, entry)
     ]
     deleted: list[bytes] = []
-    for path in chosen[: limit or len(chosen)]:
-        try:
-            written = await server.store.delete(resource, info.version, path, wish)
-        except status.NotFound:
-            continue  # someone else was faster
-        deleted.append(written.body)
-    head = b'{"kind":%b,"apiVersion":%b,"metadata":{"resourceVersion":"%d"},"items":[' % (
-        orjson.dumps(resource.kind.list_kind),
-        orjson.dumps(resource.api_version(info.version)),
-        server.store.position,
-    )
-    return respond(context, 200, b"".join((head, b",".join(deleted), b"]}")))
+    last = limit or len(chosen)
+    for first in range(0, last, DELETES_AT_ONCE):
+        paths = chosen[first : min(first + DELETES_AT_ONCE, last)]
+        outcomes = await asyncio.gather(
+            *(server.store.delete(resource, info.version, path, wish) for path in paths),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, Written):
+                deleted.append(outcome.body)
+            elif not isinstance(outcome, status.NotFound):  # then someone else was faster
+                raise outcome
+    return list_answer(server, context, deleted, {"resourceVersion": str(server.store.position)})
+
+
+async def _wishes(context: Context) -> DeleteWish:
+    if needs_thread(context):
+        return await asyncio.to_thread(read_wishes, context)
+    return read_wishes(context)
 
 
 def read_wishes(context: Context) -> DeleteWish:
@@ -95,24 +109,24 @@ def read_wishes(context: Context) -> DeleteWish:
     orphan = options.get("orphanDependents")
     if policy and policy not in _POLICIES:
         cause = field_errors.not_supported("propagationPolicy", policy, _POLICIES)
-        raise status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])
+        raise invalid_options(context.info, [cause])
     if policy and orphan is not None:
         cause = field_errors.invalid(
             "propagationPolicy", policy, "orphanDependents and deletionPropagation cannot both"
         )
-        raise status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])
+        raise invalid_options(context.info, [cause])
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
     preconditions = options.get("preconditions") or {}
     dry_run = options.get("dryRun") or []
     if any(each != "All" for each in dry_run):
         cause = field_errors.not_supported("dryRun", dry_run, ["All"])
-        raise status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])
+        raise invalid_options(context.info, [cause])
     return DeleteWish(
         policy=policy,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=bool(dry_run) or is_dry_run(context),
+        dry_run=bool(dry_run) or is_dry_run(context.info),
     )
 
 
@@ -122,6 +136,8 @@ def _options(context: Context) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if policy := info.parameter("propagationPolicy"):
             options["propagationPolicy"] = policy
+        if (seconds := info.number("gracePeriodSeconds")) is not None:
+            options["gracePeriodSeconds"] = seconds
         if "orphanDependents" in info.query:
             options["orphanDependents"] = info.flag("orphanDependents")
         return options

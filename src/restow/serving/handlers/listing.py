@@ -139,6 +139,8 @@ def _from_cache(
     server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
 ) -> Found:
     revision = max(server.store.position, cache.changed_at)
+    if cache.damaged:
+        refuse_damaged(server, cache, selection)
     if selection.single is not None and not start:
         entry = cache.get(selection.single)
         hit = entry is not None and selection.matches(selection.single, entry)
@@ -156,6 +158,13 @@ def _from_cache(
                 found.next_start, found.remaining = following, remaining
         return found
     return _matching(cache, selection, wish, revision, start)
+
+
+def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> None:
+    """Raise a 500 if among the objects asked for are some that cannot be read."""
+    found = {path: why for path, why in cache.damaged.items() if selection.may_match(path)}
+    if found:
+        raise server.store.damaged(selection.resource, found)
 
 
 def _matching(
@@ -194,20 +203,19 @@ async def _from_store(
             raise _expired(server, selection, place, has_token=wish.place is not None) from error
         except StorageError as error:
             raise translate(error) from error
-        for item in page.items:
+        for position, item in enumerate(page.items, start=1):
             path = item.key[len(resource.root) :]
             entry = splicer.serve(item.value, item.revision)
             if not selection or selection.matches(path, entry):
                 found.paths.append(path)
                 found.entries.append(entry)
                 if wish.limit and len(found.paths) == wish.limit:
-                    break
-        enough = not wish.limit or len(found.paths) == wish.limit or not page.more
-        if enough:
-            if page.more or (found.paths and page.items[-1].key != resource.root + found.paths[-1]):
-                found.next_start = found.paths[-1] + "\0" if found.paths else ""
-                if page.total is not None:
-                    found.remaining = page.total - len(page.items)
+                    if page.more or position < len(page.items):
+                        found.next_start = path + "\0"
+                    if page.more and page.total is not None:
+                        found.remaining = page.total - len(page.items)
+                    return found
+        if not page.more:
             return found
         start = page.items[-1].key[len(resource.root) :] + "\0"
 
@@ -237,11 +245,19 @@ def _answer(server: Server, context: Context, selection: Selection, found: Found
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining
     bodies = bodies_of(server, resource, found.entries, api_version)
+    return list_answer(server, context, bodies, metadata)
+
+
+def list_answer(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Answer:
+    """A list of objects, as the client asks for it."""
     if context.form.as_kind:
         return list_in_form(server, context, bodies, metadata)
+    resource = resource_of(context)
     head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         orjson.dumps(resource.kind.list_kind),
-        orjson.dumps(api_version),
+        orjson.dumps(resource.api_version(context.info.version)),
         orjson.dumps(metadata),
     )
     return respond_list(context, head, bodies, b"]}")

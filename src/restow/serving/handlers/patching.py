@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from restow.machinery import codec, status
+from restow.kinds.types import load_types
+from restow.machinery import codec, field_errors, status
 from restow.machinery.json_patch import JsonPatch
 from restow.machinery.merge_patch import apply_merge_patch
-from restow.machinery.strategic_merge import apply_strategic_merge_patch
-from restow.resources.definition import Object, Resource
+from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.machinery.strategic_merge_types import merge_schema
+from restow.resources.definition import Object
 from restow.serving.context import Context
-from restow.serving.handlers.bodies import complete, is_dry_run, report_fields
+from restow.serving.handlers.bodies import complete, report_fields
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.updating import change_scale, check_identity, written_answer
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.parameters import invalid_options, is_dry_run
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -26,16 +30,22 @@ Patch = Callable[[Object], Any]
 
 def patch(server: Server, context: Context) -> Promise:
     """PATCH of an object."""
-    if context.info.flag("force"):
-        raise status.bad_request("force is only possible with a patch of type apply")
-    if context.info.subresource == "scale":
-        change = read_patch(context, None)
-        return Shielded(change_scale(server, context, change, is_patch=True))
-    return Shielded(_patch(server, context, read_patch(context, resource_of(context))))
+    if "force" in context.info.query:
+        cause = field_errors.forbidden("force", "may not be specified for non-apply patch")
+        raise invalid_options(context.info, [cause])
+    if codec.takes_long(context.request.body):
+        return Shielded(_read_and_patch(server, context))
+    return Shielded(_patch(server, context, read_patch(context)))
+
+
+async def _read_and_patch(server: Server, context: Context) -> Response:
+    return await _patch(server, context, await asyncio.to_thread(read_patch, context))
 
 
 async def _patch(server: Server, context: Context, change: Patch) -> Response:
     resource, info = resource_of(context), context.info
+    if info.subresource == "scale":
+        return await change_scale(server, context, change, is_patch=True)
 
     def apply(current: Object) -> Object:
         patched = change(current)
@@ -53,7 +63,7 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
         apply,
         subresource=info.subresource,
         is_patch=True,
-        dry_run=is_dry_run(context),
+        dry_run=is_dry_run(context.info),
     )
     return written_answer(server, context, written)
 
@@ -65,7 +75,7 @@ def _keep_unsaid(patched: Object, current: Object) -> None:
             patched[name] = current[name]
 
 
-def read_patch(context: Context, resource: Resource | None) -> Patch:
+def read_patch(context: Context) -> Patch:
     """The patch in the body, as a function of the current object. Raises 400, 413, 415."""
     body = context.request.body
     media_type = codec.media_type_name(context.request.headers.get("content-type") or "")
@@ -75,11 +85,7 @@ def read_patch(context: Context, resource: Resource | None) -> Patch:
     if media_type == MERGE_PATCH:
         merge = _read_object(context, body)
         return lambda current: apply_merge_patch(current, merge)
-    schema = (
-        resource.shape.merge_schema(resource.api_version(context.info.version))
-        if resource is not None
-        else None
-    )
+    schema = _merge_schema(context)
     if media_type == STRATEGIC_PATCH and schema is not None:
         strategic = _read_object(context, body)
         return lambda current: apply_strategic_merge_patch(current, strategic, schema)
@@ -87,6 +93,14 @@ def read_patch(context: Context, resource: Resource | None) -> Patch:
     if schema is not None:
         supported.append(STRATEGIC_PATCH)
     raise status.unsupported_media_type(supported)
+
+
+def _merge_schema(context: Context) -> MergeSchema | None:
+    resource = resource_of(context)
+    if context.info.subresource == "scale":
+        struct = load_types().of_kind("autoscaling", "v1", "Scale")
+        return None if struct is None else merge_schema(struct)
+    return resource.shape.merge_schema(resource.api_version(context.info.version))
 
 
 def _read_object(context: Context, body: bytes) -> Object:

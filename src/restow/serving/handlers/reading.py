@@ -111,7 +111,7 @@ async def wait_for_version(server: Server, asked: int) -> None:
     """Wait a little for a resource version; 504 when it does not come."""
     try:
         async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
-            await server.store.caches.reach(asked)
+            await server.store.caches.reach_future(asked)
     except TimeoutError:
         current = server.store.position
         raise status.resource_version_too_large(asked, current) from None

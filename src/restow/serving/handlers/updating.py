@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import orjson
 
-from restow.machinery import codec, status
+from restow.machinery import codec, field_errors, status
+from restow.machinery.metadata_rules import check_types
+from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Written
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import is_dry_run, needs_thread, read_object
-from restow.serving.handlers.creating import check_namespace, create_object
+from restow.serving.handlers.bodies import needs_thread, read_object
+from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import make_scale, resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.parameters import is_dry_run
+
+REPLICAS_MAX: Final = 2**31 - 1
 
 
 def update(server: Server, context: Context) -> Promise:
@@ -44,13 +50,11 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             resource.path_of(info.namespace, info.name),
             lambda current: _replaced(obj, current, info.subresource),
             subresource=info.subresource,
-            dry_run=is_dry_run(context),
+            dry_run=is_dry_run(context.info),
         )
     except status.NotFound:
         if not resource.kind.create_on_update or info.subresource:
             raise
-        if resource.kind.namespaced:
-            await check_namespace(server, resource, info.namespace, info.name)
         obj["metadata"].pop("resourceVersion", None)
         return await create_object(server, context, obj)
     return written_answer(server, context, written)
@@ -109,23 +113,20 @@ async def _update_scale(server: Server, context: Context) -> Response:
 
 
 async def change_scale(
-    server: Server, context: Context, change: Any, *, is_patch: bool
+    server: Server, context: Context, change: Callable[[Object], Any], *, is_patch: bool
 ) -> Response:
     """Change an object's replicas by a change of its Scale."""
     resource, info = resource_of(context), context.info
 
     def apply(current: Object) -> Object:
-        scale = change(make_scale(current))
-        spec = scale.get("spec") if isinstance(scale, dict) else None
-        replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
-        if type(replicas) is not int or replicas < 0:
-            raise status.bad_request("spec.replicas must be a whole number, zero or more")
-        metadata = scale.get("metadata") if isinstance(scale.get("metadata"), dict) else {}
-        current["spec"] = {**(current.get("spec") or {}), "replicas": replicas}
-        for name in ("resourceVersion", "uid"):
-            if metadata.get(name):
-                current["metadata"][name] = metadata[name]
-        return current
+        scale = _checked_scale(context, change(make_scale(current)))
+        said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
+        return {
+            **current,
+            "metadata": current["metadata"]
+            | {name: value for name, value in said.items() if value},
+            "spec": {**(current.get("spec") or {}), "replicas": _replicas(scale)},
+        }
 
     written = await server.store.update(
         resource,
@@ -133,6 +134,36 @@ async def change_scale(
         resource.path_of(info.namespace, info.name),
         apply,
         is_patch=is_patch,
-        dry_run=is_dry_run(context),
+        dry_run=is_dry_run(info),
     )
     return written_answer(server, context, written)
+
+
+def _checked_scale(context: Context, scale: Any) -> Object:
+    """A Scale with metadata of the right types, for the object of the path. Raises 400."""
+    if not isinstance(scale, dict):
+        raise status.bad_request("a Scale must be an object")
+    kind, version = scale.get("kind") or "Scale", scale.get("apiVersion") or "autoscaling/v1"
+    if (kind, version) != ("Scale", "autoscaling/v1"):
+        raise status.bad_request(
+            f"({str(version)[:128]}, Kind={str(kind)[:128]}) cannot be handled as a Scale"
+        )
+    check_types(scale.get("metadata"))
+    metadata = scale.get("metadata") or {}
+    if metadata.get("name"):
+        check_identity(context, {"metadata": dict(metadata)})
+    return {**scale, "metadata": metadata}
+
+
+def _replicas(scale: Object) -> int:
+    spec = scale.get("spec") or {}
+    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+    if type(replicas) is not int or replicas > REPLICAS_MAX:
+        raise status.bad_request("spec.replicas must be a whole number of 32 bits")
+    if replicas < 0:
+        cause = field_errors.invalid(
+            "spec.replicas", replicas, "must be greater than or equal to 0"
+        )
+        metadata = scale["metadata"]
+        raise status.invalid(GroupKind("autoscaling", "Scale"), metadata.get("name", ""), [cause])
+    return replicas

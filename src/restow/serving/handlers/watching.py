@@ -22,6 +22,7 @@ from restow.runtime import Timer
 from restow.serving.answers import JSON_HEADERS
 from restow.serving.context import Context
 from restow.serving.forms import event_in_form
+from restow.serving.handlers.listing import refuse_damaged
 from restow.serving.handlers.reading import (
     FUTURE_SECONDS_MAX,
     parse_resource_version,
@@ -35,7 +36,6 @@ from restow.serving.selection import Selection
 TIMEOUT_SECONDS_DEFAULT: Final = 1800.0
 TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
-BOOKMARK_BEFORE_END_SECONDS: Final = 2.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
 
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
@@ -56,14 +56,16 @@ async def _watch(server: Server, context: Context) -> PushStream:
     seconds = info.number("timeoutSeconds")
     if not seconds or seconds < 0:
         seconds = int(TIMEOUT_SECONDS_DEFAULT * server.runtime.randomness.uniform(1, 2))
-    if initial and not text:
-        cache = await server.store.read(resource)
-    else:
+    if text:
         cache = await server.store.loaded(resource)
+    else:
+        cache = await server.store.read(resource)
     watcher = Watcher(server, context, selection, cache)
     failure = None
-    if version > max(server.store.position, cache.changed_at) and initial:
+    if initial and version > max(server.store.position, cache.changed_at):
         failure = await _wait(server, version)
+    elif not initial and version and cache.cursor_after(version) is None:
+        await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
     watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
     return PushStream(200, watcher.start, JSON_HEADERS)
@@ -72,7 +74,7 @@ async def _watch(server: Server, context: Context) -> PushStream:
 async def _wait(server: Server, version: int) -> StatusError | None:
     try:
         async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
-            await server.store.caches.reach(version)
+            await server.store.caches.reach_future(version)
     except TimeoutError:
         return status.resource_version_too_large(version, server.store.position)
     return None
@@ -81,9 +83,8 @@ async def _wait(server: Server, version: int) -> StatusError | None:
 def _initial_events(context: Context, version: int) -> bool:
     """Whether the stream begins with everything that is there. Raises 422."""
     info = context.info
-    asked = info.parameter("sendInitialEvents")
     match = info.parameter("resourceVersionMatch")
-    if not asked:
+    if "sendInitialEvents" not in info.query:
         if match:
             raise _invalid("resourceVersionMatch", "forbidden for watch")
         return version == 0
@@ -131,10 +132,8 @@ class Watcher:
         cache = self._cache
         self._failure = failure
         self._cursor = cache.cursor_end
-        if initial:
-            now = max(self._server.store.position, cache.changed_at)
-            self._initial = self._initial_chunks(now)
-            self._after = now
+        if initial and failure is None:
+            self._begin_with_all()
             return
         if not version:
             version = max(self._server.store.position, cache.changed_at)
@@ -144,6 +143,27 @@ class Watcher:
             self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
         else:
             self._cursor = cursor
+
+    def _begin_with_all(self) -> None:
+        """Choose the objects at once: cursor, bookmark and objects must be of one moment."""
+        cache, selection = self._cache, self._selection
+        now = max(self._server.store.position, cache.changed_at)
+        if cache.damaged:
+            try:
+                refuse_damaged(self._server, cache, selection)
+            except StatusError as error:
+                self._failure = error
+                return
+        page = cache.select(selection.prefix)
+        chosen = page.entries
+        if selection:
+            chosen = [
+                entry
+                for path, entry in zip(page.keys, page.entries, strict=True)
+                if selection.matches(path, entry)
+            ]
+        self._initial = self._initial_chunks(chosen, now)
+        self._after = now
 
     def start(self, writer: StreamWriter) -> None:
         """The head has been sent: go on with whatever the client can take."""
@@ -177,6 +197,9 @@ class Watcher:
         if changes is None:
             self._fail(status.resource_version_too_old(self._after, self._cache.floor))
             return
+        broken = self._broken(changes) if self._cache.has_damaged_changes else None
+        if broken is not None:
+            changes = changes[: changes.index(broken)]
         if changes:
             fan_out = fan_out_of(self._server, self._cache)
             chunks = (
@@ -188,6 +211,20 @@ class Watcher:
             self._after = max(self._after, changes[-1].revision)
             if chunks:
                 writer.send_raw_chunk(chunks)
+        if broken is not None:
+            found = {broken.key: broken.damage or ""}
+            self._fail(self._server.store.damaged(self._resource, found))
+
+    def _broken(self, changes: list[Change]) -> Change | None:
+        """The first change whose outcome cannot be read, if this watcher asks for its object."""
+        for change in changes:
+            if (
+                change.damage is not None
+                and change.revision > self._after
+                and self._selection.may_match(change.key)
+            ):
+                return change
+        return None
 
     def _key(self) -> object:
         return (self._form, self._selection.prefix, self._after)
@@ -244,14 +281,7 @@ class Watcher:
             self._told_columns = True
         return encode_chunk(b'{"type":"%b","object":%b}\n' % (what, body))
 
-    def _initial_chunks(self, revision: int) -> Iterator[bytes]:
-        cache, selection = self._cache, self._selection
-        page = cache.select(selection.prefix)
-        chosen = [
-            entry
-            for path, entry in zip(page.keys, page.entries, strict=True)
-            if not selection or selection.matches(path, entry)
-        ]
+    def _initial_chunks(self, chosen: list[Entry], revision: int) -> Iterator[bytes]:
         for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
             some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
             yield b"".join([self._encode(_ADDED, entry) for entry in some])

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 """Answers that take time: promises that somebody keeps later, and streams.
 
 An answer that was waited for is delivered only if its request is still the one in work. There is
@@ -7,6 +6,7 @@ one at a time, so answers leave in the order of their requests.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import math
@@ -139,6 +139,12 @@ class Answering(Wire):
         answer: Answer
         try:
             answer = await awaitable
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but something that it waited for.
+            answer = self._internal_error(request, error)
         except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
             answer = self._internal_error(request, error)
         self._deliver(answer, ticket)

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 """One connection: reads requests, asks the application, writes answers in the same order.
 
 An answer that is ready is written in the same call that read its request: no task, no future.

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 """What the listener hands to the application: a request, its headers, and who is at the other end.
 
 Nothing is parsed beyond need: path and query are as they came, the body is bytes. No routing and

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from email.utils import format_datetime
 from typing import Final
@@ -27,6 +28,13 @@ STOP_POLL_SECONDS: Final = 0.01
 GRACE_SECONDS_DEFAULT: Final = 30.0
 # For what is written when everything is finished.
 FLUSH_SECONDS: Final = 2.0
+# After 30 seconds of silence, four questions, one each 15 seconds.
+KEEP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +134,10 @@ class Listener:
             ssl_handshake_timeout=handshake,
             ssl_shutdown_timeout=shutdown,
         )
+        for listening in self._server.sockets:
+            # Inherited by every connection: a peer that vanished without a word is found out.
+            for level, option, value in KEEP_ALIVE:
+                listening.setsockopt(level, option, value)
         self.port = self._server.sockets[0].getsockname()[1]
         logger.info("listening on %s port %d", bind, self.port)
 
@@ -147,7 +159,11 @@ class Listener:
         date = format_datetime(shared.clock.wall(), usegmt=True)
         shared.date_line = f"Date: {date}\r\n".encode()
         for connection in list(shared.connections):
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception:  # one bad connection must not end the watch over all others
+                logger.exception("a connection could not be checked")
+                connection.abort()
         self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
 
     def _stop_sweeping(self) -> None:

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 """The outgoing half of a connection: writing, refusing, ending.
 
 The layers of a connection are Wire (here), Answering (answering.py) and Connection
@@ -22,6 +21,7 @@ from restow.serving.listener.response import (
     Response,
     encode_response,
     header_block,
+    plain_error_body,
 )
 from restow.serving.listener.shared import Shared
 
@@ -99,13 +99,17 @@ class Wire(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _error(self, status: int, message: str) -> Response:
-        content_type, body = self._shared.error_body(status, message)
+        try:
+            content_type, body = self._shared.error_body(status, message)
+        except Exception:  # a refusal must go out, in whatever form
+            logger.exception("no body for status %d", status)
+            content_type, body = plain_error_body(status, message)
         lines = [("Content-Type", content_type)]
         if status == 503:
             lines.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
         return Response(status, body, header_block(lines))
 
-    def _internal_error(self, request: Request, error: Exception) -> Response:
+    def _internal_error(self, request: Request, error: BaseException) -> Response:
         logger.error("no answer for %r", request, exc_info=error)
         return self._error(500, "Internal Server Error")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -227,3 +228,47 @@ async def test_an_unfinished_request_is_refused(harness: Harness) -> None:
         client.writer.write_eof()
         assert (await client.answer()).status == 400
     assert harness.app.seen == []
+
+
+async def test_work_that_was_cancelled_elsewhere(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If what a task waits for is cancelled by somebody else, the client is told at once."""
+    await harness.start()
+
+    async def work() -> Response:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+        return Response(200)
+
+    harness.app.paths["/"] = lambda _: work()
+    client = await harness.connect()
+    client.get()
+    assert (await client.answer()).status == 500
+    assert "CancelledError" in caplog.text
+
+
+async def test_a_refusal_without_a_form(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal goes out even if the form for it fails."""
+
+    def form(status: int, message: str) -> tuple[str, bytes]:
+        raise RuntimeError("no form")
+
+    await harness.start(error_body=form, limits=short(head_seconds=0.1))
+    client = await harness.connect()
+    client.send(b"GET / HTT")
+    assert (await client.answer()).status == 408
+    assert "no form" in caplog.text
+
+
+async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
+    """Connections have TCP keep-alive on, so that an open watch does not outlive its client."""
+    listener = await harness.start()
+    client = await harness.connect()
+    client.get()
+    await client.answer()
+    [connection] = listener._shared.connections
+    plug = connection._transport.get_extra_info("socket")
+    assert plug.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30

@@ -1,0 +1,87 @@
+"""Servers for the tests of the API: each is the real thing on a loopback port, over plain HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.kinds.releases import shipped_release
+from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
+from restow.runtime import Runtime
+from restow.serving.answers import error_body
+from restow.serving.context import User
+from restow.serving.listener import Listener
+from restow.storage.interface import Key, Put, Storage, Transaction, Write
+from restow.testing.api_client import ApiClient
+
+TOKEN = "masters-token"
+OTHER_TOKEN = "token-of-nobody-special"
+SECRETS = Secrets(
+    tokens={
+        TOKEN: User("admin", ("system:masters",)),
+        OTHER_TOKEN: User("jane", ("developers",), "u-1"),
+    },
+    continue_key=b"a key that all servers of the cluster share",
+)
+BUILTIN = builtin_catalog()
+
+NS = "/api/v1/namespaces/default"
+CONFIG_MAPS = f"{NS}/configmaps"
+
+
+@dataclass(slots=True)
+class RunningServer:
+    """A server, and a client of it that may do everything."""
+
+    assembly: Assembly
+    listener: Listener
+    client: ApiClient
+    storage: Storage
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    async def put_raw(self, key: str, value: bytes | dict[str, Any] | None) -> int:
+        """Write into the store behind the server's back; the revision."""
+        data = orjson.dumps(value) + b"\n" if isinstance(value, dict) else value
+        assert data is not None
+        write: Write = Put(Key(key), data)
+        outcome = await self.storage.commit(Transaction(writes=(write,)))
+        return int(outcome.revision)  # type: ignore[union-attr]
+
+    async def raw(self, key: str) -> Any:
+        """What the store holds under a key."""
+        item = await self.storage.get(Key(key))
+        return None if item is None else orjson.loads(item.value)
+
+    async def stop(self) -> None:
+        await self.client.close()
+        await self.listener.stop(grace_seconds=1)
+        await self.assembly.close()
+
+
+async def start_server(storage: Storage, catalog: Catalog = BUILTIN) -> RunningServer:
+    runtime = Runtime.system()
+    assembly = await assemble(storage, catalog, runtime, secrets=SECRETS, address="127.0.0.1:6443")
+    listener = await Listener.start(
+        assembly.app, bind="127.0.0.1", port=0, runtime=runtime, error_body=error_body
+    )
+    client = ApiClient(listener.port, token=TOKEN)
+    return RunningServer(assembly, listener, client, storage)
+
+
+def catalog_of(release: str) -> Catalog:
+    return release_catalog(shipped_release(release))
+
+
+def config_map(name: str, data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": name, **metadata},
+        "data": data or {},
+    }

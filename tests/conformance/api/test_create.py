@@ -1,0 +1,336 @@
+"""create: what the server fills in, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from restow.testing.api_client import JSON, PROTOBUF, YAML, ApiClient
+from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+
+EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@EVERY_STORE
+async def test_a_new_object_gets_its_metadata_from_the_server(api: ApiClient) -> None:
+    """uid, times, version and namespace are the server's; what a client sends there is dropped."""
+    sent = config_map(
+        "a",
+        {"k": "v"},
+        uid="mine",
+        creationTimestamp="2001-01-01T00:00:00Z",
+        deletionTimestamp="2001-01-01T00:00:00Z",
+        deletionGracePeriodSeconds=3,
+        selfLink="/x",
+        generation=7,
+        labels={"l": "1"},
+        annotations={"n": "2"},
+    )
+    reply = await api.post(CONFIG_MAPS, sent)
+    assert reply.status == 201
+    metadata = reply.json["metadata"]
+    assert _UID.fullmatch(metadata.pop("uid"))
+    assert _TIME.fullmatch(metadata.pop("creationTimestamp"))
+    assert int(metadata.pop("resourceVersion")) > 0
+    assert metadata == {
+        "name": "a",
+        "namespace": "default",
+        "labels": {"l": "1"},
+        "annotations": {"n": "2"},
+    }
+    assert (await api.get(f"{CONFIG_MAPS}/a")).json == reply.json
+
+
+@EVERY_STORE
+async def test_versions_grow(api: ApiClient) -> None:
+    """Each created object has a higher version than the one before, all decimal."""
+    versions = [(await api.post(CONFIG_MAPS, config_map(f"n{i}"))).version for i in range(5)]
+    assert versions == sorted(set(versions))
+
+
+async def test_generated_names(api: ApiClient) -> None:
+    """A prefix becomes a name of five more characters, and stays in the object."""
+    seen = set()
+    for _ in range(5):
+        reply = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "pre-"}})
+        assert reply.status == 201
+        metadata = reply.json["metadata"]
+        assert re.fullmatch(r"pre-[bcdfghjklmnpqrstvwxz2456789]{5}", metadata["name"])
+        assert metadata["generateName"] == "pre-"
+        seen.add(metadata["name"])
+    assert len(seen) == 5
+    long = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "x" * 200}})
+    assert long.status == 201
+    assert len(long.json["metadata"]["name"]) == 63
+
+
+async def test_a_name_beats_a_prefix(api: ApiClient) -> None:
+    """With both, the name is taken."""
+    reply = await api.post(CONFIG_MAPS, {"metadata": {"name": "n", "generateName": "pre-"}})
+    assert reply.json["metadata"]["name"] == "n"
+
+
+async def test_a_body_need_not_say_its_kind(api: ApiClient) -> None:
+    """The Python client leaves out kind, apiVersion and the content type."""
+    reply = await api.post(CONFIG_MAPS, {"metadata": {"name": "a"}}, content_type=None)
+    assert reply.status == 201
+    assert (reply.json["kind"], reply.json["apiVersion"]) == ("ConfigMap", "v1")
+
+
+async def test_a_version_may_not_be_set(api: ApiClient) -> None:
+    """A create with a resourceVersion is a 400 with the text that clients know."""
+    reply = await api.post(CONFIG_MAPS, config_map("a", resourceVersion="5"))
+    assert (reply.status, reply.reason) == (400, "BadRequest")
+    assert "resourceVersion should not be set on objects to be created" in reply.message
+
+
+@EVERY_STORE
+async def test_a_taken_name(api: ApiClient) -> None:
+    """The second of two is told that the name is taken, and by what."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    reply = await api.post(CONFIG_MAPS, config_map("a"))
+    assert (reply.status, reply.reason) == (409, "AlreadyExists")
+    assert reply.message == 'configmaps "a" already exists'
+    assert reply.json["details"] == {"name": "a", "kind": "configmaps"}
+    assert reply.json["code"] == 409
+    assert reply.json["status"] == "Failure"
+
+
+async def test_a_name_taken_by_what_is_being_deleted(api: ApiClient) -> None:
+    """The message says that the old object is on its way out."""
+    await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/f"]))
+    await api.delete(f"{CONFIG_MAPS}/a")
+    reply = await api.post(CONFIG_MAPS, config_map("a"))
+    assert (reply.status, reply.reason) == (409, "AlreadyExists")
+    assert reply.message.startswith("object is being deleted: ")
+
+
+@EVERY_STORE
+async def test_a_missing_namespace(api: ApiClient) -> None:
+    """Creating in a namespace that is not there is a 404 about the namespace."""
+    reply = await api.post("/api/v1/namespaces/nowhere/configmaps", config_map("a"))
+    assert (reply.status, reply.reason) == (404, "NotFound")
+    assert reply.message == 'namespaces "nowhere" not found'
+    assert reply.json["details"] == {"name": "nowhere", "kind": "namespaces"}
+
+
+@EVERY_STORE
+async def test_a_terminating_namespace(api: ApiClient) -> None:
+    """Nothing new is made in a namespace that is being emptied; what is there can be changed."""
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
+    place = "/api/v1/namespaces/going/configmaps"
+    await api.post(place, config_map("there"))
+    deleted = await api.delete("/api/v1/namespaces/going")
+    assert deleted.json["status"]["phase"] == "Terminating"
+    reply = await api.post(place, config_map("a"))
+    assert (reply.status, reply.reason) == (403, "Forbidden")
+    assert reply.json["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    assert reply.json["details"]["causes"][0]["field"] == "metadata.namespace"
+    changed = await api.put(f"{place}/there", config_map("there", {"a": "b"}))
+    assert changed.status == 200
+
+
+async def test_namespace_of_body_and_path(api: ApiClient) -> None:
+    """The body may leave the namespace out or repeat it, not name another."""
+    assert (await api.post(CONFIG_MAPS, config_map("a", namespace="default"))).status == 201
+    other = await api.post(CONFIG_MAPS, config_map("b", namespace="kube-system"))
+    assert (other.status, other.reason) == (400, "BadRequest")
+    cluster = await api.post(
+        "/api/v1/namespaces", {"metadata": {"name": "x", "namespace": "default"}}
+    )
+    assert cluster.status == 400
+
+
+async def test_a_new_namespace(api: ApiClient) -> None:
+    """A namespace has its label, its finalizer and its phase from the first moment."""
+    reply = await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    assert reply.json["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
+    assert reply.json["spec"] == {"finalizers": ["kubernetes"]}
+    assert reply.json["status"] == {"phase": "Active"}
+    assert "generation" not in reply.json["metadata"]
+
+
+@EVERY_STORE
+async def test_dry_run_stores_nothing(api: ApiClient) -> None:
+    """A dry run answers like a create, without a version, and leaves no trace."""
+    reply = await api.post(f"{CONFIG_MAPS}?dryRun=All", {"metadata": {"generateName": "dry-"}})
+    assert reply.status == 201
+    metadata = reply.json["metadata"]
+    assert "resourceVersion" not in metadata
+    assert metadata["uid"]
+    assert metadata["name"].startswith("dry-")
+    assert (await api.get(f"{CONFIG_MAPS}/{metadata['name']}")).status == 404
+    await api.post(CONFIG_MAPS, config_map("a"))
+    taken = await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("a"))
+    assert taken.reason == "AlreadyExists"
+
+
+async def test_dry_run_knows_one_word(api: ApiClient) -> None:
+    """Anything but All is a 422."""
+    for wish in ("true", "all", "", "All&dryRun=Some"):
+        reply = await api.post(f"{CONFIG_MAPS}?dryRun={wish}", config_map("a"))
+        assert (reply.status, reply.reason) == (422, "Invalid"), wish
+
+
+DEPLOYMENT: dict[str, Any] = {
+    "metadata": {"name": "web"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    },
+    "status": {"replicas": 5},
+}
+
+
+async def test_status_is_not_created(api: ApiClient) -> None:
+    """A kind with a status subresource begins without the status that the client sent."""
+    reply = await api.post("/apis/apps/v1/namespaces/default/deployments", DEPLOYMENT)
+    assert reply.status == 201
+    assert reply.json.get("status", {}) == {}
+    assert reply.json["metadata"]["generation"] == 1
+    assert reply.json["spec"]["replicas"] == 1
+
+
+async def test_unknown_fields(api: ApiClient) -> None:
+    """Unknown and repeated fields: warned of by default, silent with Ignore, 400 with Strict."""
+    body = b'{"metadata":{"name":"NAME"},"data":{"a":"1","a":"2"},"nonsense":1}'
+    plain = await api.post(CONFIG_MAPS, body.replace(b"NAME", b"a"))
+    assert plain.status == 201
+    assert plain.warnings == [
+        '299 - "unknown field \\"nonsense\\""',
+        '299 - "duplicate field \\"data.a\\""',
+    ]
+    assert "nonsense" not in plain.json
+    warned = await api.post(f"{CONFIG_MAPS}?fieldValidation=Warn", body.replace(b"NAME", b"b"))
+    assert len(warned.warnings) == 2
+    silent = await api.post(f"{CONFIG_MAPS}?fieldValidation=Ignore", body.replace(b"NAME", b"c"))
+    assert (silent.status, silent.warnings) == (201, [])
+    strict = await api.post(f"{CONFIG_MAPS}?fieldValidation=Strict", body.replace(b"NAME", b"d"))
+    assert (strict.status, strict.reason) == (400, "BadRequest")
+    assert 'strict decoding error: unknown field "nonsense", duplicate field "data.a"' in (
+        strict.message
+    )
+    wrong = await api.post(f"{CONFIG_MAPS}?fieldValidation=Foo", config_map("e"))
+    assert (wrong.status, wrong.reason) == (422, "Invalid")
+
+
+async def test_yaml_bodies(api: ApiClient) -> None:
+    """An object can be sent as YAML."""
+    body = b"kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: y\ndata:\n  yes: 'on'\n"
+    reply = await api.post(CONFIG_MAPS, body, content_type=YAML)
+    assert reply.status == 201
+    assert reply.json["data"] == {"yes": "on"}
+
+
+async def test_a_refused_form_of_the_answer_stores_nothing(api: ApiClient) -> None:
+    """What cannot be answered is not done either: 406 before the write, 422 too."""
+    refused = await api.post(CONFIG_MAPS, config_map("a"), accept="application/cbor")
+    assert (refused.status, refused.reason) == (406, "NotAcceptable")
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    bad = await api.post(f"{CONFIG_MAPS}?includeObject=Some", config_map("a"), accept=table)
+    assert (bad.status, bad.reason) == (422, "Invalid")
+    assert (await api.get(f"{CONFIG_MAPS}/a")).status == 404
+
+
+async def test_validation_names_every_cause(api: ApiClient) -> None:
+    """A 422 carries the kind, the name and one cause for each fault."""
+    reply = await api.post(
+        CONFIG_MAPS, config_map("Not_A_Name", labels={"bad key": "x"}, finalizers=["bare"])
+    )
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert reply.message.startswith('ConfigMap "Not_A_Name" is invalid: [')
+    details = reply.json["details"]
+    assert (details["kind"], details["name"]) == ("ConfigMap", "Not_A_Name")
+    fields = {cause["field"] for cause in details["causes"]}
+    assert fields == {"metadata.name", "metadata.labels", "metadata.finalizers[0]"}
+    assert all(cause["reason"] == "FieldValueInvalid" for cause in details["causes"])
+
+
+@pytest.mark.parametrize(
+    ("collection", "name", "code"),
+    [
+        (CONFIG_MAPS, "a.b", 201),
+        ("/api/v1/namespaces", "a.b", 422),
+        (f"{NS}/services", "1abc", 422),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "system:Some Role", 201),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "a%b", 422),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "..", 422),
+    ],
+)
+async def test_name_rules_per_kind(api: ApiClient, collection: str, name: str, code: int) -> None:
+    """Subdomains for most, labels for namespaces and services, path segments for roles."""
+    body: dict[str, Any] = {"metadata": {"name": name}}
+    if collection.endswith("services"):
+        body["spec"] = {"ports": [{"port": 80}]}
+    assert (await api.post(collection, body)).status == code
+
+
+async def test_kinds_without_behaviour_warn(api: ApiClient) -> None:
+    """Creating what nothing acts on yet says so."""
+    reply = await api.post(f"{NS}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": []}})
+    assert reply.status == 201
+    assert len(reply.warnings) == 1
+
+
+async def test_create_on_a_subresource_is_no_create(server: RunningServer) -> None:
+    """A POST to a subresource never makes an object of the kind itself."""
+    api = server.client
+    await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "sa"}})
+    reply = await api.post(f"{NS}/serviceaccounts/sa/token", {"metadata": {"name": "other"}})
+    assert reply.status >= 400
+    assert (await api.get(f"{NS}/serviceaccounts/other")).status == 404
+
+
+async def test_protobuf_bodies(api: ApiClient) -> None:
+    """Go clients send protobuf: ConfigMap, Namespace and Lease are read from it."""
+    from restow.kinds.types import load_types
+    from restow.machinery.protobuf_encode import encode, write_envelope
+
+    def message(group: str, version: str, kind: str, obj: dict[str, Any]) -> bytes:
+        struct = load_types().of_kind(group, version, kind)
+        assert struct is not None
+        name = f"{group}/{version}" if group else version
+        return write_envelope(name, kind, encode(struct, obj))
+
+    body = message("", "v1", "ConfigMap", {"metadata": {"name": "p"}, "data": {"a": "b"}})
+    reply = await api.post(
+        CONFIG_MAPS, body, content_type=PROTOBUF, accept=f"{PROTOBUF},application/json"
+    )
+    assert reply.status == 201
+    assert reply.header("content-type") == JSON
+    assert reply.json["data"] == {"a": "b"}
+    body = message("", "v1", "Namespace", {"metadata": {"name": "from-go"}})
+    assert (await api.post("/api/v1/namespaces", body, content_type=PROTOBUF)).status == 201
+    lease = {
+        "metadata": {"name": "l"},
+        "spec": {
+            "holderIdentity": "me",
+            "leaseDurationSeconds": 15,
+            "renewTime": "2026-01-02T03:04:05.678901Z",
+        },
+    }
+    body = message("coordination.k8s.io", "v1", "Lease", lease)
+    place = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    reply = await api.post(place, body, content_type=PROTOBUF)
+    assert reply.status == 201
+    assert reply.json["spec"] == lease["spec"]
+    wrong = await api.post(CONFIG_MAPS, body, content_type=PROTOBUF)
+    assert (wrong.status, wrong.reason) == (400, "BadRequest")
+
+
+async def test_duplicate_owners(api: ApiClient) -> None:
+    """Of equal references to an owner one is kept, with a warning."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    other = {**owner, "uid": "v"}
+    owners = [owner, dict(reversed(owner.items())), other]
+    reply = await api.post(CONFIG_MAPS, config_map("a", ownerReferences=owners))
+    assert reply.status == 201
+    assert reply.json["metadata"]["ownerReferences"] == [owner, other]
+    assert len(reply.warnings) == 1

@@ -1,0 +1,270 @@
+"""patch: the patch types, what they refuse, and subresources."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from restow.testing.api_client import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    ApiClient,
+)
+from tests.conformance.api.conftest import StartServer
+from tests.conformance.api.servers import CONFIG_MAPS, NS, catalog_of, config_map
+from tests.conformance.api.test_create import DEPLOYMENT
+
+EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+CONFIG_MAP = f"{CONFIG_MAPS}/a"
+
+
+@EVERY_STORE
+async def test_merge_patch(api: ApiClient) -> None:
+    """Members are set, null removes, the rest stays."""
+    made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1", "y": "2"}))
+    reply = await api.patch(CONFIG_MAP, {"data": {"x": None, "z": "3"}})
+    assert reply.status == 200
+    assert reply.json["data"] == {"y": "2", "z": "3"}
+    assert reply.version > made.version
+
+
+async def test_json_patch(api: ApiClient) -> None:
+    """Operations are done in order, all or none."""
+    made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}))
+    version = made.json["metadata"]["resourceVersion"]
+    reply = await api.patch(
+        CONFIG_MAP,
+        [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/metadata/finalizers", "value": ["kopf.dev/f"]},
+            {"op": "replace", "path": "/data/x", "value": "9"},
+        ],
+        JSON_PATCH,
+    )
+    assert reply.status == 200
+    assert reply.json["metadata"]["finalizers"] == ["kopf.dev/f"]
+    assert reply.json["data"] == {"x": "9"}
+
+
+@pytest.mark.parametrize(
+    ("operations", "code"),
+    [
+        ([{"op": "test", "path": "/data/x", "value": "no"}], 422),
+        ([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}], 422),
+        ([{"op": "remove", "path": "/data/missing"}], 422),
+        ([{"op": "replace", "path": "/nowhere/at/all", "value": 1}], 422),
+        ([{"op": "add", "path": "data", "value": 1}], 400),
+        ([{"op": "explode", "path": "/data"}], 400),
+        ([{"path": "/data"}], 400),
+        ([{"op": "add", "path": "/data/~2", "value": "1"}], 400),
+        ({"op": "remove", "path": "/data"}, 400),
+        (["remove"], 400),
+        ([{"op": "replace", "path": "/metadata", "value": 5}], 422),
+        ([{"op": "replace", "path": "", "value": []}], 422),
+        ([{"op": "remove", "path": "/metadata/name"}], 400),
+        ([{"op": "replace", "path": "/metadata/name", "value": "b"}], 400),
+        ([{"op": "replace", "path": "/metadata/labels", "value": "b"}], 422),
+        ([{"op": "add", "path": "/metadata/labels", "value": "b"}], 400),
+        ([{"op": "replace", "path": "/data", "value": {"k": 5}}], 400),
+    ],
+)
+async def test_json_patches_that_do_not_fit(api: ApiClient, operations: Any, code: int) -> None:
+    """A malformed patch is a 400, one that does not apply a 422; nothing is changed."""
+    made = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}))
+    reply = await api.patch(CONFIG_MAP, operations, JSON_PATCH)
+    assert reply.status == code
+    assert reply.reason == ("BadRequest" if code == 400 else "Invalid")
+    assert (await api.get(CONFIG_MAP)).json == made.json
+
+
+async def test_strategic_merge_patch(api: ApiClient) -> None:
+    """Lists of built-in kinds are merged by their keys."""
+    await api.post(DEPLOYMENTS, DEPLOYMENT)
+    patch = {
+        "spec": {
+            "template": {
+                "spec": {"containers": [{"name": "side", "image": "s"}, {"name": "c", "tty": True}]}
+            }
+        }
+    }
+    reply = await api.patch(f"{DEPLOYMENTS}/web", patch, STRATEGIC_PATCH)
+    assert reply.status == 200
+    containers = reply.json["spec"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["image"] for each in containers} == {"c": "i", "side": "s"}
+    assert next(each for each in containers if each["name"] == "c")["tty"] is True
+
+
+async def test_types_of_patches(api: ApiClient, start: StartServer) -> None:
+    """Apply and unknown types are a 415, and strategic merge is one for kinds without a schema."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    for content_type in (APPLY_PATCH, JSON, "text/plain", "application/octet-stream"):
+        reply = await api.patch(CONFIG_MAP, {"data": {}}, content_type)
+        assert (reply.status, reply.reason) == (415, "UnsupportedMediaType"), content_type
+        assert STRATEGIC_PATCH in reply.message
+    widgets = (await start(catalog_of("x+1"))).client
+    place = "/apis/example.com/v1/namespaces/default/widgets"
+    made = await widgets.post(place, {"metadata": {"name": "w"}, "spec": {"list": [1]}})
+    assert made.status == 201
+    reply = await widgets.patch(f"{place}/w", {"spec": {}}, STRATEGIC_PATCH)
+    assert (reply.status, reply.reason) == (415, "UnsupportedMediaType")
+    merged = await widgets.patch(f"{place}/w", {"spec": {"size": 3}}, MERGE_PATCH)
+    assert merged.json["spec"] == {"list": [1], "size": 3}
+
+
+async def test_a_patch_of_nothing(api: ApiClient) -> None:
+    """A missing object is a 404."""
+    reply = await api.patch(CONFIG_MAP, {})
+    assert (reply.status, reply.reason) == (404, "NotFound")
+
+
+async def test_preconditions_in_a_patch(api: ApiClient) -> None:
+    """A version or uid in a patch must be the object's."""
+    made = await api.post(CONFIG_MAPS, config_map("a"))
+    for metadata in ({"resourceVersion": "1"}, {"uid": "other"}):
+        reply = await api.patch(CONFIG_MAP, {"metadata": metadata, "data": {"x": "1"}})
+        assert (reply.status, reply.reason) == (409, "Conflict")
+    good = {"resourceVersion": str(made.version), "uid": made.json["metadata"]["uid"]}
+    assert (await api.patch(CONFIG_MAP, {"metadata": good, "data": {"x": "1"}})).status == 200
+
+
+@EVERY_STORE
+async def test_patches_at_the_same_time(api: ApiClient, start: StartServer) -> None:
+    """Patches without a version never conflict: each is applied to the newest state."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    servers = [await start() for _ in range(2)]
+    clients = [ApiClient(each.port, token="masters-token") for each in servers for _ in range(3)]
+    try:
+        replies = await asyncio.gather(
+            *(
+                client.patch(CONFIG_MAP, {"data": {f"k{i}": "v"}})
+                for i, client in enumerate(clients)
+            )
+        )
+        assert [reply.status for reply in replies] == [200] * len(clients)
+    finally:
+        for client in clients:
+            await client.close()
+    found = await api.get(CONFIG_MAP)
+    assert found.json["data"] == {f"k{i}": "v" for i in range(len(clients))}
+
+
+async def test_unknown_fields_in_patches(api: ApiClient) -> None:
+    """Field validation holds for patches too."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    warned = await api.patch(CONFIG_MAP, {"nonsense": 1})
+    assert (warned.status, warned.warnings) == (200, ['299 - "unknown field \\"nonsense\\""'])
+    strict = await api.patch(f"{CONFIG_MAP}?fieldValidation=Strict", {"nonsense": 1})
+    assert (strict.status, strict.reason) == (400, "BadRequest")
+    twice = await api.patch(
+        f"{CONFIG_MAP}?fieldValidation=Strict", b'{"data":{"a":"1","a":"2"}}', MERGE_PATCH
+    )
+    assert 'duplicate field "data.a"' in twice.message
+
+
+async def test_force_is_for_apply_alone(api: ApiClient) -> None:
+    """`force` with another patch is a 422."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    reply = await api.patch(f"{CONFIG_MAP}?force=true", {})
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert reply.json["details"]["kind"] == "PatchOptions"
+
+
+async def test_status_is_apart(api: ApiClient) -> None:
+    """The main path does not write status; the path of status writes nothing else."""
+    await api.post(DEPLOYMENTS, DEPLOYMENT)
+    main = await api.patch(f"{DEPLOYMENTS}/web", {"status": {"replicas": 7}})
+    assert main.json.get("status", {}) == {}
+    both = {"spec": {"replicas": 9}, "status": {"replicas": 7}}
+    state = await api.patch(f"{DEPLOYMENTS}/web/status", both)
+    assert state.json["status"]["replicas"] == 7
+    assert state.json["spec"]["replicas"] == 1
+    found = await api.get(f"{DEPLOYMENTS}/web/status")
+    assert found.json == state.json
+    put = await api.put(f"{DEPLOYMENTS}/web/status", {**state.json, "status": {"replicas": 8}})
+    assert put.json["status"]["replicas"] == 8
+    kept = await api.put(f"{DEPLOYMENTS}/web", DEPLOYMENT)
+    assert kept.json["status"]["replicas"] == 8
+    assert (await api.delete(f"{DEPLOYMENTS}/web/status")).status == 405
+    assert (await api.get(f"{DEPLOYMENTS}/web/nonsense")).status == 404
+    assert (await api.get(f"{CONFIG_MAPS}/a/status")).reason == "NotFound"
+
+
+async def test_scale(api: ApiClient) -> None:
+    """A Scale shows the replicas of an object and changes them, by PUT and by three patches."""
+    made = await api.post(DEPLOYMENTS, DEPLOYMENT)
+    scale = await api.get(f"{DEPLOYMENTS}/web/scale")
+    assert scale.json == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            name: made.json["metadata"][name]
+            for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        },
+        "spec": {"replicas": 1},
+        "status": {"replicas": 0, "selector": "app=web"},
+    }
+    put = await api.put(f"{DEPLOYMENTS}/web/scale", {**scale.json, "spec": {"replicas": 5}})
+    assert (put.status, put.json["spec"]) == (200, {"replicas": 5})
+    stale = await api.put(f"{DEPLOYMENTS}/web/scale", {**scale.json, "spec": {"replicas": 6}})
+    assert (stale.status, stale.reason) == (409, "Conflict")
+    for content_type, patch in (
+        (MERGE_PATCH, {"spec": {"replicas": 2}}),
+        (STRATEGIC_PATCH, {"spec": {"replicas": 3}}),
+        (JSON_PATCH, [{"op": "replace", "path": "/spec/replicas", "value": 4}]),
+    ):
+        reply = await api.patch(f"{DEPLOYMENTS}/web/scale", patch, content_type)
+        assert (reply.status, reply.json["kind"]) == (200, "Scale"), content_type
+    assert (await api.get(f"{DEPLOYMENTS}/web")).json["spec"]["replicas"] == 4
+    for body, code in (
+        ({"spec": {"replicas": -1}}, 422),
+        ({"spec": {"replicas": "many"}}, 400),
+        ({"spec": {"replicas": 1 << 40}}, 400),
+        ({"spec": 5}, 400),
+        ({"kind": "Deployment"}, 400),
+        ({"metadata": {"name": "other"}}, 400),
+        ({"metadata": 7}, 400),
+    ):
+        reply = await api.put(f"{DEPLOYMENTS}/web/scale", body)
+        assert reply.status == code, body
+    assert (await api.get(f"{DEPLOYMENTS}/none/scale")).status == 404
+
+
+async def test_finalize(api: ApiClient) -> None:
+    """Only the path of finalizers changes those of a namespace; the last one's end is its end."""
+    made = await api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    changed = await api.put(
+        "/api/v1/namespaces/team", {**made.json, "spec": {"finalizers": ["x.io/mine"]}}
+    )
+    assert changed.json["spec"] == {"finalizers": ["kubernetes"]}
+    deleted = await api.delete("/api/v1/namespaces/team")
+    assert deleted.status == 200
+    assert deleted.json["metadata"]["deletionTimestamp"]
+    assert deleted.json["status"] == {"phase": "Terminating"}
+    reply = await api.put("/api/v1/namespaces/team/finalize", {**deleted.json, "spec": {}})
+    assert reply.status == 200
+    assert (await api.get("/api/v1/namespaces/team")).status == 404
+    assert (await api.get("/api/v1/namespaces/default/finalize")).status == 405
+
+
+async def test_namespace_status(api: ApiClient) -> None:
+    """A namespace's status has a path of its own."""
+    reply = await api.patch(
+        NS + "/status", {"status": {"conditions": [{"type": "X", "status": "True"}]}}
+    )
+    assert reply.status == 200
+    assert reply.json["status"]["phase"] == "Active"
+    assert reply.json["status"]["conditions"][0]["type"] == "X"
+
+
+async def test_dry_run(api: ApiClient) -> None:
+    """A dry patch answers with what would be."""
+    made = await api.post(CONFIG_MAPS, config_map("a"))
+    reply = await api.patch(f"{CONFIG_MAP}?dryRun=All", {"data": {"k": "v"}})
+    assert reply.json["data"] == {"k": "v"}
+    assert (await api.get(CONFIG_MAP)).json == made.json

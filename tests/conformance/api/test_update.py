@@ -1,0 +1,274 @@
+"""update: conflicts, what may not change, generations, writes that change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from restow.testing.api_client import MERGE_PATCH, ApiClient
+from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.conformance.api.test_create import DEPLOYMENT
+
+EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+@EVERY_STORE
+async def test_an_update_replaces(api: ApiClient) -> None:
+    """What the body leaves out is gone; uid and creation time stay; the version grows."""
+    first = await api.post(CONFIG_MAPS, config_map("a", {"x": "1"}, labels={"l": "1"}))
+    second = await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"y": "2"}))
+    assert second.status == 200
+    assert second.version > first.version
+    assert second.json["data"] == {"y": "2"}
+    assert "labels" not in second.json["metadata"]
+    for field in ("uid", "creationTimestamp"):
+        assert second.json["metadata"][field] == first.json["metadata"][field]
+    assert (await api.get(f"{CONFIG_MAPS}/a")).json == second.json
+
+
+@EVERY_STORE
+async def test_a_stale_version_conflicts(api: ApiClient) -> None:
+    """An update that names an older version is refused with the known message."""
+    first = await api.post(CONFIG_MAPS, config_map("a"))
+    await api.put(f"{CONFIG_MAPS}/a", config_map("a", {"y": "2"}))
+    stale = await api.put(
+        f"{CONFIG_MAPS}/a", config_map("a", {"z": "3"}, resourceVersion=str(first.version))
+    )
+    assert (stale.status, stale.reason) == (409, "Conflict")
+    assert stale.message.startswith(
+        'Operation cannot be fulfilled on configmaps "a": the object has been modified'
+    )
+    assert stale.json["details"] == {"name": "a", "kind": "configmaps"}
+
+
+async def test_a_future_or_strange_version(api: ApiClient) -> None:
+    """A version that is not the object's conflicts; what is no version is a 400."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    for version, code in (("999999", 409), ("abc", 400), ("-1", 400), ("1e3", 400)):
+        reply = await api.put(f"{CONFIG_MAPS}/a", config_map("a", resourceVersion=version))
+        assert reply.status == code, version
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "code"),
+    [
+        (CONFIG_MAPS, {}, 200),
+        (f"{NS}/secrets", {}, 200),
+        (f"{NS}/serviceaccounts", {}, 200),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", {}, 200),
+        (DEPLOYMENTS, DEPLOYMENT, 200),
+        (LEASES, {}, 422),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            {"spec": {"minAvailable": 1}},
+            422,
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            {},
+            422,
+        ),
+    ],
+)
+async def test_updates_without_a_version(
+    api: ApiClient, collection: str, body: dict[str, Any], code: int
+) -> None:
+    """Some kinds may be overwritten blindly; others insist on a version."""
+    body = {**body, "metadata": {"name": "a"}}
+    assert (await api.post(collection, body)).status == 201
+    reply = await api.put(f"{collection}/a", body)
+    assert reply.status == code
+    if code == 422:
+        assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in (
+            reply.message
+        )
+
+
+async def test_create_on_update(api: ApiClient) -> None:
+    """Leases and roles are made by a PUT; config maps are not."""
+    lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+    made = await api.put(f"{LEASES}/l", lease)
+    assert made.status == 201
+    assert made.json["metadata"]["uid"]
+    role = {"metadata": {"name": "r"}, "rules": []}
+    place = "/apis/rbac.authorization.k8s.io/v1/clusterroles/r"
+    assert (await api.put(place, role)).status == 201
+    missing = await api.put(f"{CONFIG_MAPS}/a", config_map("a"))
+    assert (missing.status, missing.reason) == (404, "NotFound")
+    assert missing.message == 'configmaps "a" not found'
+    nowhere = await api.put(
+        "/apis/coordination.k8s.io/v1/namespaces/nowhere/leases/l", {"metadata": {"name": "l"}}
+    )
+    assert nowhere.message == 'namespaces "nowhere" not found'
+
+
+async def test_another_uid_conflicts(api: ApiClient) -> None:
+    """An update meant for another object of the same name is refused."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    reply = await api.put(
+        f"{CONFIG_MAPS}/a", config_map("a", uid="00000000-0000-4000-8000-000000000000")
+    )
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert "Precondition failed: UID in precondition: 00000000-" in reply.message
+
+
+async def test_name_and_namespace_must_match_the_path(api: ApiClient) -> None:
+    """Another name, no name, or another namespace: 400."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    bodies: list[dict[str, Any]] = [
+        config_map("b"),
+        {"data": {}},
+        {"metadata": {"name": ""}},
+        config_map("a", namespace="other"),
+    ]
+    for body in bodies:
+        reply = await api.put(f"{CONFIG_MAPS}/a", body)
+        assert (reply.status, reply.reason) == (400, "BadRequest"), body
+    assert (await api.put(f"{CONFIG_MAPS}/a", config_map("a", namespace="default"))).status == 200
+
+
+async def test_what_the_server_owns_cannot_be_changed(api: ApiClient) -> None:
+    """Times and generation in a body are ignored."""
+    first = await api.post(DEPLOYMENTS, DEPLOYMENT)
+    body = {**first.json, "metadata": {**first.json["metadata"], "generation": 77}}
+    body["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
+    body["metadata"]["deletionTimestamp"] = "2001-01-01T00:00:00Z"
+    reply = await api.put(f"{DEPLOYMENTS}/web", body)
+    assert reply.status == 200
+    assert reply.json["metadata"] == first.json["metadata"]
+
+
+async def test_generations(api: ApiClient) -> None:
+    """A generation counts changes of the spec: not of labels, not of status, not of nothing."""
+    made = (await api.post(DEPLOYMENTS, DEPLOYMENT)).json
+    assert made["metadata"]["generation"] == 1
+    made["spec"]["replicas"] = 3
+    reply = await api.put(f"{DEPLOYMENTS}/web", made)
+    assert reply.json["metadata"]["generation"] == 2
+    labelled = await api.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled.json["metadata"]["generation"] == 2
+    state = await api.patch(f"{DEPLOYMENTS}/web/status", {"status": {"replicas": 3}})
+    assert state.json["metadata"]["generation"] == 2
+    scaled = await api.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 4}})
+    assert scaled.json["spec"]["replicas"] == 4
+    after = await api.get(f"{DEPLOYMENTS}/web")
+    assert after.json["metadata"]["generation"] == 3
+    config = await api.post(CONFIG_MAPS, config_map("a"))
+    assert "generation" not in config.json["metadata"]
+
+
+@EVERY_STORE
+async def test_a_write_that_changes_nothing(api: ApiClient) -> None:
+    """The version stays and watchers hear nothing, by PUT as by an empty patch."""
+    first = await api.post(CONFIG_MAPS, config_map("a", {"k": "v"}, labels={"b": "1", "a": "2"}))
+    watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={first.version}")
+    same = await api.put(f"{CONFIG_MAPS}/a", first.json)
+    assert (same.status, same.json) == (200, first.json)
+    unversioned = config_map("a", {"k": "v"}, labels={"b": "1", "a": "2"})
+    again = await api.put(f"{CONFIG_MAPS}/a", unversioned)
+    assert again.json == first.json
+    empty = await api.patch(f"{CONFIG_MAPS}/a", {}, MERGE_PATCH)
+    assert empty.json == first.json
+    assert await watch.is_silent()
+
+
+async def test_order_of_fields_is_no_change(api: ApiClient) -> None:
+    """The same object with its fields in another order is the same object."""
+    first = await api.post(CONFIG_MAPS, config_map("a", {"x": "1", "y": "2"}, labels={"b": "c"}))
+    body = {
+        "data": {"y": "2", "x": "1"},
+        "metadata": {"labels": {"b": "c"}, "name": "a"},
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+    }
+    reply = await api.put(f"{CONFIG_MAPS}/a", body)
+    assert reply.version == first.version
+
+
+async def test_finalizers_cannot_be_added_to_what_is_going(api: ApiClient) -> None:
+    """Once an object is being deleted its finalizers can only become fewer."""
+    await api.post(CONFIG_MAPS, config_map("a", finalizers=["x.io/a"]))
+    await api.delete(f"{CONFIG_MAPS}/a")
+    reply = await api.put(f"{CONFIG_MAPS}/a", config_map("a", finalizers=["x.io/a", "x.io/b"]))
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert reply.json["details"]["causes"][0]["field"] == "metadata.finalizers"
+
+
+async def test_immutable_objects(api: ApiClient) -> None:
+    """A config map marked immutable refuses other data."""
+    await api.post(CONFIG_MAPS, {**config_map("a", {"k": "v"}), "immutable": True})
+    reply = await api.put(f"{CONFIG_MAPS}/a", {**config_map("a", {"k": "w"}), "immutable": True})
+    assert (reply.status, reply.reason) == (422, "Invalid")
+
+
+async def test_dry_run(api: ApiClient) -> None:
+    """A dry update answers with what would be, and changes nothing."""
+    first = await api.post(CONFIG_MAPS, config_map("a"))
+    reply = await api.put(f"{CONFIG_MAPS}/a?dryRun=All", config_map("a", {"k": "v"}))
+    assert (reply.status, reply.json["data"]) == (200, {"k": "v"})
+    assert (await api.get(f"{CONFIG_MAPS}/a")).json == first.json
+
+
+OLD_CRON_JOB: dict[str, Any] = {
+    "kind": "CronJob",
+    "apiVersion": "batch/v1beta1",
+    "metadata": {
+        "name": "nightly",
+        "namespace": "default",
+        "uid": "11111111-1111-4111-8111-111111111111",
+        "creationTimestamp": "2020-01-01T00:00:00Z",
+        "generation": 4,
+    },
+    "spec": {
+        "schedule": "0 3 * * *",
+        "jobTemplate": {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "c", "image": "i"}],
+                        "restartPolicy": "Never",
+                    }
+                }
+            }
+        },
+    },
+    "status": {},
+}
+CRON_JOB = "/apis/batch/v1/namespaces/default/cronjobs/nightly"
+CRON_JOB_KEY = "/registry/cronjobs/default/nightly"
+
+
+@EVERY_STORE
+@pytest.mark.parametrize("how", ["put", "patch"])
+async def test_an_unchanged_write_rewrites_older_bytes(server: RunningServer, how: str) -> None:
+    """Stored in another version, an object is written anew though nothing about it has changed.
+
+    This is what migration stands on. The second such write changes nothing.
+    """
+    api = server.client
+    revision = await server.put_raw(CRON_JOB_KEY, OLD_CRON_JOB)
+    found = await api.get(CRON_JOB)
+    assert (found.status, found.version) == (200, revision)
+    assert found.json["apiVersion"] == "batch/v1"
+    watch = await api.watch(
+        f"/apis/batch/v1/namespaces/default/cronjobs?resourceVersion={revision}"
+    )
+    if how == "put":
+        reply = await api.put(CRON_JOB, found.json)
+    else:
+        reply = await api.patch(CRON_JOB, {}, MERGE_PATCH)
+    assert reply.status == 200
+    assert reply.version > revision
+    stored = await server.raw(CRON_JOB_KEY)
+    assert stored["apiVersion"] == "batch/v1"
+    assert stored["metadata"]["generation"] == 4
+    assert stored["metadata"]["uid"] == OLD_CRON_JOB["metadata"]["uid"]
+    event = await watch.next()
+    assert event is not None
+    assert (event["type"], event["object"]) == ("MODIFIED", reply.json)
+    again = await api.patch(CRON_JOB, {}, MERGE_PATCH)
+    assert again.version == reply.version
+    assert await watch.is_silent()

@@ -1,0 +1,14 @@
+"""Processes that several conformance suites share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from restow.testing.etcd_process import EtcdCluster, start_etcd
+
+
+@pytest.fixture(scope="session")
+def etcd_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """An etcd of one member, for all tests; each finds it empty, at whatever revision."""
+    with start_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
