@@ -87,6 +87,7 @@ class ApiServer:
                 port=options.port,
                 runtime=runtime,
                 tls=TlsMaterial(pki.tls_files()),
+                gate=assembly.app.gate,
                 error_body=error_body,
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)

@@ -119,12 +119,27 @@ class App:
             return self._later(context, answer)
         return answer
 
+    def gate(self, request: Request) -> Response | None:
+        """The refusal of a request whose body is still to come, so that nobody reads it for
+        nothing; None lets it in."""
+        context: Context | None = None
+        try:
+            context = Context(request, self._route(request).info)
+            self._admit(context)
+        except StatusError as error:
+            return self._counted(context, request, error_answer(context, error))
+        return None
+
+    def _admit(self, context: Context) -> None:
+        """Who is it, and may they. Raises 401 or 403."""
+        context.user = self._authentication.authenticate(context.request)
+        if not self._authorizer.allows(context.user, context.info):
+            raise refusal(context.user, context.info)
+
     def _chain(self, context: Context, route: _Route) -> Promise:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
-        context.user = self._authentication.authenticate(context.request)
-        if not self._authorizer.allows(context.user, info):
-            raise refusal(context.user, info)
+        self._admit(context)
         if not info.is_resource:
             return self._nonresources.answer(context)
         resource = route.resource

@@ -68,7 +68,12 @@ async def start_server(storage: Storage, catalog: Catalog = BUILTIN) -> RunningS
     runtime = Runtime.system()
     assembly = await assemble(storage, catalog, runtime, secrets=SECRETS, address="127.0.0.1:6443")
     listener = await Listener.start(
-        assembly.app, bind="127.0.0.1", port=0, runtime=runtime, error_body=error_body
+        assembly.app,
+        bind="127.0.0.1",
+        port=0,
+        runtime=runtime,
+        gate=assembly.app.gate,
+        error_body=error_body,
     )
     client = ApiClient(listener.port, token=TOKEN)
     return RunningServer(assembly, listener, client, storage)
