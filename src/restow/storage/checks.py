@@ -20,6 +20,7 @@ from restow.storage.interface import (
     Present,
     Put,
     RevisionIs,
+    Span,
     Transaction,
     ValueIs,
 )
@@ -67,6 +68,15 @@ def check_key(key: Key) -> int:
     if size > KEY_BYTES_MAX:
         raise InvalidKey(f"key of {size} bytes; at most {KEY_BYTES_MAX}")
     return size
+
+
+def check_span(span: Span) -> None:
+    """Raise unless these bounds can be compared with keys."""
+    for bound in (span.start, span.end or ""):
+        try:
+            bound.encode()
+        except UnicodeEncodeError:
+            raise InvalidKey(f"{bound!r} bounds no keys: it cannot be written as UTF-8") from None
 
 
 def holds(guard: Guard, current: Item | None) -> bool:

@@ -69,6 +69,7 @@ class Feed:
         self._position = position
         self._watches: set[FeedWatch] = set()
         self._waiting: set[FeedWatch] = set()
+        self._closed = False
 
     @property
     def position(self) -> Revision:
@@ -83,6 +84,8 @@ class Feed:
         # Nothing can have happened before the first revision, so no watch is too old for that.
         watch = FeedWatch(self, span, after=max(after, REVISION_FIRST))
         self._watches.add(watch)
+        if self._closed:
+            watch.fail(_closed())
         return watch
 
     def append(self, entries: Iterable[Entry]) -> None:
@@ -121,7 +124,9 @@ class Feed:
             watch.fail(error)
 
     def close(self) -> None:
-        self.fail(StorageClosed("the store has been closed"))
+        """End every watch, and those that are still asked for."""
+        self._closed = True
+        self.fail(_closed())
 
     def _trim(self) -> None:
         if len(self._entries) <= self._entries_max and self._bytes <= self._bytes_max:
@@ -314,6 +319,10 @@ class FeedWatch:
         if self._backlog is not None:
             backlog, self._backlog = self._backlog, None
             await backlog.close()
+
+
+def _closed() -> StorageClosed:
+    return StorageClosed("the store has been closed")
 
 
 def revision_of(entry: Entry) -> Revision:

@@ -169,6 +169,10 @@ class Done:
     """The transaction happened, and is durable.
 
     `revision` is its own, or the store's current one when nothing had to change.
+
+    After a lost reply (etcd), one with the same guards and the same values cannot be told from
+    it, and counts as it. Who must know that it was the one, not an equal rival, writes a value
+    that nobody else writes: with its own name, or a nonce.
     """
 
     revision: Revision

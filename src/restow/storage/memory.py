@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
-from restow.storage.checks import check_key, check_transaction, holds
+from restow.storage.checks import check_key, check_span, check_transaction, holds
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed
 from restow.storage.feed import BATCH_EVENTS_MAX, Chunk, Entry, Feed, revision_of
 from restow.storage.interface import (
@@ -61,12 +61,14 @@ class MemoryStorage:
         revision: Revision | None = None,
         with_total: bool = False,
     ) -> Page:
+        check_span(span)
         at = self._readable(revision)
         items = self._items_at(span, at)
         page = items[:limit] if limit else items
         return Page(page, at, len(page) < len(items), len(items) if with_total else None)
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
+        check_span(span)
         return len(self._items_at(span, self._readable(revision)))
 
     async def revision(self) -> Revision:
@@ -100,6 +102,7 @@ class MemoryStorage:
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._check_open()
+        check_span(span)
         return self._feed.watch(span, after=after)
 
     async def compact(self, revision: Revision) -> None:

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=explicit-override
 # (Python 3.11 has no `typing.override`.)
 # ruff: noqa: N802
 # (SQLite names the methods.)

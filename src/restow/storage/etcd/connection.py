@@ -210,9 +210,13 @@ class Connection:
             return self._plain  # etcd asks nobody for a password; its own client goes on as well
         return (*_REQUIRE_LEADER, ("token", response.token))
 
+    def refuse_calls(self) -> None:
+        """Take no more calls from here on."""
+        self._closed = True
+
     async def close(self) -> None:
         """Take no more calls, let those under way end, then hang up."""
-        self._closed = True
+        self.refuse_calls()
         if not self._active:
             self._idle.set()
         try:

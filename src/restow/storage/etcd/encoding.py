@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from restow.storage.checks import holds
-from restow.storage.errors import Compacted
+from restow.storage.errors import Compacted, InvalidKey
 from restow.storage.etcd.messages import (
     COMPARE_CREATE,
     COMPARE_EQUAL,
@@ -43,18 +43,27 @@ _UNBOUNDED = b"\0"
 _NOTHING = (b"\1", b"\1")
 _NO_REVISION = -1
 _READS_INSIDE_MAX = 32
+_REVISION_MAX = 2**63 - 1
 
 
 def encode_key(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
+def encode_revision(revision: Revision) -> int:
+    """The revision, or if etcd cannot name it, one that no store ever has either."""
+    return min(max(revision, _NO_REVISION), _REVISION_MAX)
+
+
 def encode_span(span: Span) -> tuple[bytes, bytes]:
-    """The span as etcd's key and range_end."""
-    start = encode_key(span.start) or _UNBOUNDED
+    """The span as etcd's key and range_end; raises `InvalidKey` for bounds that are no text."""
+    try:
+        start = encode_key(span.start) or _UNBOUNDED
+        end = _UNBOUNDED if span.end is None else encode_key(span.end)
+    except UnicodeEncodeError:
+        raise InvalidKey(f"{span} bounds no keys: it cannot be written as UTF-8") from None
     if span.end is None:
-        return start, _UNBOUNDED
-    end = encode_key(span.end)
+        return start, end
     # An empty end would mean "this key alone", and a NUL "all keys".
     return (start, end) if end > start else _NOTHING
 
@@ -156,7 +165,9 @@ def _add_compare(compare: Any, guard: Guard, key: bytes) -> None:
     match guard:
         case RevisionIs(revision=revision):
             # etcd gives an absent key the revision 0, but this guard wants the key to exist.
-            compare.add(target=COMPARE_MOD, key=key, mod_revision=revision or _NO_REVISION)
+            compare.add(
+                target=COMPARE_MOD, key=key, mod_revision=encode_revision(revision) or _NO_REVISION
+            )
         case Absent():
             compare.add(target=COMPARE_CREATE, key=key)
         case Present():

@@ -13,7 +13,13 @@ from typing import Any, Final
 from restow.runtime import Tasks
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StorageError
 from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.encoding import decode_item, decode_items, encode_key, encode_span
+from restow.storage.etcd.encoding import (
+    decode_item,
+    decode_items,
+    encode_key,
+    encode_revision,
+    encode_span,
+)
 from restow.storage.etcd.errors import CallFailed, translate
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.stream import find_compacted
@@ -45,6 +51,10 @@ class Reader:
         """The current revision; whoever asks while a question is out gets the next one's answer."""
         self._connection.check_open()
         return await self._revision.answer()
+
+    def close(self) -> None:
+        """Answer who still waits for a revision. The owner of the tasks has ended the question."""
+        self._revision.close()
 
     async def range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
@@ -86,7 +96,7 @@ class Reader:
         connection = self._connection
         if revision is not None:
             # To etcd, 0 is now. Here it is before everything, like the first revision.
-            request["revision"] = max(revision, REVISION_FIRST)
+            request["revision"] = encode_revision(max(revision, REVISION_FIRST))
         try:
             response = await connection.call(
                 RANGE,
@@ -136,6 +146,11 @@ class SharedQuestion:
                 self._is_running = True
                 self._tasks.spawn("revision", self._run())
         return await asyncio.shield(self._next)
+
+    def close(self) -> None:
+        """Fail the question that waits: its task may have been cancelled before it ever ran."""
+        if self._next is not None and not self._next.done():
+            _fail(self._next, StorageClosed("the store has been closed"))
 
     async def _run(self) -> None:
         asked: asyncio.Future[Revision] | None = None

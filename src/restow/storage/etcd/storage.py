@@ -10,6 +10,7 @@ from restow.storage.checks import check_key
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged
 from restow.storage.etcd.commit import Committer
 from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.encoding import encode_revision, encode_span
 from restow.storage.etcd.errors import CallFailed, translate
 from restow.storage.etcd.hub import Hub
 from restow.storage.etcd.messages import COMPACT, STATUS, CompactionRequest, StatusRequest
@@ -102,6 +103,7 @@ class EtcdStorage:
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._connection.check_open()
+        encode_span(span)  # raises for one that no range could ask for either
         if self._hub is None:
             self._hub = Hub(self._connection, self._reader, self._tasks)
         return self._hub.feed.watch(span, after=after)
@@ -113,7 +115,7 @@ class EtcdStorage:
                 raise Compacted(await find_compacted(self._connection))
             await self._connection.call(
                 COMPACT,
-                CompactionRequest(revision=revision),
+                CompactionRequest(revision=encode_revision(revision)),
                 timeout_seconds=self._connection.options.request_timeout_seconds,
                 repeatable=False,
             )
@@ -123,9 +125,11 @@ class EtcdStorage:
             self._hub.feed.forget_upto(revision)
 
     async def close(self) -> None:
+        self._connection.refuse_calls()
         if self._hub is not None:
             self._hub.close()
         await self._tasks.close()
+        self._reader.close()
         await self._connection.close()
 
     def _on_failure(self, failure: TaskFailure) -> None:

@@ -6,8 +6,9 @@ checked before anything of their transaction is written, so a refused one needs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -30,6 +31,9 @@ from restow.storage.sqlite import schema
 Execute = Callable[..., "apsw.Cursor"]
 _Rows = dict[Key, Any]  # rows as GET_PLACE gives them, or None
 
+OPERATION_WORK: Final = 4096
+"""What an operation costs beside its value: as much as to move so many bytes."""
+
 
 class Applied(NamedTuple):
     """What a batch came to, once it is committed."""
@@ -40,26 +44,48 @@ class Applied(NamedTuple):
     entries: list[Entry]
 
 
-def apply(connection: apsw.Connection, transactions: Iterable[Transaction]) -> Applied:
-    """Do all that the transactions ask for, in their order, each at a revision of its own."""
+def apply(
+    connection: apsw.Connection,
+    transactions: Iterable[Transaction],
+    *,
+    work_max: float = math.inf,
+) -> Applied:
+    """Do what the transactions ask for, in their order, each at a revision of its own.
+
+    Stops when it has done enough work: what has no outcome then was not begun.
+    """
     execute = connection.execute
     before = revision = read_revision(connection)
     outcomes: list[Outcome] = []
     entries: list[Entry] = []
+    work = 0
     for transaction in transactions:
+        if work > work_max:
+            break
         rows: _Rows = {}
         refused = _check_guards(execute, transaction, revision, rows)
         if refused is not None:
             outcomes.append(refused)
             continue
         events = _write_all(execute, transaction.writes, Revision(revision + 1), rows)
+        work += OPERATION_WORK * len(transaction.guards)
         if events:
+            work += sum(map(work_of_event, events))
             revision = Revision(revision + 1)
             entries.append(Entry(revision, events))
         outcomes.append(Done(revision))
     if revision != before:
         execute(schema.SET_REVISION, (revision,))
     return Applied(before, revision, outcomes, entries)
+
+
+def work_of(value: bytes | None) -> int:
+    """For how long an operation on this value keeps the loop, in bytes moved."""
+    return OPERATION_WORK + (len(value) if value else 0)
+
+
+def work_of_event(event: Event) -> int:
+    return work_of(event.value) + (len(event.previous.value) if event.previous else 0)
 
 
 def read_revision(connection: apsw.Connection) -> Revision:

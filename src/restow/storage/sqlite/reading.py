@@ -1,7 +1,8 @@
 """Reads: one key, a range, a count, a part of the log, each at one revision.
 
 They run on the event loop. A long one gives way after each slice of rows, with its snapshot
-held on a connection of its own meanwhile; threads would only fight the loop for each row.
+held on a connection of its own meanwhile; threads would only fight the loop for each row. How
+much is a slice, or a part of the log, depends on the size of the values: see `work_of`.
 """
 
 from __future__ import annotations
@@ -9,24 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
 from restow.runtime import Clock
-from restow.storage.errors import Compacted, FutureRevision, StoreDamaged
+from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StoreDamaged
 from restow.storage.feed import Chunk, Entry
-from restow.storage.interface import OPERATIONS_MAX, Event, Item, Key, Page, Revision, Span
+from restow.storage.interface import Event, Item, Key, Page, Revision, Span
 from restow.storage.sqlite import opening, schema
-from restow.storage.sqlite.batch import read_compacted, read_revision
+from restow.storage.sqlite.batch import read_compacted, read_revision, work_of, work_of_event
 
-ROWS_PER_SLICE: Final = 256
-LOG_ROWS_MAX: Final = 512
+SLICE_WORK: Final = 1024 * 1024
+LOG_WORK: Final = 2 * 1024 * 1024
+LOG_REVISIONS_MAX: Final = 10_000
+"""How far a part of the log reaches, even if nothing in it belongs to the span."""
 READERS_MAX: Final = 16
 IDLE_READERS_MAX: Final = 4
-assert LOG_ROWS_MAX > 2 * OPERATIONS_MAX  # so that a part of the log holds a whole revision
 
 _NO_LIMIT = -1  # SQLite's word for it
 
@@ -46,6 +48,7 @@ class Readers:
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
     ) -> Page:
         async with self._places:
+            self._check_open()
             return await self._range(span, limit=limit, revision=revision, with_total=with_total)
 
     async def _range(
@@ -60,10 +63,14 @@ class Readers:
                 build(bounded=bounded), {**wanted, "limit": limit + 1 if limit else _NO_LIMIT}
             )
             items: list[Item] = []
-            while piece := [Item(*row) for row in islice(rows, ROWS_PER_SLICE)]:
-                items += piece
-                if len(piece) == ROWS_PER_SLICE:
+            work = 0
+            for row in rows:
+                items.append(Item(*row))
+                work += work_of(row[1])
+                if work > SLICE_WORK:
+                    work = 0
                     await self._clock.sleep(0)
+                    self._check_open()
             more = bool(limit) and len(items) > limit
             if more:
                 items.pop()
@@ -82,6 +89,12 @@ class Readers:
         page = await self.range(Span.of_key(key), limit=0, revision=revision, with_total=False)
         return page.items[0] if page.items else None
 
+    async def read_backlog(self, span: Span, after: Revision) -> Chunk:
+        """The same, for one who reads part after part."""
+        await self._clock.sleep(0)
+        self._check_open()
+        return self.read_log(span, after)
+
     def read_log(self, span: Span, after: Revision) -> Chunk:
         """The next part of the log after a revision."""
         with self._snapshot() as connection:
@@ -90,10 +103,17 @@ class Readers:
                 raise Compacted(compacted)
             return read_changes(connection, span, after)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """End the reads that are under way: no snapshot may outlast the handle's `Pulse`."""
         self._closed = True
+        for _ in range(READERS_MAX):
+            await self._places.acquire()
         while self._idle:
             opening.disconnect(self._idle.pop())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageClosed("the store has been closed")
 
     @contextmanager
     def _snapshot(self) -> Iterator[apsw.Connection]:
@@ -143,26 +163,33 @@ def read_count(connection: apsw.Connection, span: Span, *, at: Revision, now: Re
 
 
 def read_changes(connection: apsw.Connection, span: Span, after: Revision) -> Chunk:
+    """All of the span's changes up to some revision, and which one that is."""
     now = read_revision(connection)
     if after >= now:
         return Chunk([], after)
+    upto = Revision(min(now, after + LOG_REVISIONS_MAX))
     wanted = {
         "start": span.start,
         "end": span.end,
         "first": (after + 1) << schema.SUB_BITS,
-        "limit": LOG_ROWS_MAX,
+        "behind": (upto + 1) << schema.SUB_BITS,
     }
-    rows: Any = connection.execute(schema.changes_from(bounded=span.end is not None), wanted)
-    events = [_event(row) for row in rows]
+    rows: Any = connection.execute(schema.changes_between(bounded=span.end is not None), wanted)
+    events: list[Event] = []
+    work = 0
+    for row in rows:
+        event = _event(row)
+        if work > LOG_WORK and event.revision != events[-1].revision:
+            upto = events[-1].revision
+            rows.close(True)
+            break
+        events.append(event)
+        work += work_of_event(event)
     entries = [
         Entry(revision, tuple(group))
         for revision, group in groupby(events, key=lambda event: event.revision)
     ]
-    if len(events) < LOG_ROWS_MAX:
-        return Chunk(entries, now)
-    # The last revision may go on behind the limit: leave it to the next part.
-    entries.pop()
-    return Chunk(entries, entries[-1].revision)
+    return Chunk(entries, upto)
 
 
 def _event(row: tuple[Any, ...]) -> Event:

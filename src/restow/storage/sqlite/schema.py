@@ -94,13 +94,14 @@ def count_then(*, bounded: bool) -> str:
     return f"SELECT ({same}) + ({changed})"
 
 
-def changes_from(*, bounded: bool) -> str:
-    """The changes from a place on, each with its new value and the one it replaced."""
+def changes_between(*, bounded: bool) -> str:
+    """The changes between two places, each with its new value and the one it replaced."""
     return f"""
     SELECT place, key, deleted, created, replaced,
         (SELECT value FROM versions WHERE place = changes.place),
         (SELECT value FROM versions WHERE place = changes.replaced)
-    FROM changes WHERE place >= :first AND {_span(bounded=bounded)} ORDER BY place LIMIT :limit
+    FROM changes WHERE place >= :first AND place < :behind AND {_span(bounded=bounded)}
+    ORDER BY place
     """
 
 

@@ -7,6 +7,7 @@ longer reads, `writer` all writes. A task follows the commits of other processes
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from restow.runtime import Runtime
-from restow.storage.checks import check_key, check_transaction
+from restow.runtime import Runtime, TaskHandle
+from restow.storage.checks import check_key, check_span, check_transaction
 from restow.storage.errors import (
     Compacted,
     FutureRevision,
@@ -66,7 +67,9 @@ async def open_sqlite(
 
     `vfs` names an SQLite file layer other than the default one; fault tests use it.
     """
-    file = Path(path)
+    # Symbolic links are followed once and for all: SQLite follows them too, so that its log and
+    # the peers' directory must be those of the file itself, by whatever name it was opened.
+    file = Path(await asyncio.to_thread(os.path.realpath, path))
     try:
         users = await asyncio.to_thread(opening.prepare, file, vfs=vfs)
     except (apsw.Error, OSError) as error:
@@ -108,6 +111,8 @@ class SqliteStorage:
         self._readers = Readers(path, runtime.clock, vfs=vfs)
         self._seen = b""
         self._closed = False
+        self._closers = runtime.tasks("sqlite-close")
+        self._closing: TaskHandle | None = None
         self._feed = Feed(
             position=self._current_revision(),
             open_backlog=partial(_SqliteBacklog, self._readers),
@@ -137,6 +142,7 @@ class SqliteStorage:
         with_total: bool = False,
     ) -> Page:
         self._check_open()
+        check_span(span)
         return await self._patiently(
             partial(
                 self._readers.range, span, limit=limit, revision=revision, with_total=with_total
@@ -145,6 +151,7 @@ class SqliteStorage:
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
         self._check_open()
+        check_span(span)
         return await self._patiently(partial(self._readers.count, span, revision=revision))
 
     async def revision(self) -> Revision:
@@ -169,6 +176,7 @@ class SqliteStorage:
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._check_open()
+        check_span(span)
         return self._feed.watch(span, after=after)
 
     async def compact(self, revision: Revision) -> None:
@@ -182,15 +190,26 @@ class SqliteStorage:
             pass
 
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+        """Who gives up waiting for the close leaves it running, and may come back to it."""
+        if not self._closed:
+            self._closed = True
+            self._closing = self._closers.spawn("close", self._close())
+        if self._closing is not None:
+            await self._closing.wait()
+        await self._closers.close()
+
+    async def _close(self) -> None:
         self._feed.close()
-        await self._tasks.close()
+        try:
+            await self._tasks.close()
+        finally:
+            await self._release()
+
+    async def _release(self) -> None:
         await self._writer.close()
         self._loop.remove_reader(self._notices.fileno())
         self._notices.close()
-        self._readers.close()
+        await self._readers.close()
         # The last one to leave makes a checkpoint, which waits for the disk.
         await asyncio.to_thread(opening.disconnect, self._connection)
         self._pulse.close()
@@ -268,7 +287,7 @@ class _SqliteBacklog:
 
     async def read(self) -> Chunk:
         try:
-            chunk = self._readers.read_log(self._span, self._after)
+            chunk = await self._readers.read_backlog(self._span, self._after)
         except apsw.Error as error:
             raise translate(error) from error
         self._after = chunk.upto

@@ -23,7 +23,7 @@ import apsw
 
 from restow.runtime import Tasks
 from restow.storage.errors import StorageClosed, StorageError, Unavailable
-from restow.storage.interface import Outcome, Put, Transaction, Unknown
+from restow.storage.interface import Outcome, Transaction, Unknown
 from restow.storage.sqlite import opening, schema
 from restow.storage.sqlite.batch import Applied, apply, read_revision
 from restow.storage.sqlite.checkpoints import Checkpointer
@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 WAITING_MAX: Final = 4096
 BATCH_TRANSACTIONS_MAX: Final = 64
-BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
+BATCH_WORK_MAX: Final = 2 * 1024 * 1024
+"""How much is done in one batch, and so on the loop at once; in the units of `batch.work_of`."""
 CHECKPOINT_PAGES: Final = 4000
 
 logger = logging.getLogger(__name__)
@@ -141,16 +142,16 @@ class Writer:
 
     def _take(self) -> list[_Waiting]:
         taken: list[_Waiting] = []
-        size = 0
-        while self._waiting and len(taken) < BATCH_TRANSACTIONS_MAX and size < BATCH_BYTES_MAX:
+        while self._waiting and len(taken) < BATCH_TRANSACTIONS_MAX:
             waiting = self._waiting.popleft()
-            if waiting.answer.done():
-                continue  # the caller has given up, and nothing has happened yet
-            taken.append(waiting)
-            size += sum(
-                len(write.value) for write in waiting.transaction.writes if type(write) is Put
-            )
+            if not waiting.answer.done():  # else the caller has given up, and nothing has happened
+                taken.append(waiting)
         return taken
+
+    def _put_back(self, batch: list[_Waiting], applied: Applied) -> None:
+        """Let those wait on that were not begun, since the others were work enough."""
+        self._waiting.extendleft(reversed(batch[len(applied.outcomes) :]))
+        del batch[len(applied.outcomes) :]
 
     def _next_batch(self, batch: list[_Waiting]) -> None:
         transactions = [waiting.transaction for waiting in batch]
@@ -170,10 +171,11 @@ class Writer:
             self._hand_over(partial(self._abandon, error), done)
             return
         try:
-            applied = apply(connection, transactions)
+            applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch is answered with it
             self._hand_over(partial(self._abandon, error), done)
             return
+        self._put_back(batch, applied)
         self._hand_over(partial(self._commit, connection, applied), done)
 
     def _hand_over(self, work: Callable[[], T], done: Callable[[ThreadFuture[T]], None]) -> None:
@@ -198,6 +200,8 @@ class Writer:
                     waiting.answer.set_exception(translate(_as_exception(error)))
             return
         applied, unknown = future.result()
+        if applied is not None:
+            self._put_back(batch, applied)
         if applied is not None and applied.entries:
             self._on_commit(applied)
         for index, waiting in enumerate(batch):
@@ -227,7 +231,7 @@ class Writer:
             connection = self._connection = self._connection or self._connect()
             connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
             connection.execute("BEGIN IMMEDIATE")
-            applied = apply(connection, transactions)
+            applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
         except Exception as error:  # noqa: BLE001 - as above
             return self._abandon(error)
         finally:

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from restow.storage.errors import StorageClosed
+from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.interface import (
     EVERYTHING,
     Absent,
+    Batch,
     Put,
     Revision,
     Storage,
@@ -164,6 +165,37 @@ class HandleSuite:
                 async with asyncio.timeout(WAIT_SECONDS_MAX):
                     await ended
 
+    async def test_closing_answers_everyone(self, harness: Harness) -> None:
+        """Whatever is asked around the time of a close gets an answer, or is told of the close."""
+        for turns in range(6):
+            handle = await harness.open()
+            try:
+                early = handle.watch(TEST_SPAN, after=await handle.revision())
+            except StorageClosed:
+                assert turns > 0, "only a store that is one handle stays closed"
+                break
+            asked = [
+                asyncio.ensure_future(asking)  # noqa: TID251  (its error is the answer)
+                for asking in (
+                    anext(early),
+                    _watch(handle, Revision(1)),
+                    _watch(handle, Revision(2**40)),
+                    handle.range(EVERYTHING),
+                    handle.count(EVERYTHING),
+                    handle.get(k("a")),
+                    handle.revision(),
+                    handle.revision(),
+                    handle.commit(Transaction(writes=(Put(k(f"other/{turns}"), b""),))),
+                )
+            ]
+            await let_others_run(turns)
+            await handle.close()
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                answers = await asyncio.gather(*asked, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    assert isinstance(answer, StorageClosed | Compacted), repr(answer)
+
     async def test_closing_one_of_two(self, harness: Harness, storage: Storage) -> None:
         """Closing one handle leaves the others, and their watches, alone."""
         other = await harness.open()
@@ -189,6 +221,10 @@ class HandleSuite:
         again = await harness.reopen()
         done = {name for name in [commit.result() for commit in commits] if name is not None}
         assert set(await contents(again)) == done
+
+
+async def _watch(storage: Storage, after: Revision) -> Batch:
+    return await anext(storage.watch(EVERYTHING, after=after))
 
 
 async def _put_if_open(storage: Storage, name: str) -> str | None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from restow.storage.errors import InvalidKey, InvalidTransaction, StorageError, TransactionTooLarge
+from restow.storage.errors import (
+    FutureRevision,
+    InvalidKey,
+    InvalidTransaction,
+    StorageError,
+    TransactionTooLarge,
+)
 from restow.storage.interface import (
     EVERYTHING,
     KEY_BYTES_MAX,
@@ -15,6 +21,9 @@ from restow.storage.interface import (
     Guard,
     Key,
     Put,
+    Revision,
+    RevisionIs,
+    Span,
     Storage,
     Transaction,
     ValueIs,
@@ -121,6 +130,36 @@ class LimitSuite:
             Transaction((Absent(key),), (good,)),
         ):
             await assert_untouched(storage, transaction, InvalidKey)
+
+    @pytest.mark.parametrize("surrogate", [0xD800, 0xDCFF])
+    async def test_bad_span(self, storage: Storage, surrogate: int) -> None:
+        """Bounds that are no text are refused by name: by a range, a count and a watch."""
+        span = Span.of_prefix(f"/{chr(surrogate)}")
+        with pytest.raises(InvalidKey):
+            await storage.range(span)
+        with pytest.raises(InvalidKey):
+            await storage.count(span)
+        with pytest.raises(InvalidKey):
+            storage.watch(span, after=await storage.revision())
+
+    @pytest.mark.parametrize("far", [2**62, 2**63, 2**70])
+    async def test_revision_that_never_comes(self, storage: Storage, far: int) -> None:
+        """A revision of any size is answered like one that is merely not there yet."""
+        await put(storage, "a")
+        beyond, now = Revision(far), await storage.revision()
+        for asking in (
+            storage.get(k("a"), revision=beyond),
+            storage.range(EVERYTHING, revision=beyond),
+            storage.count(EVERYTHING, revision=beyond),
+            storage.compact(beyond),
+        ):
+            with pytest.raises(FutureRevision) as caught:
+                await asking
+            assert (caught.value.asked, caught.value.current) == (beyond, now)
+        for number in (beyond, Revision(-far)):
+            guard = RevisionIs(k("a"), number)
+            assert (await refuse(storage, Put(k("a"), b""), guards=(guard,))).guard == guard
+        await storage.watch(EVERYTHING, after=beyond).close()
 
     async def test_no_writes(self, storage: Storage) -> None:
         """A transaction without writes is refused: it would say nothing."""

@@ -14,6 +14,7 @@ from restow.storage.interface import (
     Done,
     Key,
     Outcome,
+    Page,
     Put,
     Revision,
     Transaction,
@@ -150,6 +151,40 @@ async def test_a_close_while_another_process_writes(tmp_path: Path) -> None:
         async with asyncio.timeout(SECONDS_MAX):
             await storage.close()
             assert isinstance(await pending, Done)
+
+
+async def test_a_close_during_a_range(tmp_path: Path) -> None:
+    """A range that the close interrupts has ended when the close ends. If it went on, closing the
+    pulse would drop the locks of its snapshot, and it would read what others write meanwhile."""
+    storage = await open_sqlite(tmp_path / "db", Runtime.system())
+    await asyncio.gather(*(storage.commit(put(number, 3000)) for number in range(1000)))
+    ranges = [asyncio.create_task(storage.range(EVERYTHING)) for _ in range(30)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(SECONDS_MAX):
+        await storage.close()
+        assert all(reading.done() for reading in ranges)
+        for ended in await asyncio.gather(*ranges, return_exceptions=True):
+            assert isinstance(ended, StorageClosed | Page)
+
+
+async def test_a_close_that_was_given_up(tmp_path: Path) -> None:
+    """Whoever closes a store and does not wait to the end may close it again, and then nothing
+    stays behind."""
+    path = tmp_path / "db"
+    storage = await open_sqlite(path, Runtime.system())
+    with child("hold", path, 0.3) as other:
+        other.wait_open()
+        pending = asyncio.create_task(storage.commit(put(1)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await storage.close()
+        async with asyncio.timeout(SECONDS_MAX):
+            await storage.close()
+            assert isinstance(await pending, Done)
+    assert our_threads() == []
+    assert sorted(entry.suffix for entry in (tmp_path / "db-peers").iterdir()) == [".lock"] * 3
 
 
 async def test_callers_who_give_up(tmp_path: Path) -> None:
