@@ -1,0 +1,84 @@
+"""Servers for the tests with real clients: one per kind of store, shared by all modules.
+
+A test works in a namespace of its own. A test that stops or kills a server starts one for itself,
+on the same store: `sibling` of the shared server has the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from restow.testing.etcd_process import start_etcd
+from restow.testing.server_process import ServerProcess
+from tests.e2e.api.kubectl import Kubectl, binaries
+
+STORES: Final = ("sqlite", "etcd")
+# Known to every shared server, and allowed nothing.
+EVE_TOKEN: Final = "token-of-eve"
+_NUMBERS: Final = count(1)
+
+
+class Shared:
+    """The shared servers, each started when first wanted."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._servers: dict[str, ServerProcess] = {}
+
+    def on(self, store: str) -> ServerProcess:
+        server = self._servers.get(store)
+        if server is None:
+            address = ""
+            if store == "etcd":
+                address = self._stack.enter_context(start_etcd(self._directory / "etcd")).url
+            tokens = self._directory / "tokens.csv"
+            tokens.write_text(f'{EVE_TOKEN},eve,1001,"readers,writers"\n')
+            server = self._servers[store] = ServerProcess(
+                self._directory / store,
+                store=address,
+                arguments=["--token-auth-file", str(tokens)],
+            )
+            self._stack.enter_context(server)
+        return server
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with ExitStack() as stack:
+        yield Shared(tmp_path_factory.mktemp("api"), stack)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def server(request: pytest.FixtureRequest, shared: Shared) -> ServerProcess:
+    """The shared server of each kind of store."""
+    return shared.on(request.param)
+
+
+@pytest.fixture
+def namespace(server: ServerProcess) -> str:
+    """A new namespace."""
+    name = f"test-{next(_NUMBERS)}"
+    code, answer = server.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert code == 201, answer
+    return name
+
+
+@pytest.fixture(scope="module", params=binaries(), ids=lambda path: Path(path).name)
+def kubectl_in_default(
+    request: pytest.FixtureRequest, server: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Kubectl:
+    """Every kubectl, each with a home of its own."""
+    return Kubectl.found(request.param, server, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def kubectl(kubectl_in_default: Kubectl, namespace: str) -> Kubectl:
+    """Every kubectl, in a new namespace."""
+    return kubectl_in_default.within(namespace)

@@ -1,0 +1,198 @@
+"""The caches: loading, losing track of the store, history, and what cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from restow.resources.caches import Caches
+from restow.resources.stored import Splicer
+from restow.resources.watch_cache import WatchCache
+from restow.runtime import Runtime
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Delete, Key, Page, Put, Revision, Span, Transaction, Write
+from restow.storage.memory import MemoryStorage
+
+ROOT = "/registry/things/"
+SPLICER = Splicer("Thing", ("v1",))
+
+
+def value(number: int, *, version: str = "v1") -> bytes:
+    fields = {"kind": "Thing", "apiVersion": version, "metadata": {}, "number": number}
+    return orjson.dumps(fields) + b"\n"
+
+
+class FlakyStorage(MemoryStorage):
+    """Fails so many ranges before it works again."""
+
+    failures = 0
+    ranges = 0
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        self.ranges += 1
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("not now")
+        return await super().range(span, limit=limit, revision=revision, with_total=with_total)
+
+
+@pytest_asyncio.fixture
+async def storage() -> AsyncIterator[FlakyStorage]:
+    made = FlakyStorage()
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def caches(storage: FlakyStorage) -> AsyncIterator[Caches]:
+    made = Caches(storage, Runtime.system())
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def write(storage: FlakyStorage, name: str, data: bytes | None) -> int:
+    key = Key(ROOT + name)
+    change: Write = Delete(key) if data is None else Put(key, data)
+    outcome = await storage.commit(Transaction(writes=(change,)))
+    return int(outcome.revision)  # type: ignore[union-attr]
+
+
+def numbers(cache: WatchCache) -> dict[str, int]:
+    page = cache.select()
+    return {
+        key: orjson.loads(entry[2])["number"]
+        for key, entry in zip(page.keys, page.entries, strict=True)
+    }
+
+
+async def test_nothing_is_missed_when_reloading_fails(
+    storage: FlakyStorage, caches: Caches
+) -> None:
+    """A cache that lost track is read anew until that works, and only then trusted again."""
+    await write(storage, "a", value(1))
+    cache = await caches.load(ROOT, SPLICER)
+    caches._watch.fail(Unavailable("lost track"))  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await write(storage, "a", value(2))
+    await write(storage, "b", value(3))
+    storage.failures = 2
+    assert caches.fresh(ROOT) is None
+    await caches.freshen()
+    assert caches.fresh(ROOT) is cache
+    assert numbers(cache) == {"a": 2, "b": 3}
+    await write(storage, "c", value(4))
+    await caches.freshen()
+    assert numbers(cache) == {"a": 2, "b": 3, "c": 4}
+
+
+async def test_many_share_one_load(storage: FlakyStorage, caches: Caches) -> None:
+    """A hundred who ask at once cost one range; a failed load fails them, not the next one."""
+    await write(storage, "a", value(1))
+    storage.failures = 1
+    first = await asyncio.gather(
+        *(caches.load(ROOT, SPLICER) for _ in range(100)), return_exceptions=True
+    )
+    assert all(isinstance(each, Unavailable) for each in first)
+    storage.ranges = 0
+    found = await asyncio.gather(*(caches.load(ROOT, SPLICER) for _ in range(100)))
+    assert len({id(each) for each in found}) == 1
+    assert storage.ranges == 1
+
+
+async def test_history_is_fetched_once(storage: FlakyStorage, caches: Caches) -> None:
+    """Changes from before the load can be had, with what was there before each of them."""
+    first = await write(storage, "a", value(1))
+    await write(storage, "a", value(2))
+    await write(storage, "b", value(3))
+    last = await write(storage, "a", None)
+    cache = await caches.load(ROOT, SPLICER)
+    assert cache.cursor_after(first - 1) is None
+    assert await caches.backfill(ROOT, after=first - 1)
+    cursor = cache.cursor_after(first - 1)
+    assert cursor is not None
+    changes = cache.changes_from(cursor)
+    assert changes is not None
+    kinds = [(change.key, change.before is None, change.now is None) for change in changes]
+    assert kinds == [
+        ("a", True, False),
+        ("a", False, False),
+        ("b", True, False),
+        ("a", False, True),
+    ]
+    assert changes[-1].before is not None
+    assert orjson.loads(changes[-1].before[2])["metadata"]["resourceVersion"] == str(last)
+    later = cache.cursor_after(last)
+    await write(storage, "c", value(5))
+    await caches.freshen()
+    assert later is not None
+    assert [change.key for change in cache.changes_from(later) or []] == ["c"]
+
+
+async def test_history_that_cannot_be_had(storage: FlakyStorage, caches: Caches) -> None:
+    """What is compacted, or more than the ring holds, is not had; the cache is as it was."""
+    last = 0
+    for number in range(10):
+        last = await write(storage, "a", value(number))
+    cache = await caches.load(ROOT, SPLICER)
+    cache._changes_max = 5
+    assert not await caches.backfill(ROOT, after=1)
+    cache._changes_max = 5000
+    cache._changes_bytes_max = 100
+    assert not await caches.backfill(ROOT, after=1)
+    cache._changes_bytes_max = 10**6
+    await storage.compact(Revision(last - 2))
+    assert not await caches.backfill(ROOT, after=1)
+    assert cache.floor == last
+    assert await caches.backfill(ROOT, after=last - 2)
+
+
+@pytest.mark.parametrize("bad", [b"", b"{}", b"\xff", b"null", value(1, version="v9")])
+async def test_what_cannot_be_read(storage: FlakyStorage, caches: Caches, bad: bytes) -> None:
+    """A damaged object is known as such, is no deletion, and is forgotten when it is mended."""
+    await write(storage, "a", value(1))
+    cache = await caches.load(ROOT, SPLICER)
+    cursor = cache.cursor_end
+    await write(storage, "a", bad)
+    await caches.freshen()
+    assert set(cache.damaged) == {"a"}
+    assert cache.get("a") is None
+    changes = cache.changes_from(cursor)
+    assert changes is not None
+    assert changes[0].damage
+    assert cache.has_damaged_changes
+    await write(storage, "a", value(2))
+    await caches.freshen()
+    assert cache.damaged == {}
+    assert numbers(cache) == {"a": 2}
+    await write(storage, "a", bad)
+    await write(storage, "a", None)
+    await caches.freshen()
+    assert cache.damaged == {}
+
+
+async def test_a_future_version(storage: FlakyStorage, caches: Caches) -> None:
+    """Who waits for a version that never comes leaves nothing behind."""
+    await caches.load(ROOT, SPLICER)
+    for number in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await caches.reach_future(10**15 + number)
+    assert caches._waiting == []
+    now = await storage.revision()
+    waiting = asyncio.ensure_future(caches.reach_future(now + 1))
+    await asyncio.sleep(0.01)
+    await write(storage, "a", value(1))
+    await asyncio.wait_for(waiting, 5)
+    assert caches.position == now + 1
