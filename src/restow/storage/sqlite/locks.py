@@ -11,8 +11,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Final
+
+from restow.storage.errors import Unavailable
+
+WAIT_SECONDS_MAX: Final = 10.0
+WAIT_STEP_SECONDS: Final = 0.001
 
 WRITE_LOCK: Final = "write.lock"
 TURN_LOCK: Final = "turn.lock"
@@ -24,10 +30,19 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._never = threading.Event()  # to sleep on: nobody sets it
 
-    def acquire(self) -> None:
-        """Wait for the lock. Blocks the thread."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+    def acquire(self, *, seconds_max: float) -> bool:
+        """Wait for the lock, but not for ever. Blocks the thread.
+
+        Asked again and again, since a wait inside the system has no limit: a process that was
+        stopped while it had the lock would stop all others with it.
+        """
+        for _ in range(max(1, round(seconds_max / WAIT_STEP_SECONDS))):
+            if self.try_acquire():
+                return True
+            self._never.wait(WAIT_STEP_SECONDS)
+        return self.try_acquire()
 
     def try_acquire(self) -> bool:
         return self._try(fcntl.LOCK_EX)
@@ -67,12 +82,17 @@ class WriteLock:
             self._turn.release()
 
     def acquire(self) -> None:
-        """Wait for it. Blocks the thread."""
-        self._turn.acquire()
-        try:
-            self._write.acquire()
-        finally:
-            self._turn.release()
+        """Wait for it. Blocks the thread. Raises `Unavailable` when it takes too long."""
+        if self._turn.acquire(seconds_max=WAIT_SECONDS_MAX):
+            try:
+                if self._write.acquire(seconds_max=WAIT_SECONDS_MAX):
+                    return
+            finally:
+                self._turn.release()
+        raise Unavailable(
+            f"another process has not let go of the write lock for {WAIT_SECONDS_MAX:.0f} s;"
+            " is one of those that share the file stopped?"
+        )
 
     def release(self) -> None:
         self._write.release()

@@ -17,7 +17,7 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import apsw
 
@@ -157,7 +157,12 @@ class Writer:
         transactions = [waiting.transaction for waiting in batch]
         done = partial(self._batch_done, batch)
         connection = self._connection
-        if connection is None or not self._lock.try_acquire():
+        try:
+            mine = connection is not None and self._lock.try_acquire()
+        except OSError as error:
+            self._hand_over(partial(_raise, translate(error)), done)
+            return
+        if connection is None or not mine:
             self._hand_over(partial(self._whole_batch, transactions), done)
             return
         try:
@@ -330,6 +335,10 @@ class Writer:
     def _note_log_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
+
+
+def _raise(error: StorageError) -> NoReturn:
+    raise error
 
 
 def _as_exception(error: BaseException) -> Exception:
