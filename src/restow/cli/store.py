@@ -6,6 +6,7 @@ This file is the command line: arguments, the shell, `up`. What each verb does i
 
 import argparse
 import asyncio
+import io
 import shlex
 import signal
 import sys
@@ -55,12 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.verb == "up":
-        directory: Path = arguments.data_dir
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        arguments.store = f"sqlite:{directory / 'store.db'}"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     try:
-        return uvloop.run(_with_store(arguments))
+        if arguments.verb == "up":
+            directory: Path = arguments.data_dir
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            arguments.store = f"sqlite:{directory / 'store.db'}"
+        code = uvloop.run(_with_store(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _say(error, EXIT_UNAVAILABLE)
     except Unavailable as error:
         return _say(error, EXIT_UNAVAILABLE)
     except StorageError as error:

@@ -56,6 +56,7 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     _add_guards(delete)
     get = add("get", _get, "show a key's value")
     get.add_argument("key")
+    get.add_argument("--raw", action="store_true", help="the very bytes, without a line end")
     _add_revision(get)
     listing = add("list", _list, "show keys and values in order")
     listing.add_argument("prefix", nargs="?", default="/")
@@ -65,7 +66,7 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     watch = add("watch", _watch, "show changes as they happen")
     watch.add_argument("prefix", nargs="?", default="/")
     watch.add_argument("--after", type=_whole_number, metavar="REVISION", help="default: now")
-    watch.add_argument("--events", type=_whole_number, metavar="N", help="end after N events")
+    watch.add_argument("--events", type=_positive, metavar="N", help="end after N events")
     compact = add("compact", _compact, "forget what was superseded up to a revision")
     compact.add_argument("revision", type=_whole_number)
     add("info", _info, "show the revision and the number of keys")
@@ -120,7 +121,7 @@ async def _get(storage: Storage, arguments: argparse.Namespace) -> int:
         _print_json(_item_fields(item))
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(item.value + b"\n")
+        sys.stdout.buffer.write(item.value if arguments.raw else item.value + b"\n")
     return 0
 
 
@@ -183,7 +184,7 @@ def _whole_number(text: str) -> int:
 
 def _positive(text: str) -> int:
     if (number := _whole_number(text)) == 0:
-        raise argparse.ArgumentTypeError("revisions begin at 1")
+        raise argparse.ArgumentTypeError("must be 1 or more")
     return number
 
 

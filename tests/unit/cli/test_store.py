@@ -153,3 +153,26 @@ def test_up_shows_changes(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().endswith("stopped\n")
         assert process.wait(10) == 0
+
+
+def test_bytes_come_back_as_they_were(tmp_path: Path) -> None:
+    """With --raw a binary value is written out byte for byte."""
+    command = [sys.executable, "-m", "restow", "store"]
+    address = f"sqlite:{tmp_path / 'store.db'}"
+    value = bytes(range(256)) * 3
+    put = [*command, "put", "/a", "-", "--store", address]
+    subprocess.run(put, input=value, check=True, timeout=30, capture_output=True)
+    got = subprocess.run(
+        [*command, "get", "/a", "--raw", "--store", address],
+        check=True,
+        timeout=30,
+        capture_output=True,
+    )
+    assert got.stdout == value
+
+
+def test_up_with_a_bad_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A data directory that cannot be made is one clear line, not a traceback."""
+    (tmp_path / "file").write_text("")
+    assert main(["store", "up", "--data-dir", str(tmp_path / "file" / "data")]) == 3
+    assert capsys.readouterr().err.startswith("restow store: ")

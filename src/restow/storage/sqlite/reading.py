@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
@@ -27,9 +27,12 @@ SLICE_WORK: Final = 1024 * 1024
 LOG_WORK: Final = 2 * 1024 * 1024
 LOG_REVISIONS_MAX: Final = 10_000
 """How far a part of the log reaches, even if nothing in it belongs to the span."""
+CHANGES_PER_SLICE: Final = 2_000
+KEYS_PER_SLICE: Final = 5_000
 READERS_MAX: Final = 16
 IDLE_READERS_MAX: Final = 4
 
+_Replaced = tuple[Key, int, Revision]  # a key, the place of what it held, its creation
 _NO_LIMIT = -1  # SQLite's word for it
 
 
@@ -56,33 +59,74 @@ class Readers:
     ) -> Page:
         with self._snapshot() as connection:
             at, now = readable(connection, revision)
-            wanted = {"start": span.start, "end": span.end, "at": at}
-            bounded = span.end is not None
-            build = schema.range_now if at == now else schema.range_then
-            rows: Any = connection.execute(
-                build(bounded=bounded), {**wanted, "limit": limit + 1 if limit else _NO_LIMIT}
-            )
+            if at == now:
+                rows = _rows_now(connection, span, limit=limit)
+            else:
+                replaced = await self._replaced(connection, span, at=at, now=now)
+                rows = _rows_then(connection, span, at=at, replaced=replaced)
             items: list[Item] = []
             work = 0
-            for row in rows:
-                items.append(Item(*row))
-                work += work_of(row[1])
+            for item in rows:
+                work += work_of(None if item is None else item.value)
                 if work > SLICE_WORK:
                     work = 0
-                    await self._clock.sleep(0)
-                    self._check_open()
+                    await self._give_way()
+                if item is not None:
+                    items.append(item)
+                    if limit and len(items) > limit:
+                        break
             more = bool(limit) and len(items) > limit
             if more:
                 items.pop()
             total = len(items) if with_total else None
             if with_total and more:
-                total = read_count(connection, span, at=at, now=now)
+                total = await self._count(connection, span, at=at, now=now)
             return Page(items, at, more, total)
 
+    async def _replaced(
+        self, connection: apsw.Connection, span: Span, *, at: Revision, now: Revision
+    ) -> list[_Replaced]:
+        """What was there at a revision and is no longer, in order of key."""
+        found: list[_Replaced] = []
+        then, end = (at + 1) << schema.SUB_BITS, (now + 1) << schema.SUB_BITS
+        step = CHANGES_PER_SLICE << schema.SUB_BITS
+        query = schema.replaced_between(bounded=span.end is not None)
+        for first in range(then, end, step):
+            wanted = {**_bounds(span), "then": then, "first": first, "behind": first + step}
+            found += cast("list[_Replaced]", connection.execute(query, wanted).fetchall())
+            await self._give_way()
+        found.sort()
+        return found
+
     async def count(self, span: Span, *, revision: Revision | None) -> int:
-        with self._snapshot() as connection:
-            at, now = readable(connection, revision)
-            return read_count(connection, span, at=at, now=now)
+        async with self._places:
+            self._check_open()
+            with self._snapshot() as connection:
+                at, now = readable(connection, revision)
+                return await self._count(connection, span, at=at, now=now)
+
+    async def _count(
+        self, connection: apsw.Connection, span: Span, *, at: Revision, now: Revision
+    ) -> int:
+        counted = 0
+        if at != now:
+            counted = len(await self._replaced(connection, span, at=at, now=now))
+        query = schema.count_slice(bounded=span.end is not None)
+        then = (at + 1) << schema.SUB_BITS
+        while True:
+            wanted = {**_bounds(span), "then": then, "limit": KEYS_PER_SLICE}
+            row: Any = connection.execute(query, wanted).fetchone()
+            keys, older, last = row
+            counted += int(older)
+            if keys < KEYS_PER_SLICE:
+                return counted
+            span = span.starting_at(last + "\0")
+            await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let others have the loop, and end if the store was closed meanwhile."""
+        await self._clock.sleep(0)
+        self._check_open()
 
     async def get_then(self, key: Key, *, revision: Revision) -> Item | None:
         """The key as it was at a revision."""
@@ -91,8 +135,7 @@ class Readers:
 
     async def read_backlog(self, span: Span, after: Revision) -> Chunk:
         """The same, for one who reads part after part."""
-        await self._clock.sleep(0)
-        self._check_open()
+        await self._give_way()
         return self.read_log(span, after)
 
     def read_log(self, span: Span, after: Revision) -> Chunk:
@@ -155,11 +198,31 @@ def readable(connection: apsw.Connection, revision: Revision | None) -> tuple[Re
     return revision, now
 
 
-def read_count(connection: apsw.Connection, span: Span, *, at: Revision, now: Revision) -> int:
-    build = schema.count_now if at == now else schema.count_then
-    wanted = {"start": span.start, "end": span.end, "at": at}
-    row: Any = connection.execute(build(bounded=span.end is not None), wanted).fetchone()
-    return int(row[0])
+def _rows_now(connection: apsw.Connection, span: Span, *, limit: int) -> Iterator[Item | None]:
+    wanted = {**_bounds(span), "limit": limit + 1 if limit else _NO_LIMIT}
+    rows: Any = connection.execute(schema.range_now(bounded=span.end is not None), wanted)
+    return (Item(*row) for row in rows)
+
+
+def _rows_then(
+    connection: apsw.Connection, span: Span, *, at: Revision, replaced: list[_Replaced]
+) -> Iterator[Item | None]:
+    """As it was: what has not changed since, and of what has, what the change replaced.
+
+    None stands for a key that is passed over, which takes time as well.
+    """
+    olds = iter(replaced)
+    old = next(olds, None)
+    wanted = {**_bounds(span), "then": (at + 1) << schema.SUB_BITS}
+    rows: Any = connection.execute(schema.range_then(bounded=span.end is not None), wanted)
+    for key, value, revision, created in rows:
+        while old is not None and old[0] <= key:
+            yield _version(connection, *old)
+            old = next(olds, None)
+        yield None if value is None else Item(key, value, revision, created)
+    while old is not None:
+        yield _version(connection, *old)
+        old = next(olds, None)
 
 
 def read_changes(connection: apsw.Connection, span: Span, after: Revision) -> Chunk:
@@ -190,6 +253,19 @@ def read_changes(connection: apsw.Connection, span: Span, after: Revision) -> Ch
         for revision, group in groupby(events, key=lambda event: event.revision)
     ]
     return Chunk(entries, upto)
+
+
+def _bounds(span: Span) -> dict[str, Any]:
+    return {"start": span.start, "end": span.end}
+
+
+def _version(connection: apsw.Connection, key: Key, place: int, created: Revision) -> Item:
+    """What a key held at a place in the history."""
+    row: Any = connection.execute(schema.GET_VERSION, (place,)).fetchone()
+    revision = Revision(place >> schema.SUB_BITS)
+    if row is None:
+        raise StoreDamaged(f"the version of {key} at revision {revision} is missing")
+    return Item(key, row[0], revision, created)
 
 
 def _event(row: tuple[Any, ...]) -> Event:

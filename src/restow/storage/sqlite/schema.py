@@ -63,8 +63,7 @@ CHANGES_UPTO: Final = "SELECT place, replaced FROM changes WHERE place < ? ORDER
 REMOVE_CHANGES: Final = "DELETE FROM changes WHERE place <= ?"
 REMOVE_VERSION: Final = "DELETE FROM versions WHERE place = ?"
 
-_THEN = f"((:at + 1) << {SUB_BITS})"  # the first place after the revision asked for
-_REPLACED_THEN = f"place >= {_THEN} AND replaced < {_THEN}"
+GET_VERSION: Final = "SELECT value FROM versions WHERE place = ?"
 
 
 def range_now(*, bounded: bool) -> str:
@@ -72,26 +71,30 @@ def range_now(*, bounded: bool) -> str:
 
 
 def range_then(*, bounded: bool) -> str:
-    span = _span(bounded=bounded)
+    """The present keys, with a value only where nothing has changed since the place `then`."""
     return f"""
-    SELECT {_ITEM} FROM keys WHERE {span} AND place < {_THEN}
-    UNION ALL
-    SELECT key, (SELECT value FROM versions WHERE place = changes.replaced),
-        replaced >> {SUB_BITS}, created
-    FROM changes WHERE {_REPLACED_THEN} AND {span}
-    ORDER BY key LIMIT :limit
+    SELECT key,
+        CASE WHEN place < :then THEN (SELECT value FROM versions WHERE place = keys.place) END,
+        place >> {SUB_BITS}, created
+    FROM keys WHERE {_span(bounded=bounded)} ORDER BY key
     """
 
 
-def count_now(*, bounded: bool) -> str:
-    return f"SELECT count(*) FROM keys WHERE {_span(bounded=bounded)}"
+def replaced_between(*, bounded: bool) -> str:
+    """What was there at the place `then` and was replaced by changes between two later places."""
+    return f"""
+    SELECT key, replaced, created FROM changes
+    WHERE place >= :first AND place < :behind AND replaced < :then AND {_span(bounded=bounded)}
+    """
 
 
-def count_then(*, bounded: bool) -> str:
+def count_slice(*, bounded: bool) -> str:
+    """Of the next keys: how many they are, how many are older than `then`, and the last one."""
     span = _span(bounded=bounded)
-    same = f"SELECT count(*) FROM keys WHERE {span} AND place < {_THEN}"
-    changed = f"SELECT count(*) FROM changes WHERE {_REPLACED_THEN} AND {span}"
-    return f"SELECT ({same}) + ({changed})"
+    return f"""
+    SELECT count(*), coalesce(sum(place < :then), 0), max(key)
+    FROM (SELECT key, place FROM keys WHERE {span} ORDER BY key LIMIT :limit)
+    """
 
 
 def changes_between(*, bounded: bool) -> str:
