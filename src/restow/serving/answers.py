@@ -20,6 +20,7 @@ from restow.machinery.status_reading import status_from_response
 from restow.serving.context import Context
 from restow.serving.listener.response import Answer, Response, header_block
 from restow.serving.listener.stream import PullStream
+from restow.serving.negotiation import PRETTY_AGENTS
 
 GZIP_BYTES_MIN: Final = 128 * 1024
 PIECE_ITEMS: Final = 100
@@ -35,7 +36,6 @@ TEXT_HEADERS: Final = header_block(
     [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff")]
 )
 _GZIP_LINES: Final = header_block([("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")])
-_PRETTY_AGENTS: Final = ("curl", "Wget", "Mozilla/5.0")
 
 
 def respond(context: Context, code: int, body: bytes) -> Response:
@@ -165,7 +165,7 @@ def _wants_pretty(context: Context) -> bool:
 def _is_person(context: Context) -> bool:
     """Whether someone looks at the answer rather than a program."""
     agent = context.request.headers.get("user-agent")
-    return agent is not None and agent.startswith(_PRETTY_AGENTS)
+    return agent is not None and agent.startswith(PRETTY_AGENTS)
 
 
 def error_body(code: int, message: str) -> tuple[str, bytes]:

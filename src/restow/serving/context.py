@@ -7,7 +7,7 @@ ambient state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from restow.resources.definition import Resource
 from restow.serving.listener.request import Request
@@ -31,6 +31,14 @@ class User:
 
 
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
+
+
+class Sender(NamedTuple):
+    """What is known of all requests with the same header lines; kept with those lines."""
+
+    user: User
+    is_plain: bool
+    """It takes JSON, whole objects, and not indented."""
 
 
 class Context:

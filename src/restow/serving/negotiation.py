@@ -40,6 +40,9 @@ class Form(NamedTuple):
 
 
 PLAIN: Final = Form()
+PLAIN_ACCEPTS: Final = ("application/json", "", "*/*")
+PRETTY_AGENTS: Final = ("curl", "Wget", "Mozilla/5.0")
+"""Behind these sits a person, who gets indented JSON."""
 ANYTHING_OR_JSON: Final = frozenset({"", "application/json", "*/*"})
 
 

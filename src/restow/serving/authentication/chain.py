@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from restow.machinery import status
-from restow.serving.context import ANONYMOUS, User
+from restow.serving.context import ANONYMOUS, Sender, User
 from restow.serving.listener.request import Request
+from restow.serving.negotiation import PLAIN_ACCEPTS, PRETTY_AGENTS
 
 AUTHENTICATED = "system:authenticated"
 _IMPERSONATION = "impersonate-"
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether answers go out as they are stored: JSON, and not for a person to read."""
+    agent = request.headers.get("user-agent") or ""
+    return (request.headers.get("accept") or "") in PLAIN_ACCEPTS and not agent.startswith(
+        PRETTY_AGENTS
+    )
 
 
 class Authenticator(Protocol):
@@ -38,12 +47,12 @@ class Authentication:
         """Who sent a request. Raises 401."""
         # Requests of one connection usually repeat their header lines byte for byte, and then
         # share one Headers object: what was found out about them holds for all.
-        known = request.headers.memo
+        known: Sender | None = request.headers.memo
         if known is not None:
-            return known  # type: ignore[no-any-return]  # only users are kept there
+            return known.user
         user = self._find(request)
         if request.headers.get("authorization") is not None:
-            request.headers.memo = user
+            request.headers.memo = Sender(user, _is_plain(request))
         return user
 
     def _find(self, request: Request) -> User:
