@@ -175,6 +175,15 @@ async def test_force_is_for_apply_alone(api: ApiClient) -> None:
     assert reply.json["details"]["kind"] == "PatchOptions"
 
 
+async def test_an_apply_patch_is_named_as_what_is_not_offered(api: ApiClient) -> None:
+    """`kubectl apply --server-side` sends `force`; the answer speaks of the media type."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    target = f"{CONFIG_MAP}?force=false&fieldManager=kubectl"
+    reply = await api.patch(target, config_map("a"), "application/apply-patch+yaml")
+    assert (reply.status, reply.reason) == (415, "UnsupportedMediaType")
+    assert "application/strategic-merge-patch+json" in reply.message
+
+
 async def test_status_is_apart(api: ApiClient) -> None:
     """The main path does not write status; the path of status writes nothing else."""
     await api.post(DEPLOYMENTS, DEPLOYMENT)

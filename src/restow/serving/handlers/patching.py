@@ -30,6 +30,7 @@ Patch = Callable[[Object], Any]
 
 def patch(server: Server, context: Context) -> Promise:
     """PATCH of an object."""
+    _check_media_type(context)
     if "force" in context.info.query:
         cause = field_errors.forbidden("force", "may not be specified for non-apply patch")
         raise invalid_options(context.info, [cause])
@@ -86,13 +87,18 @@ def read_patch(context: Context) -> Patch:
         merge = _read_object(context, body)
         return lambda current: apply_merge_patch(current, merge)
     schema = _merge_schema(context)
-    if media_type == STRATEGIC_PATCH and schema is not None:
-        strategic = _read_object(context, body)
-        return lambda current: apply_strategic_merge_patch(current, strategic, schema)
+    strategic = _read_object(context, body)
+    return lambda current: apply_strategic_merge_patch(current, strategic, schema)
+
+
+def _check_media_type(context: Context) -> None:
+    """Raise 415 for a kind of patch that this kind of object does not take."""
     supported = [JSON_PATCH, MERGE_PATCH]
-    if schema is not None:
+    if _merge_schema(context) is not None:
         supported.append(STRATEGIC_PATCH)
-    raise status.unsupported_media_type(supported)
+    content_type = context.request.headers.get("content-type") or ""
+    if codec.media_type_name(content_type) not in supported:
+        raise status.unsupported_media_type(supported)
 
 
 def _merge_schema(context: Context) -> MergeSchema | None:
