@@ -44,6 +44,8 @@ class Caches:
         self._held: dict[str, deque[Event]] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
+        self._freshened: asyncio.Future[None] | None = None
+        self._freshening = False
         self._reloads = 0
         self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
         self.position = 0
@@ -85,11 +87,42 @@ class Caches:
             return None
         return self._caches[root]
 
-    async def freshen(self) -> int:
+    async def freshen(self) -> None:
         """Wait until the caches have all that was acknowledged before this call."""
-        revision = await self._storage.revision()
-        await self.reach(revision)
-        return revision
+        await asyncio.shield(self.freshened())
+
+    def freshened(self) -> asyncio.Future[None]:
+        """Done when the caches have all that was acknowledged before this call.
+
+        It is shared by all who ask before the store is asked, so nobody may cancel it. It may
+        have a StorageError.
+        """
+        if self._freshened is None:
+            self._freshened = asyncio.get_running_loop().create_future()
+            if not self._freshening:
+                self._freshening = True
+                self._tasks.spawn("freshen", self._freshen())
+        return self._freshened
+
+    async def _freshen(self) -> None:
+        """Ask the store, for all who wait; and again, for those who came meanwhile."""
+        asked: asyncio.Future[None] | None = None
+        try:
+            while (asked := self._freshened) is not None:
+                self._freshened = None  # who comes from here on needs another question
+                try:
+                    await self.reach(await self._storage.revision())
+                except StorageError as error:
+                    asked.set_exception(error)
+                    asked.exception()  # it has been looked at, even if everyone has left
+                else:
+                    asked.set_result(None)
+        finally:
+            self._freshening = False
+            for left in (asked, self._freshened):
+                if left is not None and not left.done():
+                    left.set_exception(StorageClosed("the server is shutting down"))
+                    left.exception()
 
     async def reach_future(self, revision: int) -> None:
         """Wait until the store, and the caches too, have come to what may be no revision yet."""

@@ -30,15 +30,16 @@ def get(server: Server, context: Context) -> Promise:
     cache = server.store.fresh(resource) if asked is None else None
     if cache is None:
         return _get_later(server, context, asked)
-    return _answer(server, context, cache)
+    return answer_from(server, context, cache)
 
 
 async def _get_later(server: Server, context: Context, asked: int | None) -> Response:
     cache = await fresh_enough(server, resource_of(context), asked)
-    return _answer(server, context, cache)
+    return answer_from(server, context, cache)
 
 
-def _answer(server: Server, context: Context, cache: WatchCache) -> Response:
+def answer_from(server: Server, context: Context, cache: WatchCache) -> Response:
+    """The answer to a get, from a cache that is as fresh as it must be."""
     resource, info = resource_of(context), context.info
     path = resource.path_of(info.namespace, info.name)
     entry = cache.get(path)
