@@ -22,8 +22,9 @@ from restow.resources.watch_cache import WatchCache
 from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import Compacted, StorageClosed, StorageError
-from restow.storage.interface import Event, Page, Revision, Span, Storage, Watch
+from restow.storage.interface import Event, Revision, Span, Storage, Watch
 
+LOAD_SLICE_ITEMS: Final = 500
 RETRY_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
@@ -187,12 +188,9 @@ class Caches:
         held: deque[Event] = deque()
         self._held[resource_key(root)] = held
         try:
-            page = await self._loaded_page(root)
-            cache = self._caches.get(root)
-            if cache is None:
-                cache = self._caches[root] = WatchCache(root, splicer)
-            cache.load(page.items, page.revision)
+            cache = await self._loaded(root, splicer)
             cache.apply(held)
+            self._caches[root] = cache
             self._ready.add(root)
             loading.set_result(None)
         except StorageError as error:
@@ -202,13 +200,19 @@ class Caches:
             del self._held[resource_key(root)]
             del self._loading[root]
 
-    async def _loaded_page(self, root: str) -> Page:
+    async def _loaded(self, root: str, splicer: Splicer) -> WatchCache:
+        """A new cache with what the store holds, filled in slices that hold up nobody."""
         while True:
             reloads = self._reloads
             page = await self._storage.range(Span.of_prefix(root))
+            cache = WatchCache(root, splicer)
+            for first in range(0, len(page.items), LOAD_SLICE_ITEMS):
+                cache.add(page.items[first : first + LOAD_SLICE_ITEMS])
+                await self._clock.sleep(0)
+            cache.end_load(page.revision)
             # If changes were missed meanwhile, some after this page may be among them.
             if reloads == self._reloads:
-                return page
+                return cache
 
     async def _follow(self) -> None:
         while True:

@@ -111,8 +111,16 @@ class WatchCache:
         self._entries = {}
         self.damaged = {}
         self.has_damaged_changes = False
+        self.add(items)
+        self.end_load(revision)
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Some of the objects of a load, for a cache that nobody reads yet."""
         for item in items:
             self._put(item.key[self._cut :], item)
+
+    def end_load(self, revision: int) -> None:
+        """All objects have been added, as they were at a revision."""
         self._keys = sorted(self._entries)
         self._changes = []
         self._changes_base += 1 << 32  # no cursor of before is valid any more
