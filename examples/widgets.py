@@ -1,6 +1,6 @@
 """A kind of one's own, in two versions, served by restow.
 
-Run it with `python examples/widgets.py`, then:
+Run it with `.venv/bin/python examples/widgets.py`, then:
 
     kubectl --kubeconfig .widgets/kubeconfig get widgets
     kubectl --kubeconfig .widgets/kubeconfig get widgets.v1.example.com -o yaml
@@ -12,9 +12,11 @@ from typing import Any
 
 from restow.apiserver import ServeOptions, declare_kind, serve
 
-# Version 2 has a size; version 1 had width and height, always equal.
+# What version 1 called width, version 2 calls size. A conversion must lose nothing, so version 1
+# takes no other field.
 SCHEMA_V2 = {
     "type": "object",
+    "required": ["spec"],
     "properties": {
         "spec": {
             "type": "object",
@@ -25,11 +27,13 @@ SCHEMA_V2 = {
 }
 SCHEMA_V1 = {
     "type": "object",
+    "required": ["spec"],
     "properties": {
         "spec": {
             "type": "object",
-            "required": ["width", "height"],
-            "properties": {"width": {"type": "integer"}, "height": {"type": "integer"}},
+            "required": ["width"],
+            "properties": {"width": {"type": "integer", "minimum": 1}},
+            "additionalProperties": False,
         }
     },
 }
@@ -37,14 +41,12 @@ SCHEMA_V1 = {
 
 def up(widget: dict[str, Any]) -> dict[str, Any]:
     """A widget of version 1, as version 2 says it."""
-    spec = widget.get("spec", {})
-    return {**widget, "spec": {"size": spec.get("width")}}
+    return {**widget, "spec": {"size": widget["spec"]["width"]}}
 
 
 def down(widget: dict[str, Any]) -> dict[str, Any]:
     """A widget of version 2, as version 1 says it."""
-    size = widget.get("spec", {}).get("size")
-    return {**widget, "spec": {"width": size, "height": size}}
+    return {**widget, "spec": {"width": widget["spec"]["size"]}}
 
 
 WIDGETS = declare_kind(
@@ -59,4 +61,4 @@ WIDGETS = declare_kind(
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(ServeOptions(data_dir=Path(".widgets")), kinds=[WIDGETS]))
+    asyncio.run(serve(ServeOptions(data_dir=Path(".widgets"), port=6444), kinds=[WIDGETS]))

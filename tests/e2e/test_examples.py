@@ -60,7 +60,7 @@ async def serve_widgets(tmp_path: Path) -> None:
         seen = await asyncio.to_thread(use_widgets, server.kubeconfig)
     finally:
         await server.stop()
-    assert seen["old"]["spec"] == {"width": 3, "height": 3}
+    assert seen["old"]["spec"] == {"width": 3}
     assert seen["new"]["spec"] == {"size": 3}
     assert seen["refused"] == 422
     storage = await open_storage(f"sqlite:{tmp_path / 'store.db'}", Runtime.system())

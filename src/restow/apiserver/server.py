@@ -18,7 +18,13 @@ from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.kubeconfig import write_kubeconfig
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.kinds.releases import default_release, load_release
+from restow.kinds.releases import (
+    Release,
+    default_release,
+    load_release,
+    shipped_release,
+    shipped_releases,
+)
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
@@ -127,8 +133,17 @@ class ApiServer:
 
 def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:
     """What the server hosts. Raises `ReleaseError` naming the line that is wrong."""
-    release = default_release() if options.release is None else load_release(options.release)
+    release = _find_release(options.release)
     return Catalog([*release_catalog(release), *kinds], name=release.name)
+
+
+def _find_release(wanted: Path | None) -> Release:
+    """A file, or the name of a release that comes with restow."""
+    if wanted is None:
+        return default_release()
+    if str(wanted) in ("builtin", *shipped_releases()) and not wanted.exists():
+        return shipped_release(str(wanted))
+    return load_release(wanted)
 
 
 def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:

@@ -17,6 +17,7 @@ from restow.apiserver.options import (
 from restow.storage.opening import ADDRESS_FORMS
 
 EXIT_REFUSED = 1
+PORT_MAX = 65535
 
 EPILOG = """\
 What is not given is made once in the data directory: keys and certificates in DIR/pki, the store
@@ -35,9 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
     add("--store", default="", metavar="ADDRESS", help=f"{ADDRESS_FORMS}; default: in DIR")
-    add("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on")
+    add(
+        "--bind",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen on; default: 127.0.0.1",
+    )
     add("--port", type=_port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
-    add("--release", type=Path, metavar="FILE", help="what to serve; default: all built-in kinds")
+    add(
+        "--release",
+        type=Path,
+        metavar="FILE",
+        help="what to serve: a file, or a shipped name such as x+1; default: all built-in kinds",
+    )
     add("--tls-cert-file", type=Path, metavar="FILE")
     add("--tls-private-key-file", type=Path, metavar="FILE")
     add("--client-ca-file", type=Path, metavar="FILE", help="trusted for client certificates")
@@ -48,11 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=COMPACTION_SECONDS_DEFAULT,
         metavar="SECONDS",
-        help="how much history is kept",
+        help="history for lists and watches is kept this long, at least; default: 5m",
     )
-    add("--event-ttl", type=_seconds, default=EVENT_TTL_SECONDS_DEFAULT, metavar="SECONDS")
+    add(
+        "--event-ttl",
+        type=_seconds,
+        default=EVENT_TTL_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="how long Events are kept; default: 1h",
+    )
     add("--log-format", choices=["text", "json"], default="text")
-    add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4")
+    add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -112,16 +129,18 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return port
+    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600}
     unit = units.get(text[-1:], 0)
-    seconds = float(text[:-1]) * unit if unit else float(text)
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        seconds = 0.0
     if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is no time")
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 300, 5m or 1h")
     return seconds

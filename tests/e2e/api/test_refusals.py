@@ -133,8 +133,8 @@ def test_open_keys(tmp_path: Path) -> None:
 def test_values_of_options(tmp_path: Path) -> None:
     """Options with impossible values are refused by name."""
     for words, text in (
-        (("--port", "70000"), "--port: 70000 is no port"),
-        (("--port", "http"), "--port"),
+        (("--port", "70000"), "--port: '70000' is no port"),
+        (("--port", "http"), "--port: 'http' is no port"),
         (("--compaction-interval", "soon"), "--compaction-interval"),
         (("--event-ttl", "-1"), "--event-ttl"),
     ):

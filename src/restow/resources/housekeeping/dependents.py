@@ -102,7 +102,7 @@ class DependentsCollector:
         metadata = read_metadata(item.value) if OWNED in item.value else None
         is_first = False
         if metadata is not None and metadata.owners:
-            self.graph.tie(item.key, Ties.of(metadata.owners))
+            self.graph.tie(item.key, Ties.of(metadata.owners, own_uid=metadata.uid))
             place = self._places.find(item.key)
             namespace = "" if place is None else place.namespace
             references = {
@@ -133,7 +133,7 @@ class DependentsCollector:
         if metadata is None or not metadata.owners:
             self._wake_owners(self.graph.drop(key))
             return
-        ties = Ties.of(metadata.owners)
+        ties = Ties.of(metadata.owners, own_uid=metadata.uid)
         before = self.graph.tie(key, ties)
         if before != ties:
             self._wake_owners(before)

@@ -24,6 +24,8 @@ class Leftovers:
     """In how many objects each finalizer is left."""
     failures: list[str] = field(default_factory=list)
     """What could not be deleted, and why."""
+    unknown: list[str] = field(default_factory=list)
+    """Resources that are stored in it and not hosted by this server."""
     is_busy: bool = False
     """Whether something was written during the pass, and so left to the next one."""
 
@@ -36,7 +38,12 @@ def conditions_of(left: Leftovers) -> list[Condition]:
     shown = left.failures[:_FAILURES_SHOWN_MAX]
     return [
         _condition(
-            "NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "all kinds are known"
+            "NamespaceDeletionDiscoveryFailure",
+            "DiscoveryFailed" if left.unknown else "ResourcesDiscovered",
+            f"not known to the server that empties namespaces: {', '.join(left.unknown)}"
+            if left.unknown
+            else "all kinds are known",
+            holds=bool(left.unknown),
         ),
         _condition(
             "NamespaceDeletionGroupVersionParsingFailure",

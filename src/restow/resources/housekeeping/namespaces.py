@@ -35,6 +35,7 @@ from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime, WorkQueue
+from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Revision, Span
 
 FIRST_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -175,7 +176,37 @@ class NamespaceKeeper:
                     await self._delete_all(resource, name, left, revision)
             if left:
                 break  # the next kinds wait for these
+        if not left:
+            await self._note_unknown(name, left)
         return left
+
+    async def _note_unknown(self, name: str, left: Leftovers) -> None:
+        """Look for objects of kinds that only servers of another release know.
+
+        They are not for this server to delete, but the namespace may not go before them.
+        """
+        for root in await self._unknown_roots():
+            count = await self._storage.count(Span.of_prefix(f"{root}{name}/"))
+            if count:
+                title = root[len(OBJECTS_PREFIX) : -1]
+                left.counts[title] = count
+                left.unknown.append(title)
+
+    async def _unknown_roots(self) -> list[str]:
+        """How the keys of kinds begin that are stored, but not hosted here."""
+        known = {resource.root for resource in self._catalog}
+        found: list[str] = []
+        span = Span.of_prefix(OBJECTS_PREFIX)
+        while True:
+            page = await self._storage.range(span, limit=1)
+            if not page.items:
+                return found
+            root = f"{OBJECTS_PREFIX}{resource_of(page.items[0].key)}/"
+            if root not in known:
+                found.append(root)
+            behind = Span.of_prefix(root).end
+            assert behind is not None, "a root is not the last text there is"
+            span = span.starting_at(behind)
 
     async def _count(self, resource: Resource, name: str) -> int:
         return await self._storage.count(Span.of_prefix(f"{resource.root}{name}/"))
@@ -195,7 +226,11 @@ class NamespaceKeeper:
             metadata = read_metadata(entry[2])
             if entry[0] > revision:
                 left.is_busy = True
-            elif metadata is not None and not metadata.deletion_timestamp:
+            elif metadata is not None and (
+                # One that waits for its dependents need not wait here: they go as well.
+                not metadata.deletion_timestamp
+                or strategy.FOREGROUND in (metadata.finalizers or ())
+            ):
                 try:
                     # The uid, because in the meantime the name may have been given away again.
                     wish = DeleteWish(policy="Background", uid=metadata.uid)

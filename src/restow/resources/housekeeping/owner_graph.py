@@ -20,9 +20,14 @@ class Ties(NamedTuple):
     others: tuple[str, ...]
 
     @classmethod
-    def of(cls, owners: Iterable[OwnerReference]) -> Ties:
+    def of(cls, owners: Iterable[OwnerReference], *, own_uid: str) -> Ties:
+        """The ties of an object; to be one's own owner ties to nothing."""
         # Many objects have the same owner: one text for all of them.
-        known = {sys.intern(owner.uid): bool(owner.block_owner_deletion) for owner in owners}
+        known = {
+            sys.intern(owner.uid): bool(owner.block_owner_deletion)
+            for owner in owners
+            if owner.uid != own_uid
+        }
         return cls(
             tuple(uid for uid, blocks in known.items() if blocks),
             tuple(uid for uid, blocks in known.items() if not blocks),

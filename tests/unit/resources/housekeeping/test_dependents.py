@@ -220,6 +220,18 @@ async def test_a_circle_of_blocking_owners_can_be_deleted() -> None:
         assert await it.names() == []
 
 
+async def test_an_object_that_owns_itself_can_be_deleted() -> None:
+    """Nobody waits for himself."""
+    async with open_world() as world:
+        it = await Collected.begin(world)
+        one = await world.create("ConfigMap", "one", "n")
+        metadata = owned_by(one, block=True)["metadata"]
+        await world.edit("ConfigMap", "n/one", lambda obj: obj["metadata"].update(metadata))
+        await it.settle()
+        await world.delete("ConfigMap", "n/one", wish=FOREGROUND)
+        assert await it.names() == []
+
+
 async def test_foreground_without_dependents_ends_at_once() -> None:
     """An owner that nobody depends on needs only its finalizer removed, also after a restart."""
     async with open_world() as world:

@@ -15,7 +15,7 @@ from restow.resources.housekeeping.namespaces import (
     ensure_namespaces,
 )
 from restow.runtime import SimulatedClock
-from restow.storage.interface import Put, Revision, Span, Transaction
+from restow.storage.interface import Delete, Key, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import (
     InterruptedStorage,
@@ -115,6 +115,28 @@ async def test_a_namespace_waits_for_finalizers_and_says_so() -> None:
         assert await world.storage.revision() == revision, "a look that changes nothing is quiet"
 
         await world.edit("ConfigMap", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
+        await settle(keeper, observed)
+        assert not await world.has("Namespace", "n")
+
+
+async def test_a_namespace_waits_for_kinds_of_another_release() -> None:
+    """Objects of a kind that is not hosted here keep their namespace, which says so."""
+    async with open_world() as world:
+        keeper, observed = await begin(world)
+        key = Key("/registry/example.com/widgets/n/w")
+        await world.create("Namespace", "n")
+        await world.storage.commit(Transaction((), (Put(key, b"{}"),)))
+        beside = Key("/registry/example.com/widgets/other/w")
+        await world.storage.commit(Transaction((), (Put(beside, b"{}"),)))
+        await world.delete("Namespace", "n")
+        await settle(keeper, observed)
+        found = await world.get("Namespace", "n")
+        assert found is not None
+        unknown = condition(found, "NamespaceDeletionDiscoveryFailure")
+        assert (unknown["status"], unknown["reason"]) == ("True", "DiscoveryFailed")
+        assert "example.com/widgets" in unknown["message"]
+        await world.storage.commit(Transaction((), (Delete(key),)))
+        keeper.queue.add("n")
         await settle(keeper, observed)
         assert not await world.has("Namespace", "n")
 
