@@ -1,6 +1,7 @@
 """`restow serve`: one API server, until it is told to stop."""
 
 import argparse
+import errno
 import json
 import logging
 import sys
@@ -97,7 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         uvloop.run(serve(options))
     except REFUSALS as error:
-        print(f"restow serve: {error}", file=sys.stderr)
+        hint = ""
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            hint = " (another server runs there; choose a free one with --port 0)"
+        print(f"restow serve: {error}{hint}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
 

@@ -11,6 +11,7 @@ conversion, HTTP.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -21,6 +22,9 @@ from restow.storage.interface import Event, Item
 
 CHANGES_MAX: Final = 4096
 CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
+DAMAGED_LOGGED_MAX: Final = 20
+
+logger = logging.getLogger(__name__)
 
 Entry = tuple[int, str, bytes]
 """revision, apiVersion it is stored in, body as served in that version (see `stored.Stored`)."""
@@ -187,6 +191,8 @@ class WatchCache:
             self.damaged.pop(key, None)
         except StorageError as error:
             self.damaged[key] = str(error)
+            if len(self.damaged) <= DAMAGED_LOGGED_MAX:
+                logger.warning("%s%s cannot be read: %s", self.root, key, error)
             self._remove(key)
 
     def _remove(self, key: str) -> None:

@@ -11,10 +11,20 @@ import pytest_asyncio
 
 from restow.resources.caches import Caches
 from restow.resources.stored import Splicer
-from restow.resources.watch_cache import WatchCache
+from restow.resources.watch_cache import DAMAGED_LOGGED_MAX, WatchCache
 from restow.runtime import Runtime
 from restow.storage.errors import Unavailable
-from restow.storage.interface import Delete, Key, Page, Put, Revision, Span, Transaction, Write
+from restow.storage.interface import (
+    Delete,
+    Item,
+    Key,
+    Page,
+    Put,
+    Revision,
+    Span,
+    Transaction,
+    Write,
+)
 from restow.storage.memory import MemoryStorage
 
 ROOT = "/registry/things/"
@@ -196,3 +206,16 @@ async def test_a_future_version(storage: FlakyStorage, caches: Caches) -> None:
     await write(storage, "a", value(1))
     await asyncio.wait_for(waiting, 5)
     assert caches.position == now + 1
+
+
+def test_damaged_objects_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Who runs the server finds out about an object that cannot be read, but is not flooded."""
+    cache = WatchCache("/registry/configmaps/", Splicer("ConfigMap", ("v1",)))
+    items = [
+        Item(Key(f"/registry/configmaps/n/{number:04d}"), b"no object", Revision(2), Revision(2))
+        for number in range(1000)
+    ]
+    cache.load(items, 2)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == DAMAGED_LOGGED_MAX
+    assert lines[0].startswith("/registry/configmaps/n/0000 cannot be read: ")
