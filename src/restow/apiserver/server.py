@@ -11,6 +11,7 @@ import ipaddress
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from restow.serving.answers import error_body
 from restow.serving.authentication import read_token_file
 from restow.serving.context import User
 from restow.serving.listener import Listener, TlsMaterial
+from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.opening import open_storage
@@ -97,6 +99,7 @@ class ApiServer:
                 error_body=error_body,
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
+            _publish(assembly.metrics, listener)
             housekeeping = Housekeeping(
                 storage,
                 assembly.store,
@@ -135,6 +138,17 @@ def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catal
     """What the server hosts. Raises `ReleaseError` naming the line that is wrong."""
     release = _find_release(options.release)
     return Catalog([*release_catalog(release), *kinds], name=release.name)
+
+
+def _publish(metrics: Metrics, listener: Listener) -> None:
+    """Show what the listener counts."""
+    for field in fields(listener.counters):
+        metrics.gauge(
+            f"restow_listener_{field.name}",
+            f"{field.name.replace('_', ' ')} of the HTTP listener".capitalize(),
+            (),
+            lambda name=field.name: [((), getattr(listener.counters, name))],  # type: ignore[misc]
+        )
 
 
 def _find_release(wanted: Path | None) -> Release:

@@ -35,7 +35,6 @@ from restow.storage.interface import (
     Done,
     Guard,
     Item,
-    Key,
     Put,
     Refused,
     RevisionIs,
@@ -469,4 +468,4 @@ def _rest(obj: Object) -> dict[str, Any]:
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
 
 
-__all__ = ["DeleteWish", "Key", "PlaceMoved", "ResourceStore", "Written"]
+__all__ = ["DeleteWish", "PlaceMoved", "ResourceStore", "Written"]

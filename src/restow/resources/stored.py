@@ -10,24 +10,14 @@ Not here: what the bytes mean, and conversion between versions.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import orjson
 
-from restow.machinery.names import GroupVersionKind
 from restow.storage.errors import StoreDamaged
 
 _FIELD: Final = b'"resourceVersion":"%d",'
-
-
-class Stored(NamedTuple):
-    """An object as a cache holds it. A plain tuple inside, so the collector leaves it alone."""
-
-    revision: int
-    api_version: str
-    body: bytes
-    """Served form in the version it is stored in, resource version included."""
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -58,7 +48,10 @@ class Splicer:
         self._heads = [(head_of(kind, version), version) for version in dict.fromkeys(api_versions)]
 
     def serve(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
-        """A `Stored` as a plain tuple; raises `StoreDamaged` for what is no such object."""
+        """The revision, the version it is stored in, and the body.
+
+        Raises `StoreDamaged` for what is no such object.
+        """
         for head, version in self._heads:
             if value.startswith(head) and _is_whole(value):
                 return revision, version, splice(head, value, revision)
@@ -106,8 +99,3 @@ def encode(fields: dict[str, Any], api_version: str, kind: str) -> bytes:
         if name not in ordered:
             ordered[name] = value
     return orjson.dumps(ordered) + b"\n"
-
-
-def served(stored: bytes, gvk: GroupVersionKind, revision: int) -> bytes:
-    """What a client gets for a value that was just written."""
-    return splice(head_of(gvk.kind, str(gvk.group_version)), stored, revision)

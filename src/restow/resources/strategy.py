@@ -18,22 +18,10 @@ from restow.machinery.metadata_rules import (
     metadata_update_problems,
     resource_version_missing,
 )
-from restow.machinery.name_formats import (
-    dns_1035_label_problem,
-    dns_label_problem,
-    path_segment_problem,
-    subdomain_problem,
-)
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.runtime import Ids
 
-NAME_RULES: Final = {
-    "subdomain": subdomain_problem,
-    "label": dns_label_problem,
-    "label-1035": dns_1035_label_problem,
-    "path-segment": path_segment_problem,
-}
 NAME_SHOWN_MAX: Final = 256
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
@@ -105,7 +93,7 @@ def check(resource: Resource, api_version: str, new: Object, old: Object | None)
     metadata = new["metadata"]
     kind = resource.kind
     problems = metadata_problems(
-        metadata, name_rule=NAME_RULES[kind.name_rule], is_namespaced=kind.namespaced
+        metadata, name_rule=kind.name_problem, is_namespaced=kind.namespaced
     )
     if old is not None:
         problems += metadata_update_problems(metadata, old["metadata"])

@@ -27,7 +27,9 @@ DAMAGED_LOGGED_MAX: Final = 20
 logger = logging.getLogger(__name__)
 
 Entry = tuple[int, str, bytes]
-"""revision, apiVersion it is stored in, body as served in that version (see `stored.Stored`)."""
+"""Revision, `apiVersion` it is stored in, and body as served in it, resource version included.
+
+A plain tuple of numbers and bytes, so that the garbage collector leaves it alone."""
 
 
 class Change:
@@ -95,8 +97,6 @@ class WatchCache:
         self._changes_base = 0  # absolute index of _changes[0]; cursors are absolute
         self._changes_bytes = 0
         self._floor = 0
-        self.loaded_at = 0
-        """The revision of the load; changes up to it are part of it."""
         self.changed_at = 0
         """The revision of the newest change or load."""
         self.damaged: dict[str, str] = {}
@@ -129,7 +129,7 @@ class WatchCache:
         self._changes = []
         self._changes_base += 1 << 32  # no cursor of before is valid any more
         self._changes_bytes = 0
-        self.loaded_at = self.changed_at = self._floor = revision
+        self.changed_at = self._floor = revision
 
     def apply(self, events: Iterable[Event]) -> None:
         """Follow the store; events must come in order, repeats of the load do no harm."""

@@ -1,5 +1,7 @@
-"""The HTTP side of a server: the listener, the chain of filters, the handlers, discovery.
+"""The HTTP side of a server: the listener, the chain, the handlers, discovery.
 
-Not here: how objects are stored. A handler speaks to `restow.resources` and uses no word of
-storage. Filters do not call each other; their order is one list.
+The chain is one function in `app` that reads from top to bottom.
+
+Not here: how objects are stored. A handler asks `restow.resources`, and at most names a revision or
+a span of keys.
 """

@@ -76,12 +76,3 @@ class Context:
         """Tell the client something beside the answer."""
         if len(self.warnings) < WARNINGS_MAX and text not in self.warnings:
             self.warnings.append(text)
-
-    @property
-    def field_manager(self) -> str:
-        """Who is said to manage the fields that this request writes."""
-        manager = self.info.parameter("fieldManager")
-        if manager:
-            return manager
-        agent = self.request.headers.get("user-agent") or "unknown"
-        return agent.partition("/")[0][:128]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import stat
 from pathlib import Path
@@ -168,4 +169,6 @@ def test_metrics(server: ServerProcess) -> None:
     ]
     assert any('verb="get"' in line and 'code="404"' in line for line in counted), counted
     assert "apiserver_request_duration_seconds_bucket" in text
+    [requests] = re.findall(r"^restow_listener_requests_total (\S+)$", text, re.MULTILINE)
+    assert float(requests) >= 2
     assert server.get("/metrics", token=EVE_TOKEN)[0] == 403
