@@ -170,5 +170,5 @@ def test_metrics(server: ServerProcess) -> None:
     assert any('verb="get"' in line and 'code="404"' in line for line in counted), counted
     assert "apiserver_request_duration_seconds_bucket" in text
     [requests] = re.findall(r"^restow_listener_requests_total (\S+)$", text, re.MULTILINE)
-    assert float(requests) >= 2
+    assert float(requests) >= 1, "the one before this; this one is not answered yet"
     assert server.get("/metrics", token=EVE_TOKEN)[0] == 403
