@@ -1,8 +1,9 @@
 """Several members, dead members, paused members, and a full one."""
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,15 @@ class Workload:
             else:
                 return Absent(key) if item is None else RevisionIs(key, item.revision)
 
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All writers at work; they end with the block."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self.write(number))
+            yield
+            self.stop = True
+
     async def wait_for(self, more: int) -> None:
         wanted = len(self.acknowledged) + more
         async with asyncio.timeout(30):
@@ -126,25 +136,46 @@ def _check(workload: Workload, events: list[Event]) -> None:
 
 
 async def test_the_leader_is_killed_under_load(three_members: EtcdCluster, opened: Opener) -> None:
-    """No acknowledged write is lost and the watch misses and repeats nothing, twice in a row."""
+    """No acknowledged write is lost and the watch misses and repeats nothing.
+
+    The dead member stays dead: before 3.5.3, an etcd that is killed under load may come back
+    without the last write that it applied (etcd#13766), and numbers all that follows differently.
+    """
     async with opened(*three_members.endpoints, request_timeout_seconds=2.0) as storage:
         workload = Workload(storage)
-        watch = storage.watch(Span.of_prefix(PREFIX), after=Revision(1))
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(workload.write(number))
+        watch = storage.watch(watch_span(), after=Revision(1))
+        async with workload.running():
+            await workload.wait_for(300)
+            three_members.leader().kill()
+            await workload.wait_for(600)
+        await _check_against_the_store(workload, watch, storage)
+
+
+async def test_the_leader_leaves_and_returns_under_load(
+    three_members: EtcdCluster, opened: Opener
+) -> None:
+    """The same, with leaders that end in good order and come back, twice in a row."""
+    async with opened(*three_members.endpoints, request_timeout_seconds=2.0) as storage:
+        workload = Workload(storage)
+        watch = storage.watch(watch_span(), after=Revision(1))
+        async with workload.running():
             for _ in range(2):
                 await workload.wait_for(300)
                 leader = three_members.leader()
-                leader.kill()
+                await asyncio.to_thread(leader.stop)
                 await workload.wait_for(300)
                 three_members.restart(leader)
             await workload.wait_for(300)
-            workload.stop = True
-        _check(workload, await _collect(watch, await storage.revision()))
-        for key, item in {i.key: i for i in (await storage.range(watch_span())).items}.items():
-            newest = max(r for r, (k, _) in workload.acknowledged.items() if k == key)
-            assert item.revision >= newest
+        await _check_against_the_store(workload, watch, storage)
+
+
+async def _check_against_the_store(
+    workload: Workload, watch: Watch, storage: EtcdStorage
+) -> None:
+    _check(workload, await _collect(watch, await storage.revision()))
+    for item in (await storage.range(watch_span())).items:
+        newest = max(r for r, (k, _) in workload.acknowledged.items() if k == item.key)
+        assert item.revision >= newest
 
 
 def watch_span() -> Span:
@@ -159,15 +190,12 @@ async def test_a_single_member_restarts_under_a_watch(
     async with opened(member.endpoint, request_timeout_seconds=2.0) as storage:
         workload = Workload(storage)
         watch = storage.watch(watch_span(), after=Revision(1))
-        async with asyncio.TaskGroup() as group:
-            for number in range(WRITERS):
-                group.create_task(workload.write(number))
+        async with workload.running():
             await workload.wait_for(200)
-            member.kill()
+            await asyncio.to_thread(member.stop)
             await asyncio.sleep(0.2)
             own_etcd.restart(member)
             await workload.wait_for(200)
-            workload.stop = True
         _check(workload, await _collect(watch, await storage.revision()))
 
 
