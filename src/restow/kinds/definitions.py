@@ -50,6 +50,7 @@ _TYPE_PACKAGES: Final = {
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
     "apiregistration.k8s.io": "io.k8s.kube-aggregator.pkg.apis.apiregistration",
     "internal.apiserver.k8s.io": "io.k8s.api.apiserverinternal",
+    "kube-apiserver.internal.k8s.io": "io.k8s.internal.kube-apiserver",
     "migration.k8s.io": "io.k8s.migration",
 }
 
@@ -129,6 +130,8 @@ class Kind:
     """Whether an update without a resource version overwrites whatever is there."""
     create_on_update: bool = False
     """Whether an update of what is not there creates it."""
+    status_keeps_metadata: bool = False
+    """Whether labels and the like stay as they are when the status is written."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
     name_rule: NameRuleName = "subdomain"

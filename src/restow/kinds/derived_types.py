@@ -30,6 +30,7 @@ _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _AUTOSCALING: Final = "io.k8s.api.autoscaling"
 _BATCH: Final = "io.k8s.api.batch"
 _MIGRATION: Final = "io.k8s.migration.v1alpha1"
+_VOTE: Final = "io.k8s.internal.kube-apiserver.v1alpha1"
 _STORAGE_MIGRATION: Final = "io.k8s.api.storagemigration"
 _HPA: Final = "HorizontalPodAutoscaler"
 
@@ -130,6 +131,20 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
         _text("reason"),
         _text("message"),
     ),
+    f"{_VOTE}.StorageVersion": (
+        _OBJECT_META,
+        _text("selectedVersion"),
+        Field(
+            json="candidateVersions",
+            type=ListOf(_ref(_VOTE, "VersionCandidate")),
+            omitempty=True,
+            patch_strategies=("merge",),
+            merge_key="apiServerID",
+            list_type="map",
+            list_keys=("apiServerID",),
+        ),
+    ),
+    f"{_VOTE}.VersionCandidate": (_text("apiServerID"), _text("preferredVersion")),
     f"{_MIGRATION}.GroupResource": (_text("group"), _text("resource")),
     f"{_MIGRATION}.GroupVersionResource": (_text("group"), _text("version"), _text("resource")),
 }

@@ -38,6 +38,8 @@ _SERVER_FIELDS: Final = (
     "resourceVersion",
     "generation",
 )
+# Also not changed by a write of the status alone, of kinds that say so.
+_KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 _KEPT_FROM_OLD: Final = (
     "uid",
     "creationTimestamp",
@@ -115,6 +117,8 @@ def begin_update(resource: Resource, new: Object, old: Object, *, subresource: s
     metadata.pop("selfLink", None)
     if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
+        for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
+            _keep(metadata, before, name)
     elif kind.has_status and subresource != "finalize":
         _keep(new, old, "status")
     if kind.plural == "namespaces" and subresource != "finalize" and not kind.group:

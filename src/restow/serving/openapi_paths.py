@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from restow.kinds.types import load_types
+from restow.kinds.derived_types import all_types
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
@@ -68,7 +68,7 @@ class OpenApi:
 
         def make() -> Document:
             return v3_document(
-                kinds, group=group, version=version, types=load_types(), info=self._info
+                kinds, group=group, version=version, types=all_types(), info=self._info
             )
 
         return self._later(context, name, _JSON, make)
@@ -81,7 +81,7 @@ class OpenApi:
         kinds = self._served()
 
         def make() -> Document:
-            return v2_document(kinds, types=load_types(), info=self._info, protobuf=is_protobuf)
+            return v2_document(kinds, types=all_types(), info=self._info, protobuf=is_protobuf)
 
         if is_protobuf:
             return self._later(context, "v2 protobuf", V2_PROTOBUF_ANSWERED, make)

@@ -77,6 +77,11 @@ def test_keys_are_not_shared() -> None:
         ("internal.apiserver.k8s.io", "storageversions", "storageversions"),
         ("storagemigration.k8s.io", "storageversionmigrations", "storageversionmigrations"),
         ("migration.k8s.io", "storagestates", "migration.k8s.io/storagestates"),
+        (
+            "kube-apiserver.internal.k8s.io",
+            "storageversions",
+            "kube-apiserver.internal.k8s.io/storageversions",
+        ),
     ],
 )
 def test_key_prefixes(group: str, plural: str, prefix: str) -> None:

@@ -44,6 +44,8 @@ GROUP_PRIORITIES: Final = {
     # Its resource is also in migration.k8s.io: this group is the one meant by the bare name.
     "storagemigration.k8s.io": 15800,
     "migration.k8s.io": 15700,
+    # Likewise: the bare name means the reports in internal.apiserver.k8s.io, not the votes here.
+    "kube-apiserver.internal.k8s.io": 15600,
 }
 # Groups of custom resources, and of kinds that a release declares, come last.
 PRIORITY_OF_OTHERS: Final = 1000

@@ -21,10 +21,14 @@ _OF_EXTENSION: Final[dict[str, Any]] = {
 # One stored version in all releases: the servers agree on versions through these objects.
 _OF_AGREEMENT: Final[dict[str, Any]] = {
     "namespaced": False,
-    "subresources": (STATUS,),
     "unconditional_update": False,
     "pinned": True,
     "required": True,
+}
+_OF_MIGRATION: Final[dict[str, Any]] = {
+    **_OF_AGREEMENT,
+    "subresources": (STATUS,),
+    "status_keeps_metadata": True,
     "behaviour_missing": True,
 }
 
@@ -135,16 +139,29 @@ KINDS: Final = (
         "StorageVersion",
         "storageversions",
         versions="v1alpha1",
+        subresources=(STATUS,),
+        status_keeps_metadata=True,
+        # Parts of the name are told apart, with words of their own, where it is validated.
+        name_rule="path-segment",
         **_OF_AGREEMENT,
     ),
     # A group that stock Kubernetes does not build in keeps its name in the key.
+    declare(
+        "kube-apiserver.internal.k8s.io",
+        "StorageVersion",
+        "storageversions",
+        versions="v1alpha1",
+        key_prefix="kube-apiserver.internal.k8s.io/storageversions",
+        name_rule="path-segment",
+        **_OF_AGREEMENT,
+    ),
     declare(
         "migration.k8s.io",
         "StorageState",
         "storagestates",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storagestates",
-        **_OF_AGREEMENT,
+        **_OF_MIGRATION,
     ),
     declare(
         "migration.k8s.io",
@@ -152,7 +169,7 @@ KINDS: Final = (
         "storageversionmigrations",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storageversionmigrations",
-        **_OF_AGREEMENT,
+        **_OF_MIGRATION,
     ),
     declare(
         "storagemigration.k8s.io",
@@ -160,6 +177,6 @@ KINDS: Final = (
         "storageversionmigrations",
         versions="v1 v1beta1",
         storage="v1beta1",
-        **_OF_AGREEMENT,
+        **_OF_MIGRATION,
     ),
 )

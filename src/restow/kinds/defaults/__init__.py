@@ -89,3 +89,7 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
             put(child(obj, "status"), "phase", "Pending")
         case "", "PersistentVolume" | "PersistentVolumeClaim":
             put(child(obj, "status"), "phase", "Pending")
+        case "internal.apiserver.k8s.io", "StorageVersion":
+            # Both are always written, even when there is nothing in them.
+            child(obj, "spec")
+            child(obj, "status")

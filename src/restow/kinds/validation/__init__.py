@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from restow.kinds.validation import control, core, workloads
+from restow.kinds.validation import control, core, storage_versions, workloads
 from restow.kinds.validation.fields import Causes, Object
 from restow.machinery import field_errors as errors
 
@@ -48,7 +48,9 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("coordination.k8s.io", "Lease"): control.validate_lease,
     ("discovery.k8s.io", "EndpointSlice"): control.validate_endpoint_slice,
     ("events.k8s.io", "Event"): core.validate_event,
-    ("internal.apiserver.k8s.io", "StorageVersion"): control.validate_storage_version,
+    ("internal.apiserver.k8s.io", "StorageVersion"): storage_versions.validate_storage_version,
+    ("kube-apiserver.internal.k8s.io", "StorageVersion"): storage_versions.validate_vote,
+    ("migration.k8s.io", "StorageState"): storage_versions.validate_storage_state,
     ("networking.k8s.io", "Ingress"): control.validate_ingress,
     ("node.k8s.io", "RuntimeClass"): control.validate_runtime_class,
     ("policy", "PodDisruptionBudget"): workloads.validate_budget,

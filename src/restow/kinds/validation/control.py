@@ -180,22 +180,6 @@ def validate_signing_request(new: Object, old: Object | None) -> Causes:
     return causes
 
 
-def validate_storage_version(new: Object, _old: Object | None) -> Causes:
-    name = part(new, "metadata").get("name") or ""
-    group, dot, resource = name.rpartition(".")
-    if not dot:
-        why = "name must be in the form of <group>.<resource>"
-        return [errors.invalid("metadata.name", name, why)]
-    causes: Causes = []
-    for text, problem, what in (
-        (group, subdomain_problem(group), "group"),
-        (resource, dns_1035_label_problem(resource), "resource"),
-    ):
-        if problem is not None:
-            causes.append(errors.invalid("metadata.name", text, f"the {what} segment {problem}"))
-    return causes
-
-
 def validate_migration(new: Object, old: Object | None) -> Causes:
     """Of `storagemigration.k8s.io`, whose requests never change once they are made."""
     causes: Causes = []

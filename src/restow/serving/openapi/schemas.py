@@ -10,8 +10,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.kinds.types import Types
-from restow.machinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, UnknownType
+from restow.machinery.types import (
+    Field,
+    ListOf,
+    MapOf,
+    Ref,
+    Resolver,
+    Scalar,
+    Special,
+    Struct,
+    UnknownType,
+)
 from restow.serving.openapi.declared import declared_kind, encoded, open_kind
 from restow.serving.openapi.operations import DELETE_OPTIONS, META, PATCH, RESOURCE_LIST, STATUS
 from restow.serving.openapi.served import ServedKind, definition_name, group_version, in_order
@@ -123,7 +132,7 @@ class Definitions:
     they need in turn.
     """
 
-    def __init__(self, types: Types, *, v3: bool) -> None:
+    def __init__(self, types: Resolver, *, v3: bool) -> None:
         self._types = types
         self._v3 = v3
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
@@ -299,7 +308,7 @@ class Definitions:
         }
 
 
-def known_types(kinds: Iterable[ServedKind], types: Types) -> list[ServedKind]:
+def known_types(kinds: Iterable[ServedKind], types: Resolver) -> list[ServedKind]:
     """The kinds in order; one whose type has no table counts as declared at run time."""
     return [
         kind if kind.type_name is None or _has(types, kind.type_name) else _untyped(kind)
@@ -315,7 +324,7 @@ def _untyped(kind: ServedKind) -> ServedKind:
     return replace(kind, type_name=None, subresources=subresources)
 
 
-def _has(types: Types, name: str) -> bool:
+def _has(types: Resolver, name: str) -> bool:
     try:
         types.struct(name)
     except UnknownType:

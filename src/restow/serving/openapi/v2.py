@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.kinds.types import Types
+from restow.machinery.types import Resolver
 from restow.serving.openapi import v2_protobuf
 from restow.serving.openapi.documents import Document, fingerprint, finish
 from restow.serving.openapi.operations import (
@@ -38,7 +38,7 @@ Item = dict[str, Any]
 
 
 def v2_document(
-    kinds: Sequence[ServedKind], *, types: Types, info: ApiInfo, protobuf: bool
+    kinds: Sequence[ServedKind], *, types: Resolver, info: ApiInfo, protobuf: bool
 ) -> Document:
     """The whole document. Its two forms have different hashes, since caches see one address."""
     etag = fingerprint(kinds, info)
@@ -48,7 +48,7 @@ def v2_document(
     return finish(b"".join(pieces), etag[1:] + etag[0] if protobuf else etag)
 
 
-def _json(kinds: list[ServedKind], types: Types, info: ApiInfo) -> Iterator[bytes]:
+def _json(kinds: list[ServedKind], types: Resolver, info: ApiInfo) -> Iterator[bytes]:
     definitions = Definitions(types, v3=False)
     about = orjson.dumps({"title": info.title, "version": info.version})
     yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
@@ -67,7 +67,7 @@ def _members(items: Iterator[tuple[str, Item]]) -> Iterator[bytes]:
         separator = b","
 
 
-def _protobuf(kinds: list[ServedKind], types: Types, info: ApiInfo) -> Iterator[bytes]:
+def _protobuf(kinds: list[ServedKind], types: Resolver, info: ApiInfo) -> Iterator[bytes]:
     definitions = Definitions(types, v3=False)
     yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
     yield v2_protobuf.paths(_paths(kinds, definitions, info))

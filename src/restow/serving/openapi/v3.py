@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.kinds.types import Types
+from restow.machinery.types import Resolver
 from restow.serving.openapi.documents import Document, fingerprint, finish
 from restow.serving.openapi.operations import (
     PARAMETERS,
@@ -52,7 +52,7 @@ def v3_index(kinds: Sequence[ServedKind], info: ApiInfo) -> Document:
 
 
 def v3_document(
-    kinds: Sequence[ServedKind], *, group: str, version: str, types: Types, info: ApiInfo
+    kinds: Sequence[ServedKind], *, group: str, version: str, types: Resolver, info: ApiInfo
 ) -> Document:
     """The document of one group version. Its hash is the one that the index names."""
     members = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
@@ -61,7 +61,7 @@ def v3_document(
 
 
 def _parts(
-    kinds: list[ServedKind], group: str, version: str, *, types: Types, info: ApiInfo
+    kinds: list[ServedKind], group: str, version: str, *, types: Resolver, info: ApiInfo
 ) -> Iterator[bytes]:
     definitions = Definitions(types, v3=True)
     definitions.add_shared(group, version)

@@ -217,6 +217,19 @@ def _storage_version(obj: Mapping[str, Any], now: datetime) -> list[object]:
     ]
 
 
+def _vote(obj: Mapping[str, Any], now: datetime) -> list[object]:
+    candidates = [
+        f"{text(each, 'apiServerID')}={text(each, 'preferredVersion')}"
+        for each in items(obj, "candidateVersions")
+    ]
+    return [
+        _name(obj),
+        text(obj, "selectedVersion") or UNSET,
+        some_of(candidates, empty=UNSET),
+        age(obj, now),
+    ]
+
+
 def _resource_of(obj: Mapping[str, Any]) -> str:
     group, name = text(obj, "spec", "resource", "group"), text(obj, "spec", "resource", "resource")
     return f"{name}.{group}" if group else name
@@ -396,6 +409,15 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
             AGE,
         ],
         _storage_version,
+    ),
+    ("kube-apiserver.internal.k8s.io", "StorageVersion"): TableColumns(
+        [
+            NAME,
+            column("SelectedVersion", about="The version that all servers write."),
+            column("Candidates", about="The version that each server votes for."),
+            AGE,
+        ],
+        _vote,
     ),
     ("migration.k8s.io", "StorageState"): TableColumns(
         [

@@ -52,6 +52,8 @@ COLUMNS = {
     ("", "Pod"): "Name,Ready,Status,Restarts,Age,*IP,*Node,*Nominated Node,*Readiness Gates",
     ("internal.apiserver.k8s.io", "StorageVersion"): "Name,CommonEncodingVersion,"
     "StorageVersions,Age",
+    ("kube-apiserver.internal.k8s.io", "StorageVersion"): "Name,SelectedVersion,Candidates,Age",
+    ("migration.k8s.io", "StorageState"): "Name,Resource,Current,Persisted,Age,*Last Heartbeat",
     ("storagemigration.k8s.io", "StorageVersionMigration"): "Name,Resource,Status,Progress,Age",
     ("example.com", "Unheard"): "Name,Created At",
 }
@@ -379,6 +381,33 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
         ["a", "<unset>", "s0=v1,s1=v1,s2=v1 + 1 more...", AGE],
     ),
     (
+        "internal.apiserver.k8s.io",
+        "StorageVersion",
+        {
+            "status": {
+                "commonEncodingVersion": "v1",
+                "storageVersions": [
+                    {"apiServerID": f"s{number}", "encodingVersion": "v1"} for number in range(3)
+                ],
+            }
+        },
+        ["a", "v1", "s0=v1,s1=v1,s2=v1", AGE],
+    ),
+    ("internal.apiserver.k8s.io", "StorageVersion", {}, ["a", "<unset>", "<unset>", AGE]),
+    (
+        "kube-apiserver.internal.k8s.io",
+        "StorageVersion",
+        {
+            "selectedVersion": "v1",
+            "candidateVersions": [
+                {"apiServerID": f"s{number}", "preferredVersion": "v2"} for number in range(5)
+            ],
+        },
+        ["a", "v1", "s0=v2,s1=v2,s2=v2 + 2 more...", AGE],
+    ),
+    ("kube-apiserver.internal.k8s.io", "StorageVersion", {}, ["a", "<unset>", "<unset>", AGE]),
+    ("migration.k8s.io", "StorageState", {}, ["a", "", "<unset>", "<unset>", AGE, "<unknown>"]),
+    (
         "migration.k8s.io",
         "StorageState",
         {
@@ -455,6 +484,7 @@ _NAMES = [
     "lastState",
     "finishedAt",
     "storageVersions",
+    "candidateVersions",
     "capacity",
     "hard",
     "used",

@@ -1,0 +1,231 @@
+"""Rules of the kinds in which servers tell each other what they store.
+
+The words of StorageVersion are those of the reference server, which says more about a wrong name
+than other kinds here do: an example, and the pattern.
+
+Not here: who may write what (`restow.resources.ownership`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.kinds.validation.fields import Causes, Object, listed, part
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import (
+    LABEL_LENGTH_MAX,
+    SUBDOMAIN_LENGTH_MAX,
+    dns_1035_label_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
+
+_EMPTY: Final = "must be non-empty"
+_1123_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_EXAMPLE: Final = (
+    f" (e.g. 'example.com', regex used for validation is '{_1123_LABEL}(\\.{_1123_LABEL})*')"
+)
+# The two blanks after the first comma are what clients see.
+_LABEL_EXAMPLE: Final = (
+    " (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_API_VERSION_RULE: Final = (
+    "an apiVersion is a DNS-1035 label, which must consist of lower case alphanumeric characters "
+    "or '-', start with an alphabetic character, and end with an alphanumeric character"
+    f"{_LABEL_EXAMPLE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"
+)
+_NO_AGREEMENT: Final = (
+    "should be nil if servers do not agree on the same encoding version, or if there is no server "
+    "reporting the supported versions yet"
+)
+_STATE_NAME_RULE: Final = 'must be spec.resource.resource+"."+spec.resource.group'
+
+
+def validate_storage_version(new: Object, old: Object | None) -> Causes:
+    """Of `internal.apiserver.k8s.io`: a name when it is new, a status when it changes."""
+    if old is None:
+        return _name_causes(new, ("group", "resource"))
+    status = part(new, "status")
+    return [] if status == part(old, "status") else _status_causes(status)
+
+
+def validate_vote(new: Object, old: Object | None) -> Causes:
+    """Of `kube-apiserver.internal.k8s.io`, where the servers vote on the version to store."""
+    causes = _name_causes(new, ("group", "version", "resource")) if old is None else []
+    selected = new.get("selectedVersion") or ""
+    if not selected:
+        causes.append(errors.required("selectedVersion", "a version is always selected"))
+    else:
+        _check_api_version(causes, "selectedVersion", selected)
+    seen: set[str] = set()
+    for field, candidate in listed(new, "candidateVersions", "candidateVersions"):
+        _check_server(causes, field, candidate, seen)
+        preferred = candidate.get("preferredVersion") or ""
+        _check_api_version(causes, f"{field}.preferredVersion", preferred)
+    return causes
+
+
+def validate_storage_state(new: Object, old: Object | None) -> Causes:
+    """Of `migration.k8s.io`: the name tells the resource, so the resource never changes."""
+    plural, group = _resource_of(new)
+    if old is not None:
+        if (plural, group) == _resource_of(old):
+            return []
+        return [errors.immutable("spec.resource", part(new, "spec", "resource"))]
+    if not plural:
+        return [errors.required("spec.resource.resource")]
+    causes = [
+        errors.invalid("spec.resource.resource", plural, why) for why in _label_problems(plural)
+    ]
+    if group:
+        whys = _subdomain_problems(group)
+        causes += [errors.invalid("spec.resource.group", group, why) for why in whys]
+    wanted = f"{plural}.{group}" if group else plural
+    name = part(new, "metadata").get("name")
+    if not causes and name and name != wanted:
+        causes.append(errors.invalid("metadata.name", name, f"{_STATE_NAME_RULE}: {wanted}"))
+    return causes
+
+
+def _resource_of(state: Object) -> tuple[str, str]:
+    resource = part(state, "spec", "resource")
+    return resource.get("resource") or "", resource.get("group") or ""
+
+
+def _name_causes(new: Object, segments: tuple[str, ...]) -> Causes:
+    """A name is made of segments between dots; only the group, the first, has dots itself."""
+    name = part(new, "metadata").get("name") or ""
+    if not name:
+        return []  # which is told with the rest of the metadata
+    texts = name.rsplit(".", len(segments) - 1)
+    if len(texts) != len(segments):
+        form = ".".join(f"<{each}>" for each in segments)
+        return [errors.invalid("metadata.name", name, f"name must be in the form of {form}")]
+    causes: Causes = []
+    for segment, text in zip(segments, texts, strict=True):
+        whys = _subdomain_problems(text) if segment == "group" else _label_problems(text)
+        causes += [
+            errors.invalid("metadata.name", name, f"the {segment} segment {why}") for why in whys
+        ]
+    return causes
+
+
+def _status_causes(status: Object) -> Causes:
+    causes: Causes = []
+    seen: set[str] = set()
+    for field, entry in listed(status, "storageVersions", "status.storageVersions"):
+        _check_server(causes, field, entry, seen)
+        _check_versions(causes, field, entry)
+    _check_common_version(causes, status)
+    _check_conditions(causes, status)
+    return causes
+
+
+def _check_server(causes: Causes, field: str, entry: Object, seen: set[str]) -> None:
+    """Each server has one entry."""
+    server = entry.get("apiServerID") or ""
+    if server in seen:
+        causes.append(errors.duplicate(f"{field}.apiServerID", server))
+    seen.add(server)
+    for why in _subdomain_problems(server):
+        causes.append(errors.invalid(f"{field}.apiServerID", server, why))
+
+
+def _check_versions(causes: Causes, field: str, entry: Object) -> None:
+    """What a server writes it can read, and so it can what it serves."""
+    encoding = entry.get("encodingVersion") or ""
+    decodable, served = _texts(entry, "decodableVersions"), _texts(entry, "servedVersions")
+    _check_api_version(causes, f"{field}.encodingVersion", encoding)
+    for index, version in enumerate(decodable):
+        _check_api_version(causes, f"{field}.decodableVersions[{index}]", version)
+    if encoding not in decodable:
+        why = f"decodableVersions must include encodingVersion {encoding}"
+        value = entry.get("decodableVersions")
+        causes.append(errors.invalid(f"{field}.decodableVersions", value, why))
+    for index, version in enumerate(served):
+        place = f"{field}.servedVersions[{index}]"
+        _check_api_version(causes, place, version)
+        if version not in decodable:
+            why = (
+                f"individual served version : {version} must be included in "
+                f"decodableVersions : [{' '.join(decodable)}]"
+            )
+            causes.append(errors.invalid(place, version, why))
+
+
+def _check_common_version(causes: Causes, status: Object) -> None:
+    entries = listed(status, "storageVersions", "")
+    found = {entry.get("encodingVersion") or "" for _, entry in entries}
+    common = found.pop() if len(found) == 1 else None
+    given = status.get("commonEncodingVersion")
+    if given == common:
+        return
+    if common is None:
+        why = _NO_AGREEMENT
+    elif given is None:
+        why = f"the common encoding version is {common}"
+    else:
+        why = f"the actual common encoding version is {common}"
+    causes.append(errors.invalid("status.commonEncodingVersion", given, why))
+
+
+def _check_conditions(causes: Causes, status: Object) -> None:
+    """The paths leave out `conditions`, as they do at the reference server."""
+    seen: dict[str, int] = {}
+    for index, (_, condition) in enumerate(listed(status, "conditions", "")):
+        field = f"status[{index}]"
+        kind = condition.get("type") or ""
+        if kind in seen:
+            why = (
+                "the type of the condition is not unique, it also appears in "
+                f"conditions[{seen[kind]}]"
+            )
+            causes.append(errors.invalid(f"{field}.type", kind, why))
+        seen[kind] = index
+        for name in ("type", "status"):
+            problem = qualified_name_problem(condition.get(name) or "")
+            if problem is not None:
+                causes.append(errors.invalid(f"{field}.{name}", kind, problem))
+        for name in ("reason", "message"):
+            if not condition.get(name):
+                causes.append(errors.required(f"{field}.{name}", f"{name} cannot be empty"))
+
+
+def _check_api_version(causes: Causes, field: str, text: str) -> None:
+    problems = _api_version_problems(text)
+    if problems:
+        causes.append(errors.invalid(field, text, ",".join(problems)))
+
+
+def _api_version_problems(text: str) -> list[str]:
+    *groups, version = text.split("/")
+    if len(groups) > 1:
+        return [_API_VERSION_RULE]
+    problems: list[str] = []
+    for group in groups:
+        problems += [
+            f"group part: {why}" for why in (_subdomain_problems(group) if group else [_EMPTY])
+        ]
+    problems += [
+        f"version part: {why}" for why in (_label_problems(version) if version else [_EMPTY])
+    ]
+    return problems
+
+
+def _subdomain_problems(text: str) -> list[str]:
+    if len(text) > SUBDOMAIN_LENGTH_MAX:
+        return [f"must be no more than {SUBDOMAIN_LENGTH_MAX} characters"]
+    problem = subdomain_problem(text)
+    return [] if problem is None else [problem + _SUBDOMAIN_EXAMPLE]
+
+
+def _label_problems(text: str) -> list[str]:
+    if len(text) > LABEL_LENGTH_MAX:
+        return [f"must be no more than {LABEL_LENGTH_MAX} characters"]
+    problem = dns_1035_label_problem(text)
+    return [] if problem is None else [problem + _LABEL_EXAMPLE]
+
+
+def _texts(obj: Object, name: str) -> list[Any]:
+    found = obj.get(name)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
