@@ -20,7 +20,7 @@ import orjson
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
 from restow.machinery.status import of_machinery_error
-from restow.resources import strategy
+from restow.resources import ownership, strategy
 from restow.resources.caches import Caches
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, EncodingPolicy, served_form, stored_form
@@ -190,6 +190,7 @@ class ResourceStore:
                 resource, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
             )
             strategy.check(resource, api_version, fresh, None)
+            ownership.check_create(resource, fresh)
             path = resource.path_of(namespace, name)
             try:
                 return await self._create(
@@ -282,12 +283,15 @@ class ResourceStore:
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
         strategy.begin_update(resource, new, old, subresource=subresource)
         strategy.check(resource, api_version, new, old)
+        ownership.check_update(resource, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         key = resource.key_of(path)
         guard = RevisionIs(key, entry[0])  # type: ignore[arg-type]
         goes_away = bool(new["metadata"].get("deletionTimestamp")) and not strategy.has_finalizers(
             resource, new
         )
+        if goes_away:
+            ownership.check_delete(resource, old)
         if dry_run:
             return Written(body=_dumps(resource, new, api_version), removed=goes_away)
         if goes_away:
@@ -346,6 +350,7 @@ class ResourceStore:
     ) -> Written:
         obj = self.object_of(resource, entry, api_version)
         self._check_preconditions(resource, obj, path, wish)
+        ownership.check_delete(resource, obj)
         goes_away = strategy.mark_deleted(resource, obj, now=self._clock.wall(), policy=wish.policy)
         key = resource.key_of(path)
         guard = RevisionIs(key, entry[0])  # type: ignore[arg-type]

@@ -229,6 +229,9 @@ class DependentsCollector:
             await self._store.delete(resource, working_version(resource), path, wish)
         except status.NotFound:
             return
+        except status.Forbidden as error:
+            logger.info("its owners are gone, but it stays: %s", error)
+            return
         logger.info("deleted %s %s: its owners are gone", resource.kind.group_resource, path)
 
     async def _hold(self, found: _Found) -> None:
@@ -286,7 +289,11 @@ class DependentsCollector:
     async def _update(
         self, place: Place, uid: str | None, change: Callable[[Object], Object]
     ) -> None:
-        """Change an object, if it still has this uid; nothing to do when it is gone."""
+        """Change an object, if it still has this uid; nothing to do when it is gone.
+
+        Nor when only servers may change it: trying again would help nobody. A change by those
+        servers brings us here again.
+        """
 
         def checked(obj: Object) -> Object:
             if uid is not None and obj["metadata"].get("uid") != uid:
@@ -299,6 +306,8 @@ class DependentsCollector:
             await self._store.update(place.resource, version, place.path, checked, is_patch=True)
         except status.NotFound:
             return
+        except status.Forbidden as error:
+            logger.info("left as it is: %s", error)
 
 
 def _has_work(value: bytes) -> bool:

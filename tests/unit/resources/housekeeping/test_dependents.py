@@ -365,3 +365,26 @@ async def test_missed_changes_are_made_up_for() -> None:
         await world.create("Secret", "late", "n", **owned_by(owner))
         it.observed = await world.observe(it.collector)
         assert await it.names("Secret") == []
+
+
+async def test_what_only_servers_write_is_left_alone() -> None:
+    """A report with entries stays when its owner goes, and nobody waits for it or tries again."""
+    async with open_world() as world:
+        collected = await Collected.begin(world)
+        owner = await world.create("Node", "n")
+        reports = world.kind("StorageVersion", "internal.apiserver.k8s.io")
+        metadata = {"name": "core.pods", "uid": "u", **owned_by(owner)["metadata"]}
+        status = {"storageVersions": [{"apiServerID": "a", "encodingVersion": "v1"}]}
+        report = {
+            "kind": "StorageVersion",
+            "apiVersion": "internal.apiserver.k8s.io/v1alpha1",
+            "metadata": metadata,
+            "spec": {},
+            "status": status,
+        }
+        key = reports.key_of("core.pods")
+        await world.storage.commit(Transaction(writes=(Put(key, orjson.dumps(report)),)))
+        await world.delete("Node", "n")
+        await collected.settle()
+        assert await world.has("StorageVersion", "core.pods", group=reports.group)
+        assert len(collected.collector.queue) == 0

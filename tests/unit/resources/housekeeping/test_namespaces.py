@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.machinery.status import Conflict
 from restow.resources.housekeeping import namespaces
 from restow.resources.housekeeping.namespaces import (
@@ -295,3 +296,31 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
         assert found is not None
         assert found["status"] == {"phase": "Active"}
         assert found["spec"]["finalizers"] == ["kubernetes"]
+
+
+async def test_a_namespace_waits_for_what_only_servers_delete() -> None:
+    """An identity lease is refused to us as well; the namespace says so, and goes after it."""
+    async with open_world() as world:
+        keeper, observed = await begin(world)
+        await world.create("Namespace", LEASE_NAMESPACE)
+        await world.create("ConfigMap", "c", LEASE_NAMESPACE)
+        leases = world.kind("Lease", "coordination.k8s.io")
+        metadata = {
+            "name": "s",
+            "namespace": LEASE_NAMESPACE,
+            "uid": "u",
+            "labels": {IDENTITY_LABEL: IDENTITY_LABEL_VALUE},
+        }
+        lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata}
+        key = leases.key_of(f"{LEASE_NAMESPACE}/s")
+        await world.storage.commit(Transaction(writes=(Put(key, orjson.dumps(lease)),)))
+        await world.delete("Namespace", LEASE_NAMESPACE)
+        await settle(keeper, observed)
+        assert not await world.has("ConfigMap", f"{LEASE_NAMESPACE}/c")
+        found = await world.get("Namespace", LEASE_NAMESPACE)
+        assert found is not None
+        failure = condition(found, "NamespaceDeletionContentFailure")
+        assert "identity leases are written by their server alone" in failure["message"]
+        await world.storage.commit(Transaction(writes=(Delete(key),)))
+        await settle(keeper, observed)
+        assert not await world.has("Namespace", LEASE_NAMESPACE)

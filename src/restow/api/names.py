@@ -1,0 +1,34 @@
+"""Names by which servers mark what is theirs: labels and annotations of the agreement.
+
+Both those who write them (`restow.coordination`) and those who keep others from doing so
+(`restow.resources.ownership`) read them here.
+
+Not here: names of keys that are no API objects; they are the coordination's own.
+"""
+
+from typing import Final
+
+__all__ = [
+    "EPOCH_ANNOTATION",
+    "HOSTNAME_LABEL",
+    "IDENTITY_LABEL",
+    "IDENTITY_LABEL_VALUE",
+    "KEYS_ANNOTATION",
+    "LEASE_NAMESPACE",
+    "OWNED_ANNOTATION_PREFIX",
+]
+
+LEASE_NAMESPACE: Final = "kube-system"
+"""Where servers have their identity leases."""
+IDENTITY_LABEL: Final = "apiserver.kubernetes.io/identity"
+IDENTITY_LABEL_VALUE: Final = "kube-apiserver"
+"""A lease there with this value of the label tells that a server is alive."""
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+
+OWNED_ANNOTATION_PREFIX: Final = "coordination.restow.dev/"
+"""Annotations that only servers write begin so."""
+EPOCH_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}epoch"
+"""How often the agreement on a resource has changed."""
+KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
+"""Which server writes with which encryption key, as JSON."""
