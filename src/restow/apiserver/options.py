@@ -1,14 +1,58 @@
-"""What one may choose about a server. Values only; nothing is opened here."""
+"""What one may choose about a server. Values only; nothing is opened here.
+
+Values that cannot work, alone or together, raise a ValueError that says why and names the flag.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+from restow.apiserver.feature_gates import FeatureGates
 
 PORT_DEFAULT: Final = 6443
 COMPACTION_SECONDS_DEFAULT: Final = 300.0
 EVENT_TTL_SECONDS_DEFAULT: Final = 3600.0
+LIVEZ_GRACE_SECONDS_DEFAULT: Final = 300.0
+"""Five times the minute in which KEP-2339 wants a server to have reported."""
+LEASE_SECONDS_DEFAULT: Final = 15
+LEASE_RENEW_SECONDS_DEFAULT: Final = 5.0
+LEASE_SECONDS_MAX: Final = 24 * 3600
+"""A dead server counts as alive for so long; all that waits for it waits too."""
+LOOSE_BOUND_SECONDS_DEFAULT: Final = 60.0
+LOOSE_BOUND_SECONDS_MAX: Final = 24 * 3600
+
+CoordinationMode = Literal["report", "vote"]
+Guarantee = Literal["strict", "loose"]
+VoteBootstrap = Literal["wait", "force"]
+RecordedMode = Literal["report", "strict", "loose", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinationOptions:
+    """How the servers of a cluster agree on the version in which they write."""
+
+    mode: CoordinationMode = "report"
+    guarantee: Guarantee = "strict"
+    loose_bound_seconds: float = LOOSE_BOUND_SECONDS_DEFAULT
+    vote_bootstrap: VoteBootstrap = "wait"
+    change_mode: bool = False
+    """Start although the running servers coordinate in another mode."""
+
+    def __post_init__(self) -> None:
+        if self.mode == "report":
+            for flag, has_effect in (
+                ("--guarantee loose", self.guarantee == "loose"),
+                ("--vote-bootstrap force", self.vote_bootstrap == "force"),
+            ):
+                if has_effect:
+                    raise ValueError(f"{flag} is about a vote: it needs --coordination vote")
+        if not 0 < self.loose_bound_seconds <= LOOSE_BOUND_SECONDS_MAX:
+            raise ValueError(
+                f"--loose-bound-seconds {self.loose_bound_seconds:g} is not between 0 and"
+                f" {LOOSE_BOUND_SECONDS_MAX}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +74,45 @@ class ServeOptions:
     event_ttl_seconds: float = EVENT_TTL_SECONDS_DEFAULT
     grace_seconds: float = 10.0
     """How long requests in work may take when the server stops."""
+    livez_grace_seconds: float = LIVEZ_GRACE_SECONDS_DEFAULT
+    """How long `/livez` waits for the start to be finished."""
+    feature_gates: FeatureGates = field(default_factory=FeatureGates)
+    identity_lease_duration_seconds: int = LEASE_SECONDS_DEFAULT
+    identity_lease_renew_interval_seconds: float = LEASE_RENEW_SECONDS_DEFAULT
+    coordination: CoordinationOptions = field(default_factory=CoordinationOptions)
+
+    def __post_init__(self) -> None:
+        self._check_lease()
+        if self.coordination.mode == "vote" and not self.feature_gates.storage_version_api:
+            raise ValueError(
+                "--coordination vote needs the feature gate StorageVersionAPI: votes are cast in"
+                " StorageVersion objects"
+            )
+
+    def _check_lease(self) -> None:
+        duration = self.identity_lease_duration_seconds
+        renew = self.identity_lease_renew_interval_seconds
+        if not 1 <= duration <= LEASE_SECONDS_MAX:
+            raise ValueError(
+                f"--identity-lease-duration-seconds {duration} is not between 1 and"
+                f" {LEASE_SECONDS_MAX}"
+            )
+        if not 0 < renew * 2 < duration:
+            raise ValueError(
+                f"--identity-lease-renew-interval-seconds {renew:g} must be above 0 and less than"
+                f" half of --identity-lease-duration-seconds {duration}, so that one lost renewal"
+                " does not end the lease"
+            )
 
     @property
     def store_address(self) -> str:
         return self.store or f"sqlite:{self.data_dir / 'store.db'}"
+
+    @property
+    def recorded_mode(self) -> RecordedMode:
+        """How this server coordinates, as it tells the others."""
+        if not self.feature_gates.storage_version_api:
+            return "off"
+        if self.coordination.mode == "report":
+            return "report"
+        return self.coordination.guarantee

@@ -4,20 +4,29 @@ import argparse
 import errno
 import json
 import logging
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
+from restow.apiserver.feature_gates import GATES, parse_feature_gates
 from restow.apiserver.options import (
     COMPACTION_SECONDS_DEFAULT,
     EVENT_TTL_SECONDS_DEFAULT,
+    LEASE_RENEW_SECONDS_DEFAULT,
+    LEASE_SECONDS_DEFAULT,
+    LIVEZ_GRACE_SECONDS_DEFAULT,
+    LOOSE_BOUND_SECONDS_DEFAULT,
     PORT_DEFAULT,
+    CoordinationOptions,
     ServeOptions,
 )
 from restow.storage.opening import ADDRESS_FORMS
 
 EXIT_REFUSED = 1
+EXIT_USAGE = 2
 PORT_MAX = 65535
 
 EPILOG = """\
@@ -28,6 +37,13 @@ in DIR/store.db, and DIR/kubeconfig for kubectl:
   kubectl --kubeconfig .restow/kubeconfig get namespaces
 
 A server on another machine needs a copy of DIR/pki and a store that both can reach.
+"""
+
+
+COORDINATION = """\
+Servers that share a store agree on the version in which each resource is written. They report what
+each one writes, and a migration starts once all are equal; or they vote, and all write the version
+that was selected. Give all servers of a store the same words here.
 """
 
 
@@ -69,29 +85,89 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long Events are kept; default: 1h",
     )
+    add(
+        "--livez-grace-period",
+        type=_seconds,
+        default=LIVEZ_GRACE_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="/livez does not complain about an unfinished start for so long; default: 5m",
+    )
     add("--log-format", choices=["text", "json"], default="text")
     add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
+    add(
+        "--feature-gates",
+        action="append",
+        default=[],
+        metavar="GATE=true|false,...",
+        help="; ".join(f"{gate.name}: {gate.about}" for gate in GATES)
+        + "; all are on by default; may be repeated",
+    )
+    _add_coordination(parser)
+
+
+def _add_coordination(parser: argparse.ArgumentParser) -> None:
+    # A choice that was not made is None: one that has no effect is refused, not ignored.
+    add = parser.add_argument_group("coordination", COORDINATION).add_argument
+    add(
+        "--coordination",
+        choices=["report", "vote"],
+        default="report",
+        help="report: each server writes its own version and says which; vote: all write the"
+        " version that all have voted for; default: report",
+    )
+    add(
+        "--guarantee",
+        choices=["strict", "loose"],
+        help="with vote. strict: no write commits in a version that is not selected; loose: no"
+        " check in the write, a server follows within --loose-bound-seconds; default: strict",
+    )
+    add(
+        "--loose-bound-seconds",
+        type=_number,
+        metavar="SECONDS",
+        help="with loose: a server that could not confirm the selected version for so long stops"
+        f" writing; default: {LOOSE_BOUND_SECONDS_DEFAULT:g}",
+    )
+    add(
+        "--vote-bootstrap",
+        choices=["wait", "force"],
+        help="with vote, when no version is selected yet. wait: until all running servers vote;"
+        " force: select at once, although others may write another version; default: wait",
+    )
+    add(
+        "--change-coordination-mode",
+        action="store_true",
+        help="start although the running servers coordinate in another mode; nothing is agreed"
+        " upon until the last of them is gone",
+    )
+    add(
+        "--identity-lease-duration-seconds",
+        type=_whole_number,
+        default=LEASE_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="a server that renewed nothing for so long is taken for dead, and may not write;"
+        f" default: {LEASE_SECONDS_DEFAULT}",
+    )
+    add(
+        "--identity-lease-renew-interval-seconds",
+        type=_number,
+        default=LEASE_RENEW_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="how often the lease is renewed: less than half of its duration; default:"
+        f" {LEASE_RENEW_SECONDS_DEFAULT:g}",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     set_up_logging(arguments.log_format, arguments.verbosity)
     if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
         print("restow serve: give both --tls-cert-file and --tls-private-key-file", file=sys.stderr)
-        return 2
-    options = ServeOptions(
-        data_dir=arguments.data_dir,
-        store=arguments.store,
-        bind=arguments.bind,
-        port=arguments.port,
-        release=arguments.release,
-        tls_cert_file=arguments.tls_cert_file,
-        tls_private_key_file=arguments.tls_private_key_file,
-        client_ca_file=arguments.client_ca_file,
-        token_auth_file=arguments.token_auth_file,
-        service_account_signing_key_file=arguments.service_account_signing_key_file,
-        compaction_interval_seconds=arguments.compaction_interval,
-        event_ttl_seconds=arguments.event_ttl,
-    )
+        return EXIT_USAGE
+    try:
+        options = _options(arguments)
+    except ValueError as error:
+        print(f"restow serve: {error}", file=sys.stderr)
+        return EXIT_USAGE
     from restow.apiserver.refusals import REFUSALS
     from restow.apiserver.serve import serve
 
@@ -104,6 +180,45 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"restow serve: {error}{hint}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _options(arguments: argparse.Namespace) -> ServeOptions:
+    """The options that were given. Raises ValueError for what cannot work."""
+    return ServeOptions(
+        data_dir=arguments.data_dir,
+        store=arguments.store,
+        bind=arguments.bind,
+        port=arguments.port,
+        release=arguments.release,
+        tls_cert_file=arguments.tls_cert_file,
+        tls_private_key_file=arguments.tls_private_key_file,
+        client_ca_file=arguments.client_ca_file,
+        token_auth_file=arguments.token_auth_file,
+        service_account_signing_key_file=arguments.service_account_signing_key_file,
+        compaction_interval_seconds=arguments.compaction_interval,
+        event_ttl_seconds=arguments.event_ttl,
+        livez_grace_seconds=arguments.livez_grace_period,
+        feature_gates=parse_feature_gates(arguments.feature_gates),
+        identity_lease_duration_seconds=arguments.identity_lease_duration_seconds,
+        identity_lease_renew_interval_seconds=arguments.identity_lease_renew_interval_seconds,
+        coordination=_coordination(arguments),
+    )
+
+
+def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:
+    given: dict[str, Any] = {
+        name: value
+        for name in ("guarantee", "loose_bound_seconds", "vote_bootstrap")
+        if (value := getattr(arguments, name)) is not None
+    }
+    if arguments.coordination == "report" and given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{flags}: only with --coordination vote")
+    if "loose_bound_seconds" in given and given.get("guarantee") != "loose":
+        raise ValueError("--loose-bound-seconds: only with --guarantee loose")
+    return CoordinationOptions(
+        mode=arguments.coordination, change_mode=arguments.change_coordination_mode, **given
+    )
 
 
 def set_up_logging(log_format: str, verbosity: int) -> None:
@@ -145,6 +260,22 @@ def _seconds(text: str) -> float:
         seconds = float(text[:-1]) * unit if unit else float(text)
     except ValueError:
         seconds = 0.0
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 300, 5m or 1h")
     return seconds
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return number
+
+
+def _whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of seconds")
+    return int(text)

@@ -22,6 +22,12 @@ from restow.serving.listener.response import Response, header_block
 AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 VersionHash = Callable[[Resource], str]
+"""The hash of a resource's storage version; empty: say nothing about it."""
+
+
+def no_version_hash(_resource: Resource) -> str:
+    """For a server that shows no hashes."""
+    return ""
 
 
 class Discovery:
@@ -127,8 +133,9 @@ class Discovery:
             entry["shortNames"] = list(kind.short_names)
         if kind.categories:
             entry["categories"] = list(kind.categories)
-        if kind.persisted:
-            entry["storageVersionHash"] = self._version_hash(resource)
+        version_hash = self._version_hash(resource) if kind.persisted else ""
+        if version_hash:
+            entry["storageVersionHash"] = version_hash
         return entry
 
     def _aggregate(self, *, core: bool) -> dict[str, Any]:

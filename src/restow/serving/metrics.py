@@ -96,3 +96,35 @@ class Metrics(Collector):
 
     def document(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class HealthMetrics(Collector):
+    """Health checks by Kubernetes' names, in a document of their own: it is asked for often."""
+
+    def __init__(self, *, states: Gauge, counts: Gauge) -> None:
+        self._states = states
+        self._counts = counts
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it, as Prometheus' library wants it."""
+        states = GaugeMetricFamily(
+            "kubernetes_healthcheck",
+            "Whether a health check passes now: 1 or 0.",
+            labels=("name", "type"),
+        )
+        for labels, value in self._states():
+            states.add_metric(labels, value)
+        yield states
+        counts = CounterMetricFamily(
+            "kubernetes_healthchecks",
+            "What probes were told about each health check.",
+            labels=("name", "type", "status"),
+        )
+        for labels, value in self._counts():
+            counts.add_metric(labels, value)
+        yield counts
+
+    def document(self) -> bytes:
+        return generate_latest(self._registry)

@@ -11,7 +11,7 @@ from restow.serving.context import Context
 from restow.serving.discovery import Discovery
 from restow.serving.health import Health, Probe
 from restow.serving.listener.response import Promise, Response, header_block
-from restow.serving.metrics import CONTENT_TYPE, Metrics
+from restow.serving.metrics import CONTENT_TYPE, HealthMetrics, Metrics
 from restow.serving.openapi_paths import OpenApi
 
 _PROBES: Final[dict[str, Probe]] = {
@@ -38,6 +38,7 @@ class NonResources:
         self._openapi = openapi
         self._health = health
         self._metrics = metrics
+        self._health_metrics = HealthMetrics(states=health.states, counts=health.counts)
         self._version = version
 
     def answer(self, context: Context) -> Promise:
@@ -52,6 +53,8 @@ class NonResources:
             return respond_object(context, 200, self._version)
         if path == "/metrics":
             return Response(200, self._metrics.document(), _METRICS_HEADERS)
+        if path == "/metrics/slis":
+            return Response(200, self._health_metrics.document(), _METRICS_HEADERS)
         if first in ("api", "apis"):
             return self._discovery.answer(context, path) or not_found_text()
         if first == "openapi":
@@ -63,7 +66,7 @@ class NonResources:
     def _paths(self) -> list[str]:
         known = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
         groups = orjson.loads(self._discovery.plain("/apis") or b"{}").get("groups", [])
-        known += ["/api/v1", "/readyz", "/version"]
+        known += ["/api/v1", "/metrics/slis", "/readyz", "/version"]
         for group in groups:
             known.append(f"/apis/{group['name']}")
             known += [f"/apis/{each['groupVersion']}" for each in group["versions"]]

@@ -1,0 +1,69 @@
+"""Options that cannot work are refused when they are put together, whoever does it."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.options import CoordinationOptions, ServeOptions
+
+OFF = FeatureGates(storage_version_api=False)
+
+
+def options(**given: Any) -> ServeOptions:
+    return ServeOptions(data_dir=Path("d"), **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"identity_lease_duration_seconds": 0}, "duration-seconds 0 is not between 1 and 86400"),
+        ({"identity_lease_duration_seconds": 86_401}, "is not between"),
+        ({"identity_lease_duration_seconds": 10}, "5 must be above 0 and less than half of"),
+        ({"identity_lease_renew_interval_seconds": 0.0}, "renew-interval-seconds 0 must be above"),
+        ({"identity_lease_renew_interval_seconds": -1.0}, "must be above 0"),
+        ({"identity_lease_renew_interval_seconds": math.nan}, "must be above 0"),
+        (
+            {"feature_gates": OFF, "coordination": CoordinationOptions(mode="vote")},
+            "--coordination vote needs the feature gate StorageVersionAPI",
+        ),
+    ],
+)
+def test_refused(given: dict[str, Any], said: str) -> None:
+    """A lease that one lost renewal would end, or a vote without its objects."""
+    with pytest.raises(ValueError, match=said):
+        options(**given)
+
+
+def test_lease_bounds() -> None:
+    """A lease as short as one second works, renewed often enough."""
+    lease = {"identity_lease_duration_seconds": 1, "identity_lease_renew_interval_seconds": 0.3}
+    assert options(**lease).identity_lease_duration_seconds == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"guarantee": "loose"}, "--guarantee loose .* --coordination vote"),
+        ({"vote_bootstrap": "force"}, "--vote-bootstrap force .* --coordination vote"),
+        ({"mode": "vote", "loose_bound_seconds": 0}, "--loose-bound-seconds 0 is not between"),
+        ({"mode": "vote", "loose_bound_seconds": math.inf}, "--loose-bound-seconds inf"),
+        ({"mode": "vote", "loose_bound_seconds": math.nan}, "--loose-bound-seconds nan"),
+    ],
+)
+def test_refused_coordination(given: dict[str, Any], said: str) -> None:
+    """What is only about a vote needs one."""
+    with pytest.raises(ValueError, match=said):
+        CoordinationOptions(**given)
+
+
+def test_recorded_mode() -> None:
+    """One word says how a server coordinates."""
+    assert options().recorded_mode == "report"
+    assert options(feature_gates=OFF).recorded_mode == "off"
+    vote = CoordinationOptions(mode="vote")
+    assert options(coordination=vote).recorded_mode == "strict"
+    loose = CoordinationOptions(mode="vote", guarantee="loose")
+    assert options(coordination=loose).recorded_mode == "loose"

@@ -1,0 +1,103 @@
+"""`restow serve`: its words become options, and words that cannot work one line that says why."""
+
+import argparse
+
+import pytest
+
+from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.options import CoordinationOptions, ServeOptions
+from restow.cli import serve
+from restow.cli.main import main
+
+
+def options(*words: str) -> ServeOptions:
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    return serve._options(parser.parse_args(words))
+
+
+def test_defaults() -> None:
+    """What is not said is as the options have it."""
+    found = options()
+    assert found == ServeOptions(data_dir=found.data_dir)
+    assert found.coordination == CoordinationOptions()
+    assert found.identity_lease_duration_seconds == 15
+    assert found.identity_lease_renew_interval_seconds == 5
+
+
+def test_words() -> None:
+    """Each word has its place."""
+    found = options(
+        *("--coordination", "vote", "--guarantee", "loose", "--loose-bound-seconds", "30"),
+        *("--vote-bootstrap", "force", "--change-coordination-mode"),
+        *("--identity-lease-duration-seconds", "3", "--livez-grace-period", "2m"),
+        *("--identity-lease-renew-interval-seconds", "0.5"),
+        *("--feature-gates", "StorageVersionHash=false", "--feature-gates=APIServerIdentity=true"),
+    )
+    assert found.coordination == CoordinationOptions(
+        mode="vote",
+        guarantee="loose",
+        loose_bound_seconds=30,
+        vote_bootstrap="force",
+        change_mode=True,
+    )
+    assert found.identity_lease_duration_seconds == 3
+    assert found.identity_lease_renew_interval_seconds == 0.5
+    assert found.livez_grace_seconds == 120
+    assert found.feature_gates == FeatureGates(storage_version_hash=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--feature-gates Nothing=true", "there is no feature gate 'Nothing'; known are API"),
+        ("--feature-gates StorageVersionAPI=maybe", "is set to 'maybe', which is neither true"),
+        ("--feature-gates APIServerIdentity=false", "StorageVersionAPI needs APIServerIdentity"),
+        (
+            "--coordination vote --feature-gates StorageVersionAPI=false",
+            "--coordination vote needs the feature gate StorageVersionAPI",
+        ),
+        ("--guarantee strict", "--guarantee: only with --coordination vote"),
+        ("--vote-bootstrap wait", "--vote-bootstrap: only with --coordination vote"),
+        ("--loose-bound-seconds 5", "--loose-bound-seconds: only with --coordination vote"),
+        (
+            "--coordination vote --loose-bound-seconds 5",
+            "--loose-bound-seconds: only with --guarantee loose",
+        ),
+        (
+            "--coordination vote --guarantee loose --loose-bound-seconds -5",
+            "--loose-bound-seconds -5 is not between 0 and",
+        ),
+        ("--identity-lease-renew-interval-seconds 7.5", "less than half of --identity-lease-"),
+        ("--identity-lease-duration-seconds 0", "0 is not between 1 and 86400"),
+    ],
+)
+def test_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words that do not go together: one line with the reason, before anything is opened."""
+    assert main(["serve", "--data-dir", "/nonexistent/d", *words.split()]) == serve.EXIT_USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("restow serve: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--event-ttl nan",
+        "--event-ttl inf",
+        "--livez-grace-period 0",
+        "--identity-lease-duration-seconds 1.5",
+        "--identity-lease-duration-seconds 9999999999",
+        "--identity-lease-renew-interval-seconds often",
+        "--identity-lease-renew-interval-seconds nan",
+        "--coordination none",
+        "--guarantee some",
+    ],
+)
+def test_no_such_value(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A value that is none of its kind is named together with its flag."""
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", *words.split()])
+    assert caught.value.code == serve.EXIT_USAGE
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert all(repr(word) in last or word in last for word in words.split())
