@@ -6,17 +6,20 @@ certificates here; see `server`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
+from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.probe import StorageProbe
 from restow.apiserver.version import version_document
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
-from restow.serving.app import App
+from restow.serving.app import App, Barrier, open_barrier
 from restow.serving.authentication import (
     Authentication,
     CertificateAuthenticator,
@@ -25,7 +28,7 @@ from restow.serving.authentication import (
 from restow.serving.authorization import MastersOnly
 from restow.serving.context import User
 from restow.serving.continue_tokens import ContinueTokens
-from restow.serving.discovery import Discovery
+from restow.serving.discovery import Discovery, VersionHash, no_version_hash
 from restow.serving.handlers.server import Server
 from restow.serving.health import Health
 from restow.serving.metrics import Metrics
@@ -34,6 +37,9 @@ from restow.serving.openapi import ApiInfo
 from restow.serving.openapi_paths import OpenApi
 from restow.serving.request_info import RequestInfo
 from restow.storage.interface import Storage
+
+VersionOf = Callable[[Resource], str]
+"""The version in which a resource is written now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,7 @@ class Assembly:
     catalog: Catalog
     health: Health
     metrics: Metrics
+    discovery: Discovery
     tasks: Tasks
 
     async def close(self) -> None:
@@ -84,6 +91,15 @@ def object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str,
             yield (str(resource.kind.group_resource),), len(cache)
 
 
+def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
+    return version_hash_of(resource, version_of(resource))
+
+
+def preferred_version(resource: Resource) -> str:
+    """What a server writes that agrees with nobody."""
+    return resource.storage_api_version
+
+
 async def assemble(
     storage: Storage,
     catalog: Catalog,
@@ -92,6 +108,9 @@ async def assemble(
     secrets: Secrets,
     address: str,
     policy: EncodingPolicy | None = None,
+    barrier: Barrier = open_barrier,
+    gates: FeatureGates | None = None,
+    version_of: VersionOf = preferred_version,
 ) -> Assembly:
     """Put a server together and load what it needs at once."""
     caches = Caches(storage, runtime)
@@ -118,19 +137,26 @@ async def assemble(
         ("resource",),
         lambda: object_counts(catalog, caches),
     )
+    gates = gates or FeatureGates()
+    publish(gates, metrics)
+    shown_hash: VersionHash = no_version_hash
+    if gates.storage_version_hash:
+        shown_hash = partial(_hash_of_version, version_of=version_of)
+    discovery = Discovery(catalog, shown_hash, address=address)
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
     app = App(
         server,
         authentication=Authentication([CertificateAuthenticator(runtime.clock), tokens]),
         authorizer=authorizer,
         nonresources=NonResources(
-            discovery=Discovery(catalog, version_hash_of, address=address),
+            discovery=discovery,
             openapi=OpenApi(catalog, info),
             health=health,
             metrics=metrics,
             version=version,
         ),
         metrics=metrics,
+        barrier=barrier,
     )
     return Assembly(
         app=app,
@@ -140,5 +166,6 @@ async def assemble(
         catalog=catalog,
         health=health,
         metrics=metrics,
+        discovery=discovery,
         tasks=tasks,
     )

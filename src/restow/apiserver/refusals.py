@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from restow.apiserver.pki import PkiError
+from restow.coordination.errors import CoordinationError
 from restow.kinds.releases import ReleaseError
 from restow.serving.listener import TlsError
 from restow.storage.errors import StorageError
 
-REFUSALS = (StorageError, PkiError, TlsError, ReleaseError, OSError, ValueError)
+REFUSALS = (CoordinationError, StorageError, PkiError, TlsError, ReleaseError, OSError, ValueError)

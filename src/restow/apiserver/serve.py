@@ -19,11 +19,24 @@ async def serve(options: ServeOptions, *, kinds: Sequence[Resource] = ()) -> Non
     """Run a server until SIGINT or SIGTERM. Prints a line that begins with `ready`."""
     from restow.apiserver.server import ApiServer  # noqa: PLC0415 - so that --help stays fast
 
-    stop = asyncio.Event()
+    stop, server = asyncio.Event(), None
+    task = asyncio.current_task()
+    assert task is not None
+
+    def end() -> None:
+        stop.set()
+        if server is None:
+            task.cancel()  # It may wait long for its turn to write, and must not hold anybody up.
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    server = await ApiServer.start(options, Runtime.system(fatal=end_process), kinds=kinds)
+        loop.add_signal_handler(number, end)
+    try:
+        server = await ApiServer.start(options, Runtime.system(fatal=end_process), kinds=kinds)
+    except asyncio.CancelledError:
+        if stop.is_set():
+            return
+        raise
     _spare_the_collector()
     print(  # noqa: T201 - the line that scripts wait for
         f"ready: https://{options.bind}:{server.port} kubeconfig {server.kubeconfig}", flush=True

@@ -1,7 +1,8 @@
 """One server process: from its options to a listening port, and back.
 
-Start, in order: data directory and keys -> store -> is it our cluster -> caches and chain -> first
-objects -> listen -> kubeconfig -> ready. Stop: not ready -> drain -> close, in reverse.
+Start, in order: data directory and keys -> store -> is it our cluster -> caches and chain -> listen
+-> join the servers -> report what is hosted, which opens it for writing -> first objects ->
+kubeconfig -> ready. Stop: not ready -> drain -> withdraw the reports -> close.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields
@@ -16,9 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.kubeconfig import write_kubeconfig
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.coordination.agreements import Announcer
+from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import (
     Release,
     default_release,
@@ -32,7 +38,14 @@ from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOpt
 from restow.runtime import Runtime
 from restow.serving.answers import error_body
 from restow.serving.authentication import read_token_file
+from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
+from restow.serving.hooks import (
+    IDENTITY_LEASE_COLLECTOR,
+    IDENTITY_LEASE_CONTROLLER,
+    STORAGE_VERSION_UPDATER,
+    Hooks,
+)
 from restow.serving.listener import Listener, TlsMaterial
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
@@ -81,14 +94,21 @@ class ApiServer:
             storage = await open_storage(options.store_address, runtime)
             undo.push_async_callback(storage.close)
             await _check_cluster(storage, pki)
+            coordinator = _make_coordinator(options, storage, catalog, runtime)
             assembly = await assemble(
                 storage,
                 catalog,
                 runtime,
                 secrets=Secrets(tokens=tokens, continue_key=pki.continue_key),
                 address=f"{options.bind}:{options.port}",
+                policy=coordinator.policy,
+                barrier=WriteBarrier(coordinator),
+                gates=options.feature_gates,
+                version_of=coordinator.version_of,
             )
+            coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
+            undo.push_async_callback(coordinator.close)
             listener = await Listener.start(
                 assembly.app,
                 bind=options.bind,
@@ -100,6 +120,7 @@ class ApiServer:
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
             _publish(assembly.metrics, listener)
+            await _take_part(coordinator, assembly, options, listener.port)
             housekeeping = Housekeeping(
                 storage,
                 assembly.store,
@@ -132,6 +153,54 @@ class ApiServer:
         await self._clock.sleep(NOT_READY_SECONDS)
         await self._undo.aclose()
         logger.info("stopped")
+
+
+def _make_coordinator(
+    options: ServeOptions, storage: Storage, catalog: Catalog, runtime: Runtime
+) -> Coordinator:
+    membership = MembershipOptions(
+        host=socket.gethostname(),
+        mode=options.recorded_mode,
+        lease_seconds=options.identity_lease_duration_seconds,
+        renew_seconds=options.identity_lease_renew_interval_seconds,
+        has_lease=options.feature_gates.api_server_identity,
+    )
+    return Coordinator(
+        storage,
+        catalog,
+        runtime,
+        CoordinatorOptions(
+            membership=membership,
+            may_change_mode=options.coordination.change_mode,
+            may_force=options.coordination.vote_bootstrap == "force",
+            loose_bound_seconds=options.coordination.loose_bound_seconds,
+        ),
+    )
+
+
+async def _take_part(
+    coordinator: Coordinator, assembly: Assembly, options: ServeOptions, port: int
+) -> None:
+    """Join the servers of the cluster and report; from then on objects can be written."""
+    clock = assembly.server.runtime.clock
+    hooks = Hooks(assembly.health, clock, livez_grace_seconds=options.livez_grace_seconds)
+    identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
+    updater = hooks.add(STORAGE_VERSION_UPDATER)
+    collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
+    # A server that has lost its identity is not ready until it has reported anew.
+    assembly.health.add(
+        "storage-version-registration",
+        lambda: None if coordinator.completed else "not everything is registered",
+        "readyz",
+    )
+    publish_coordination(coordinator, assembly.metrics)
+    address = _advertised(options.bind, port)
+    await coordinator.join(address="" if address is None else f"{address.ip}:{address.port}")
+    identity.finish()
+    coordinator.announce(Announcer(assembly.store, assembly.catalog, assembly.server.runtime))
+    await coordinator.register()
+    updater.finish()
+    collector.finish()
 
 
 def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:

@@ -64,9 +64,9 @@ class Catalog:
         return list(found.values())
 
 
-def version_hash_of(resource: Resource) -> str:
-    """What discovery says of the version in which a resource is stored."""
-    group, version = GroupVersion.parse(resource.storage_api_version)
+def version_hash_of(resource: Resource, api_version: str) -> str:
+    """What discovery says of a version in which a resource is stored."""
+    group, version = GroupVersion.parse(api_version)
     return storage_version_hash(GroupVersionKind(group, version, resource.kind.store.kind))
 
 

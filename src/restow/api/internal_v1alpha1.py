@@ -1,0 +1,42 @@
+"""`internal.apiserver.k8s.io/v1alpha1`: StorageVersion, how each server writes a resource."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+GROUP: Final = "internal.apiserver.k8s.io"
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+KIND: Final = "StorageVersion"
+
+
+class ServerStorageVersion(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one server says."""
+
+    api_server_id: str = msgspec.field(name="apiServerID", default="")
+    encoding_version: str = msgspec.field(name="encodingVersion", default="")
+    decodable_versions: list[str] = msgspec.field(name="decodableVersions", default_factory=list)
+    served_versions: list[str] = msgspec.field(name="servedVersions", default_factory=list)
+
+
+class StorageVersionCondition(msgspec.Struct, kw_only=True):
+    type: str
+    status: str
+    last_transition_time: str | None = msgspec.field(name="lastTransitionTime", default=None)
+    reason: str = ""
+    message: str = ""
+
+
+class StorageVersionStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+    storage_versions: list[ServerStorageVersion] = msgspec.field(
+        name="storageVersions", default_factory=list
+    )
+    common_encoding_version: str | None = msgspec.field(name="commonEncodingVersion", default=None)
+    conditions: list[StorageVersionCondition] = msgspec.field(default_factory=list)
+
+
+class StorageVersion(msgspec.Struct, kw_only=True):
+    metadata: dict[str, Any]
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: StorageVersionStatus = msgspec.field(default_factory=StorageVersionStatus)

@@ -1,0 +1,26 @@
+"""`kube-apiserver.internal.k8s.io/v1alpha1`: StorageVersion, the vote on a resource's version."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+GROUP: Final = "kube-apiserver.internal.k8s.io"
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+KIND: Final = "StorageVersion"
+
+
+class VersionCandidate(msgspec.Struct, kw_only=True, frozen=True):
+    """What one server would like."""
+
+    api_server_id: str = msgspec.field(name="apiServerID", default="")
+    preferred_version: str = msgspec.field(name="preferredVersion", default="")
+
+
+class StorageVersion(msgspec.Struct, kw_only=True):
+    metadata: dict[str, Any]
+    selected_version: str = msgspec.field(name="selectedVersion", default="")
+    candidate_versions: list[VersionCandidate] = msgspec.field(
+        name="candidateVersions", default_factory=list
+    )

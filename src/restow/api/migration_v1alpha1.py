@@ -1,0 +1,34 @@
+"""`migration.k8s.io/v1alpha1`: StorageState, the versions a resource may be stored in."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+GROUP: Final = "migration.k8s.io"
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+STORAGE_STATE: Final = "StorageState"
+
+
+class GroupResourceRef(msgspec.Struct, kw_only=True):
+    group: str = ""
+    resource: str = ""
+
+
+class StorageStateSpec(msgspec.Struct, kw_only=True):
+    resource: GroupResourceRef = msgspec.field(default_factory=GroupResourceRef)
+
+
+class StorageStateStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+    persisted_storage_version_hashes: list[str] = msgspec.field(
+        name="persistedStorageVersionHashes", default_factory=list
+    )
+    current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
+    last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
+
+
+class StorageState(msgspec.Struct, kw_only=True):
+    metadata: dict[str, Any]
+    spec: StorageStateSpec = msgspec.field(default_factory=StorageStateSpec)
+    status: StorageStateStatus = msgspec.field(default_factory=StorageStateStatus)

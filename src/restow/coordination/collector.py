@@ -1,0 +1,238 @@
+"""Collection: what dead servers have left behind, and StorageVersions that nobody reports.
+
+A server is dead when *this* process has seen no new revision of its key for the server's own lease
+time, on its own monotonic clock; one that has just begun to look knows nothing yet. The key is then
+deleted on condition that it still is what was seen. All that follows is on condition that the key
+is absent, which is final: anyone may do it, and do it again.
+
+All servers watch; the one that leads does the work: of those that live, the one with the lowest id.
+The others step in when it does not. Not here: what a server does when its own key is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from restow.coordination.ballots import BALLOTS_PREFIX
+from restow.coordination.changes import Change, View
+from restow.coordination.identity import (
+    SERVERS_PREFIX,
+    ServerId,
+    decode_record,
+    server_key,
+    server_of,
+)
+from restow.coordination.membership import Membership
+from restow.coordination.mirror import Mirror
+from restow.coordination.planning import Planner
+from restow.coordination.records import (
+    ENCODERS_PREFIX,
+    decode_epoch,
+    epoch_key,
+    name_of,
+    parse_encoder_key,
+)
+from restow.coordination.roster import Roster
+from restow.coordination.wire import REPORTS_PREFIX, lease_key
+from restow.resources.catalog import Catalog
+from restow.runtime import Runtime
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Item,
+    Key,
+    Refused,
+    Revision,
+    RevisionIs,
+    Storage,
+    Transaction,
+)
+
+SWEEP_SECONDS: Final = 30.0
+"""Between looks at everything, whatever the watches have told."""
+STEP_IN_SECONDS: Final = 3.0
+"""How much longer than the leader the others wait."""
+PAUSE_SECONDS: Final = 0.05
+"""Between two passes, so that the changes of one transaction are seen together."""
+CATCH_UP_SECONDS: Final = 2.0
+AT_ONCE_MAX: Final = 32
+TIDY_ATTEMPTS_MAX: Final = 3
+LEASE_SECONDS_UNKNOWN: Final = 60.0
+"""For a record that is not understood: longer than what anybody uses."""
+
+logger = logging.getLogger(__name__)
+
+
+class Collector:
+    """Removes what is left of the dead."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        planner: Planner,
+        catalog: Catalog,
+        runtime: Runtime,
+    ) -> None:
+        self._storage = storage
+        self._mirror = mirror
+        self._membership = membership
+        self._planner = planner
+        self._roster = Roster(mirror)
+        self._clock = runtime.clock
+        self._kinds = {
+            name_of(r.kind.group_resource): r.kind.store.kind for r in catalog.persisted()
+        }
+        self._seen: dict[Key, tuple[Revision, float]] = {}
+        self._settled: dict[Key, bool] = {}
+        self._changed = asyncio.Event()
+        self.listeners: list[Callable[[Change], None]] = []
+        self.servers_removed = 0
+        self.entries_removed = 0
+        mirror.listeners.append(self._note)
+
+    async def run(self) -> None:
+        """Collect for ever; the owner of the task catches what is raised."""
+        for item in self._mirror.under(SERVERS_PREFIX):
+            self._note(item.key, item)
+        while True:
+            wait_seconds = await self.step()
+            self._changed.clear()
+            try:
+                async with self._clock.timeout(wait_seconds):
+                    await self._changed.wait()
+                await self._clock.sleep(PAUSE_SECONDS)
+            except TimeoutError:
+                pass
+
+    async def step(self) -> float:
+        """One pass: end the dead, sweep what is left. Returns when to look again, in seconds."""
+        for server_id, revision in self._expired():
+            await self._end(server_id, revision)
+        if self._leads():
+            await self.sweep()
+        return self._next_look_seconds()
+
+    # Who is dead.
+
+    def _note(self, key: Key, item: Item | None) -> None:
+        """Something has changed."""
+        if key.startswith(SERVERS_PREFIX):
+            if item is None:
+                self._seen.pop(key, None)
+                self._settled.pop(key, None)
+                self._changed.set()
+            else:
+                self._seen[key] = (item.revision, self._clock.monotonic())
+                record = decode_record(item.value)
+                is_settled = record is not None and record.settled
+                if self._settled.get(key) is not is_settled:
+                    self._settled[key] = is_settled
+                    self._changed.set()
+        elif key.startswith((REPORTS_PREFIX, BALLOTS_PREFIX)):
+            self._changed.set()
+
+    def _expired(self) -> list[tuple[ServerId, Revision]]:
+        now, extra = self._clock.monotonic(), 0.0 if self._leads() else STEP_IN_SECONDS
+        return [
+            (server_of(key), revision)
+            for key, (revision, since) in self._seen.items()
+            if now - since >= self._lease_seconds(key) + extra
+            and server_of(key) != self._membership.id
+        ]
+
+    def _leads(self) -> bool:
+        """Whether this server is the first of those that seem to live."""
+        now = self._clock.monotonic()
+        living = [
+            server_of(key)
+            for key, (_, since) in self._seen.items()
+            if now - since < self._lease_seconds(key)
+        ]
+        return self._membership.is_member and self._membership.id <= min(
+            living, default=self._membership.id
+        )
+
+    def _lease_seconds(self, key: Key) -> float:
+        item = self._mirror.get(key)
+        record = None if item is None else decode_record(item.value)
+        return LEASE_SECONDS_UNKNOWN if record is None else record.lease_seconds
+
+    def _next_look_seconds(self) -> float:
+        """When some server's time is over, or that of the leader to remove it."""
+        now = self._clock.monotonic()
+        ends = [
+            since + self._lease_seconds(key) + extra - now
+            for key, (_, since) in self._seen.items()
+            for extra in (0.0, STEP_IN_SECONDS)
+            if server_of(key) != self._membership.id
+        ]
+        return min([SWEEP_SECONDS, *(max(left, PAUSE_SECONDS) for left in ends if left > -1)])
+
+    async def _end(self, server_id: ServerId, revision: Revision) -> None:
+        """Take a server out of the members, unless it has shown itself since."""
+        key = server_key(server_id)
+        outcome = await self._storage.commit(
+            Transaction((RevisionIs(key, revision),), (Delete(key), Delete(lease_key(server_id))))
+        )
+        if isinstance(outcome, Done):
+            logger.warning("%s has not shown itself for its lease time; removed", server_id)
+            self.servers_removed += 1
+            await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+        elif isinstance(outcome, Refused):
+            await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+
+    # What is left of the dead.
+
+    async def sweep(self) -> None:
+        """Bring every report up to date with the members, and remove stray encoder keys."""
+        names = list(self._planner.names())
+        waiting = iter(names)
+
+        async def take() -> None:
+            for name in waiting:
+                await self._tidy(name)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE_MAX, len(names))):
+                group.create_task(take(), name="collector")
+        await self._remove_strays()
+
+    async def _tidy(self, name: str) -> None:
+        """Take the dead out of one report and recompute it; nothing is written if it is right."""
+        for _ in range(TIDY_ATTEMPTS_MAX):
+            made = self._planner.tidied(name, self._kind(name))
+            if made is None or made.is_empty:
+                return
+            outcome = await self._storage.commit(made.transaction)
+            if isinstance(outcome, Done):
+                self.entries_removed += len(made.before.entries) - len(made.after.entries)
+                for listener in self.listeners:
+                    listener(made)
+                return
+            if isinstance(outcome, Refused):
+                await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+        self._changed.set()  # Others are busy with it too: look again soon.
+
+    def _kind(self, name: str) -> str:
+        """What the resource's objects are called; whoever registered it first has noted it."""
+        item = self._mirror.get(epoch_key(name))
+        return self._kinds.get(name, "") if item is None else decode_epoch(item.value).kind
+
+    async def _remove_strays(self) -> None:
+        """Encoder keys of dead servers that no report has an entry for."""
+        for item in self._mirror.under(ENCODERS_PREFIX):
+            server_id, name = parse_encoder_key(item.key)
+            if self._roster.has(server_id):
+                continue
+            view = View.of(self._mirror, name)
+            if any(entry.server_id == server_id for entry in view.report.entries):
+                continue  # It goes with its entry.
+            guards = (Absent(server_key(server_id)), *view.guards())
+            await self._storage.commit(Transaction(guards, (Delete(item.key),)))

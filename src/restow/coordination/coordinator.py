@@ -1,0 +1,361 @@
+"""One server's part in the agreement, from its first key to its last.
+
+    start: join -> register everything -> open        (each resource opens as it is registered)
+    run:   renew the key; collect what the dead have left; repair what others have removed
+    close: close everything -> leave -> take out the own entries
+
+A server whose key is gone closes everything, joins under a new id and registers again, before its
+next write. The order is in this file alone; the steps are in the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from restow.coordination.agreements import Agreements, Announcer
+from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
+from restow.coordination.collector import Collector
+from restow.coordination.encoding_table import EncodingTable, LooseTable
+from restow.coordination.errors import CoordinationError, MembershipLost, ModeRefused
+from restow.coordination.identity import SERVERS_PREFIX
+from restow.coordination.membership import Membership, MembershipOptions
+from restow.coordination.mirror import Mirror
+from restow.coordination.planning import ReportPlanner, VotePlanner
+from restow.coordination.records import (
+    ENCODERS_PREFIX,
+    EPOCHS_PREFIX,
+    SELECTED_PREFIX,
+)
+from restow.coordination.registrar import Registrar
+from restow.coordination.roster import Roster
+from restow.coordination.selection import Selection
+from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
+from restow.machinery import status
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Resource
+from restow.resources.encoding import EncodingPolicy, FixedPolicy
+from restow.resources.housekeeping.repeating import repeat
+from restow.runtime import Backoff, Runtime
+from restow.storage.errors import StorageError
+from restow.storage.interface import Revision, Storage
+
+MIRRORED: Final = (
+    SERVERS_PREFIX,
+    ENCODERS_PREFIX,
+    EPOCHS_PREFIX,
+    SELECTED_PREFIX,
+    REPORTS_PREFIX,
+    BALLOTS_PREFIX,
+    STATES_PREFIX,
+    LEASES_PREFIX,
+)
+AT_ONCE_MAX: Final = 64
+"""Registrations under way at a time."""
+REPAIR_SECONDS_MAX: Final = 10.0
+WITHDRAW_SECONDS_MAX: Final = 3.0
+BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.3)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorOptions:
+    """How a server takes part."""
+
+    membership: MembershipOptions
+    may_change_mode: bool = False
+    """Whether it may start beside servers that coordinate in another mode."""
+    may_force: bool = False
+    """Whether it may select a version although servers run that do not vote."""
+    loose_bound_seconds: float = 60.0
+    """For so long a server without a fence trusts what it has heard last."""
+
+
+class Coordinator:
+    """Keeps one server in agreement with the others. Satisfies the barrier's `Registration`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: Catalog,
+        runtime: Runtime,
+        options: CoordinatorOptions,
+    ) -> None:
+        mode = options.membership.mode
+        self._options = options
+        self._storage = storage
+        self._catalog = catalog
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._is_off = mode == "off"
+        self._tasks = runtime.tasks("coordination", on_failure=lambda _: None)
+        self.mirror = mirror = Mirror(storage, runtime, MIRRORED)
+        self.table = EncodingTable()
+        if mode == "loose":
+            self.table = LooseTable(runtime.clock, bound_seconds=options.loose_bound_seconds)
+        self.table.on_stale = self._repair
+        self.membership = membership = Membership(storage, runtime, options.membership)
+        reports = ReportPlanner(mirror, membership, runtime)
+        votes = VotePlanner(
+            mirror,
+            membership,
+            runtime,
+            ballots=BallotIndex(mirror),
+            may_force=options.may_force,
+        )
+        planner = votes if mode in ("strict", "loose") else reports
+        self.registrar = Registrar(
+            storage, mirror, membership, planner=planner, table=self.table, runtime=runtime
+        )
+        self.collector = Collector(
+            storage, mirror, membership, planner=planner, catalog=catalog, runtime=runtime
+        )
+        self._selection: Selection | None = None
+        if mode in ("strict", "loose"):
+            self._selection = Selection(
+                storage,
+                catalog,
+                planner=votes,
+                registrar=self.registrar,
+                table=self.table,
+                is_strict=mode == "strict",
+                runtime=runtime,
+                tasks=self._tasks,
+            )
+            mirror.listeners.append(self._selection.note)
+        self.agreements = Agreements(mirror, runtime.clock)
+        self._joining = asyncio.Lock()
+        self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._completed = False
+        self._closing = False
+        self.registration_seconds: float | None = None
+        """How long the last registration of everything has taken."""
+
+    # What others ask.
+
+    @property
+    def completed(self) -> bool:
+        """Whether everything this server hosts is registered."""
+        return self._completed
+
+    def pending(self, resource: Resource) -> str | None:
+        """None when a resource may be written; otherwise the last error seen."""
+        return self.table.pending(resource)
+
+    @property
+    def policy(self) -> EncodingPolicy:
+        """How this server writes."""
+        return FixedPolicy() if self._is_off else self.table
+
+    def version_of(self, resource: Resource) -> str:
+        """The version in which a resource is written now, or will be when it is opened."""
+        encoding = self.table.find(resource)
+        return resource.storage_api_version if encoding is None else encoding.api_version
+
+    def announce(self, announcer: Announcer) -> None:
+        """Have every change that this server makes told by an Event."""
+        announcer.instance = lambda: self.membership.id
+        for listeners in (self.registrar.listeners, self.collector.listeners):
+            listeners.append(announcer.note)
+        self._tasks.spawn("announcer", announcer.run())
+
+    # Life.
+
+    async def join(self, *, address: str = "") -> None:
+        """Become a member, reachable at an address. Raises `ModeRefused`."""
+        await self.mirror.start(self._tasks)
+        self._check_mode()
+        self.membership.options = replace(self.membership.options, address=address)
+        await self._join()
+        self._tasks.spawn("renewal", repeat("the renewal of identity", self._renew, self._runtime))
+
+    async def register(self) -> None:
+        """Report everything; returns when that is done.
+
+        What cannot be registered yet is tried again for ever.
+        """
+        if self._is_off:
+            await self._wait_for_no_agreement()
+            self._completed = True
+            return
+        self._tasks.spawn("collector", self._collect())
+        await self._register_until_done()
+
+    async def start(self) -> None:
+        """Join, then register."""
+        await self.join()
+        await self.register()
+
+    async def close(self) -> None:
+        """Withdraw: nothing is written any more, and nobody waits for this server."""
+        self._closing = True
+        self.table.close_all()
+        self._completed = False
+        try:
+            async with self._clock.timeout(WITHDRAW_SECONDS_MAX):
+                async with self._joining:
+                    revision = await self.membership.leave()
+                if revision is not None:
+                    await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
+                    await self.collector.sweep()
+        except (StorageError, TimeoutError, ExceptionGroup) as error:
+            # Others will find out by themselves when the lease time is over.
+            logger.warning("this server could not withdraw its reports: %s", error)
+        await self._tasks.close()
+
+    async def abandon(self) -> None:
+        """End without a word, as a process does that is killed."""
+        await self._tasks.close()
+
+    def _check_mode(self) -> None:
+        """Raises `ModeRefused` when the running servers coordinate in another way."""
+        own = self.membership.options.mode
+        others = {mode for mode in Roster(self.mirror).modes().values() if mode != own}
+        if others and not self._options.may_change_mode:
+            raise ModeRefused(
+                f"this server would coordinate in mode {own!r}, but others run in"
+                f" {', '.join(sorted(others))}: start it like them, or with"
+                " --change-coordination-mode"
+            )
+
+    async def _wait_for_no_agreement(self) -> None:
+        """Before a server writes without a fence, nobody may trust in an agreement any more.
+
+        Those that run see its key, and take back what they have agreed on.
+        """
+        deadline = self._clock.monotonic() + self.membership.options.lease_seconds * 2
+        while agreed := [name for name, is_agreed in self.agreements.agreed.items() if is_agreed]:
+            if not self._has_peers():
+                return
+            if self._clock.monotonic() > deadline:
+                raise ModeRefused(
+                    f"the running servers still agree on {len(agreed)} resources, such as"
+                    f" {agreed[0]}: a server without a fence would break what they promise"
+                )
+            await self._clock.sleep(0.1)
+
+    def _has_peers(self) -> bool:
+        """Whether there are servers with reports."""
+        return any(mode != "off" for mode in Roster(self.mirror).modes().values())
+
+    async def _join(self) -> None:
+        await self.membership.join()
+        revision = self.membership.revision
+        assert revision is not None
+        await self._confirm(revision)
+
+    # Registration.
+
+    async def _register_until_done(self) -> None:
+        began_at, failures = self._clock.monotonic(), 0
+        while not await self._register_all():
+            await self._clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
+            failures += 1
+            if not self.membership.is_member:
+                await self._join()
+        await self.membership.renew(settled=True)
+        self._completed = True
+        self.registration_seconds = self._clock.monotonic() - began_at
+        logger.info(
+            "registered %d resources in %.3f s",
+            len(self._catalog.persisted()),
+            self.registration_seconds,
+        )
+
+    async def _register_all(self) -> bool:
+        """Try everything that is not registered; whether all of it is now."""
+        resources = [r for r in self._catalog.persisted() if self.table.find(r) is None]
+        waiting = iter(resources)
+
+        async def take() -> None:
+            for resource in waiting:
+                await self._try_to_register(resource)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE_MAX, len(resources))):
+                group.create_task(take(), name="registration")
+        return all(self.table.find(resource) is not None for resource in resources)
+
+    async def _try_to_register(self, resource: Resource) -> None:
+        if not self.membership.is_member:
+            return
+        try:
+            await self.registrar.register(resource)
+        except MembershipLost:
+            await self.membership.check()
+        except (CoordinationError, StorageError) as error:
+            if self.table.pending(resource) != str(error):
+                logger.warning("%s is not registered: %s", resource.kind.group_resource, error)
+            self.table.close(resource, error=str(error))
+
+    # Renewal and repair.
+
+    async def _renew(self) -> float:
+        if not await self.membership.renew() and not self._closing:
+            logger.error("the key of this server is gone: it joins anew")
+            await (self._join() if self._is_off else self._begin_again())
+        elif self.membership.revision is not None:
+            await self._confirm(self.membership.revision)
+        return self.membership.options.renew_seconds
+
+    async def _confirm(self, revision: Revision) -> None:
+        """Once all up to the own renewal was seen, all that was selected before it is known."""
+        reached = await self.mirror.reach(revision, seconds=REPAIR_SECONDS_MAX)
+        if reached and isinstance(self.table, LooseTable):
+            self.table.confirm(self.membership.renewed_at)
+
+    async def _begin_again(self) -> None:
+        """Take a new identity, and register everything under it."""
+        async with self._joining:
+            if self.membership.is_member or self._closing:
+                return
+            self._completed = False
+            self.table.close_all()
+            await self._join()
+            await self._register_until_done()
+
+    async def _repair(self, resource: Resource) -> None:
+        """A fence has failed: see what is true now, so that the write can be tried again."""
+        try:
+            async with (
+                self._clock.timeout(REPAIR_SECONDS_MAX),
+                self._repairing[resource.root],
+            ):
+                await self._look_again(resource)
+        except TimeoutError:
+            raise status.unavailable(
+                f"this server is registering {resource.kind.group_resource} anew",
+                retry_after_seconds=1,
+            ) from None
+        except (CoordinationError, StorageError) as error:
+            raise _unavailable(resource, error) from error
+
+    async def _look_again(self, resource: Resource) -> None:
+        encoding = self.table.find(resource)
+        if encoding is None or await self.registrar.still_holds(encoding):
+            return  # Someone else has repaired it meanwhile, or it is closed.
+        if self._selection is not None and await self._selection.look_again(resource):
+            return
+        if await self.membership.check():
+            self.table.close(resource)
+            await self.registrar.register(resource)
+        else:
+            await self._begin_again()
+
+    async def _collect(self) -> None:
+        async def step() -> float:
+            await self.collector.run()
+            return 0.0
+
+        await repeat("the collector", step, self._runtime)
+
+
+def _unavailable(resource: Resource, error: Exception) -> StatusError:
+    return status.unavailable(
+        f"{resource.kind.group_resource} cannot be written now: {error}", retry_after_seconds=1
+    )

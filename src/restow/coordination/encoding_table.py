@@ -1,0 +1,100 @@
+"""How this server writes each resource now: the policy that `resources` asks before every write.
+
+A resource that is not in the table is not written. What is in it carries the fence: the guards that
+go into the write's own transaction. Not here: how a resource gets into the table (`registrar`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from restow.machinery import status
+from restow.resources.definition import Resource
+from restow.resources.encoding import Encoding
+from restow.runtime import Clock
+
+RETRY_SECONDS: Final = 1
+
+
+class EncodingTable:
+    """Satisfies `EncodingPolicy`."""
+
+    def __init__(self) -> None:
+        self._encodings: dict[str, Encoding] = {}
+        self._errors: dict[str, str] = {}
+        self.on_stale: Callable[[Resource], Awaitable[None]] | None = None
+        """Called when a fence has failed, to find out what is true now."""
+        self.on_switch: Callable[[], None] | None = None
+        """Called in the same step in which a resource is written in another version."""
+        self.fence_failures = 0
+
+    def encoding(self, resource: Resource) -> Encoding:
+        try:
+            return self._encodings[resource.root]
+        except KeyError:
+            raise self._closed(resource) from None
+
+    async def refresh(self, resource: Resource) -> None:
+        self.fence_failures += 1
+        if self.on_stale is not None:
+            await self.on_stale(resource)
+
+    def find(self, resource: Resource) -> Encoding | None:
+        return self._encodings.get(resource.root)
+
+    def open(self, resource: Resource, encoding: Encoding) -> None:
+        """Write a resource so from now on."""
+        before = self._encodings.get(resource.root)
+        self._encodings[resource.root] = encoding
+        if self.on_switch is not None and (
+            before is None or before.api_version != encoding.api_version
+        ):
+            self.on_switch()
+        self._errors.pop(resource.root, None)
+
+    def close(self, resource: Resource, *, error: str = "") -> None:
+        """Write it no more; `error` says why."""
+        self._encodings.pop(resource.root, None)
+        if error:
+            self._errors[resource.root] = error
+
+    def close_all(self) -> None:
+        self._encodings.clear()
+
+    def pending(self, resource: Resource) -> str | None:
+        """None when it may be written; otherwise the last error seen."""
+        if resource.root in self._encodings:
+            return None
+        return self._errors.get(resource.root, "<nil>")
+
+    def _closed(self, resource: Resource) -> status.StatusError:
+        return status.unavailable(
+            "wait for storage version registration to complete for resource:"
+            f" {resource.kind.group_resource}, last seen error: {self.pending(resource)}",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+
+
+class LooseTable(EncodingTable):
+    """A table without a fence, which is only good while it is known to be up to date."""
+
+    def __init__(self, clock: Clock, *, bound_seconds: float) -> None:
+        super().__init__()
+        self._clock = clock
+        self._bound_seconds = bound_seconds
+        self._fresh_at = clock.monotonic() - bound_seconds
+
+    def confirm(self, at: float) -> None:
+        """All that was selected up to this monotonic moment is in the table."""
+        self._fresh_at = max(self._fresh_at, at)
+
+    def encoding(self, resource: Resource) -> Encoding:
+        age_seconds = self._clock.monotonic() - self._fresh_at
+        if age_seconds >= self._bound_seconds:
+            raise status.unavailable(
+                f"this server does not know whether {resource.kind.group_resource} is still written"
+                f" in the same version: its last word from the store is {age_seconds:.0f} s old",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        return super().encoding(resource)

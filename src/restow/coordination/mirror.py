@@ -1,0 +1,149 @@
+"""What the store holds about coordination, in memory, kept current by watches.
+
+It may be behind the store, never wrong about the past. Whatever is decided by it is guarded by the
+revisions seen in it, so being behind costs another try and nothing else. Not here: decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from restow.runtime import Backoff, Runtime, Tasks
+from restow.storage.errors import Compacted, StorageError
+from restow.storage.interface import Batch, Item, Key, Revision, Span, Storage, Watch
+
+BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.3)
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[Key, Item | None], None]
+"""Told of each change, with what the key holds now."""
+
+
+class Mirror:
+    """Items under some prefixes."""
+
+    def __init__(self, storage: Storage, runtime: Runtime, prefixes: Iterable[str]) -> None:
+        self._storage = storage
+        self._runtime = runtime
+        self._parts = [_Part(prefix, self) for prefix in prefixes]
+        self.listeners: list[Listener] = []
+
+    async def start(self, tasks: Tasks) -> None:
+        """Read everything once, and follow it from there."""
+        for part in self._parts:
+            await part.load(self._storage)
+        for part in self._parts:
+            tasks.spawn(f"mirror {part.prefix}", part.follow(self._storage, self._runtime))
+
+    def get(self, key: Key) -> Item | None:
+        return self._part(key).items.get(key)
+
+    def under(self, prefix: str) -> list[Item]:
+        """All items with the prefix, in no order."""
+        items = self._part(prefix).items
+        return [item for item in items.values() if item.key.startswith(prefix)]
+
+    @property
+    def position(self) -> Revision:
+        """Everything up to this revision has been seen."""
+        return min(part.position for part in self._parts)
+
+    async def reach(self, revision: Revision, *, seconds: float) -> bool:
+        """Wait until everything up to a revision has been seen; False when it takes too long."""
+        behind = [part.expect(revision) for part in self._parts if part.position < revision]
+        if not behind:
+            return True
+        try:
+            async with self._runtime.clock.timeout(seconds):
+                await asyncio.gather(*behind)
+        except TimeoutError:
+            return False
+        return True
+
+    def tell(self, key: Key, item: Item | None) -> None:
+        for listener in self.listeners:
+            listener(key, item)
+
+    def _part(self, key: str) -> _Part:
+        return next(part for part in self._parts if key.startswith(part.prefix))
+
+
+class _Part:
+    """The items under one prefix."""
+
+    def __init__(self, prefix: str, mirror: Mirror) -> None:
+        self.prefix = prefix
+        self.items: dict[Key, Item] = {}
+        self.position = Revision(0)
+        self._mirror = mirror
+        self._span = Span.of_prefix(prefix)
+        self._watch: Watch | None = None
+        self._waiting: list[tuple[Revision, asyncio.Future[None]]] = []
+
+    async def load(self, storage: Storage) -> None:
+        page = await storage.range(self._span)
+        found = {item.key: item for item in page.items}
+        gone = self.items.keys() - found.keys()
+        changed = [item for item in page.items if self.items.get(item.key) != item]
+        self.items = found
+        for key in gone:
+            self._mirror.tell(key, None)
+        for item in changed:
+            self._mirror.tell(item.key, item)
+        self._arrive(page.revision)
+
+    async def follow(self, storage: Storage, runtime: Runtime) -> None:
+        failures = 0
+        while True:
+            self._watch = watch = storage.watch(self._span, after=self.position)
+            for revision, _ in self._waiting:
+                watch.expect(revision)
+            try:
+                async for batch in watch:
+                    self._apply(batch)
+                    failures = 0
+            except Compacted:
+                await self._reload(storage)
+            except StorageError as error:
+                logger.warning("the watch of %s has ended: %s", self.prefix, error)
+            finally:
+                self._watch = None
+                await watch.close()
+            await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
+            failures += 1
+
+    async def _reload(self, storage: Storage) -> None:
+        try:
+            await self.load(storage)
+        except StorageError as error:
+            logger.warning("%s cannot be read: %s", self.prefix, error)
+
+    def expect(self, revision: Revision) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, future))
+        if self._watch is not None:
+            self._watch.expect(revision)
+        return future
+
+    def _apply(self, batch: Batch) -> None:
+        for event in batch.events:
+            if event.value is None:
+                self.items.pop(event.key, None)
+                self._mirror.tell(event.key, None)
+            else:
+                item = Item(event.key, event.value, event.revision, event.created)
+                self.items[event.key] = item
+                self._mirror.tell(event.key, item)
+        self._arrive(batch.revision)
+
+    def _arrive(self, revision: Revision) -> None:
+        self.position = revision
+        if self._waiting:
+            for wanted, future in self._waiting:
+                if wanted <= revision and not future.done():
+                    future.set_result(None)
+            self._waiting = [(r, future) for r, future in self._waiting if not future.done()]

@@ -1,0 +1,334 @@
+"""What to write for a resource: one server's registration, and the tidying up after the dead.
+
+Two ways. Reporting: each server writes what its release prefers, and says so. Voting: all servers
+write what was selected; the selection, everybody's entries and encoder keys move in one
+transaction. Both are computed from the mirror and committed by others, on condition that nothing
+they were computed from has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from restow.coordination.ballots import (
+    BallotIndex,
+    StoredBallot,
+    ballot_key,
+    decode_ballot,
+    encode_ballot,
+)
+from restow.coordination.changes import REMOVED_MAX, Change, View, change, encoder_of
+from restow.coordination.errors import NotSettled, VersionUnsupported
+from restow.coordination.identity import server_key
+from restow.coordination.membership import Membership
+from restow.coordination.mirror import Mirror
+from restow.coordination.records import encoder_key, name_of, selected_key
+from restow.coordination.roster import Roster
+from restow.coordination.rules import Entry, with_entry, without
+from restow.coordination.voting import (
+    Ballot,
+    Candidate,
+    counted,
+    first_selection,
+    with_candidate,
+    without_strangers,
+)
+from restow.coordination.wire import REPORTS_PREFIX, new_metadata
+from restow.resources.definition import Resource
+from restow.resources.encoding import Encoding
+from restow.runtime import Runtime
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Guard,
+    Item,
+    Key,
+    Present,
+    Put,
+    RevisionIs,
+    ValueIs,
+    Write,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A registration to be committed, and how the resource is written once it is."""
+
+    change: Change
+    encoding: Encoding
+
+
+class Planner(Protocol):
+    """Decides what is written for a resource."""
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        """What a resource looks like without the dead; None when nothing is known of it."""
+
+    def names(self) -> Iterable[str]:
+        """The resources of which something is known."""
+
+
+class ReportPlanner:
+    """Each server writes what it prefers. Satisfies `Planner`."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        membership: Membership,
+        runtime: Runtime,
+        *,
+        key_id: Callable[[Resource], str] = lambda _: "",
+    ) -> None:
+        self._mirror = mirror
+        self._membership = membership
+        self._roster = Roster(mirror)
+        self._runtime = runtime
+        self._key_id = key_id
+        """The encryption key with which this server writes a resource."""
+
+    def names(self) -> Iterable[str]:
+        found = self._mirror.under(REPORTS_PREFIX)
+        return [item.key.removeprefix(REPORTS_PREFIX) for item in found]
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        entry = self._entry(resource, resource.storage_api_version)
+        entries = with_entry(self._living(view), entry)
+        found = self._change(
+            view,
+            entries,
+            kind=resource.kind.store.kind,
+            guards=(self._own_guard(),),
+            writes=self._own_encoder(view, entry),
+        )
+        return Planned(found, self._fence(resource, entry))
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        view = View.of(self._mirror, name)
+        return None if view.stored is None else self._change(view, self._living(view), kind=kind)
+
+    def _entry(self, resource: Resource, api_version: str) -> Entry:
+        """What this server says of a resource that it writes in a version."""
+        return Entry(
+            server_id=self._membership.id,
+            encoding_version=api_version,
+            decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
+            served_versions=tuple(resource.api_version(version) for version in resource.served),
+            key_id=self._key_id(resource),
+        )
+
+    def _fence(self, resource: Resource, entry: Entry) -> Encoding:
+        """How a resource is written under an entry.
+
+        Pinned kinds are guarded by the server's key alone: the registration of the others stands
+        on them, and they have one version in all releases.
+        """
+        if resource.kind.pinned:
+            return Encoding(entry.encoding_version, (self._own_guard(),))
+        return Encoding(entry.encoding_version, self._guards(resource, entry))
+
+    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+        name = name_of(resource.kind.group_resource)
+        return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
+
+    def _living(self, view: View) -> tuple[Entry, ...]:
+        """The entries without those of servers that are gone."""
+        entries = view.report.entries
+        gone = [e.server_id for e in entries if self._roster.is_garbage(view.name, e)]
+        return without(entries, gone[:REMOVED_MAX])
+
+    def _own_guard(self) -> Present:
+        return Present(server_key(self._membership.id))
+
+    def _own_encoder(self, view: View, entry: Entry) -> tuple[Write, ...]:
+        """The own encoder key, also if the entry is not new: it may have been removed by hand."""
+        if entry not in view.report.entries:
+            return ()  # It comes with the entry.
+        return (Put(encoder_key(entry.server_id, view.name), encoder_of(entry)),)
+
+    def _change(
+        self,
+        view: View,
+        entries: tuple[Entry, ...],
+        *,
+        kind: str,
+        guards: Iterable[Guard] = (),
+        writes: Iterable[Write] = (),
+        selected: str | None = None,
+    ) -> Change:
+        return change(
+            view,
+            entries,
+            kind=kind,
+            obstacle=self._roster.obstacle(view.name, entries),
+            now=self._runtime.clock.wall(),
+            new_uid=self._runtime.ids.uid,
+            guards=guards,
+            writes=writes,
+            selected=selected,
+        )
+
+
+class VotePlanner(ReportPlanner):
+    """All servers write what was selected. Satisfies `Planner`."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        membership: Membership,
+        runtime: Runtime,
+        *,
+        ballots: BallotIndex,
+        may_force: bool,
+        key_id: Callable[[Resource], str] = lambda _: "",
+    ) -> None:
+        super().__init__(mirror, membership, runtime, key_id=key_id)
+        self._ballots = ballots
+        self._may_force = may_force
+        self._is_strict = membership.options.mode == "strict"
+
+    def names(self) -> Iterable[str]:
+        return {*super().names(), *self._ballots.names()}
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        item = self._ballots.find(view.name)
+        stored = None if item is None else decode_ballot(item)
+        entries = self._living(view)
+        own = Candidate(self._membership.id, resource.storage_api_version)
+        before = stored.ballot if stored is not None else self._first_ballot(own, entries)
+        ballot = self._counted(with_candidate(before, own), entries)
+        self._check_writable(resource, ballot.selected)
+        entry = self._entry(resource, ballot.selected)
+        entries = with_entry(self._moved(entries, before, ballot), entry)
+        found = self._change(
+            view,
+            entries,
+            kind=resource.kind.store.kind,
+            guards=(self._own_guard(), *self._vote_guards(view.name, item)),
+            writes=(
+                *self._vote_writes(view.name, item, stored, ballot),
+                *self._own_encoder(view, entry),
+            ),
+            selected=ballot.selected,
+        )
+        return Planned(found, self._fence(resource, entry))
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        item, view = self._ballots.find(name), View.of(self._mirror, name)
+        if item is None:
+            return super().tidied(name, kind)
+        stored = decode_ballot(item)
+        entries = self._living(view)
+        ballot = self._counted(stored.ballot, entries)
+        gone = {c.server_id for c in stored.ballot.candidates} - {
+            c.server_id for c in ballot.candidates
+        }
+        return self._change(
+            view,
+            self._moved(entries, stored.ballot, ballot),
+            kind=kind,
+            guards=(
+                *(Absent(server_key(server_id)) for server_id in sorted(gone)),
+                *self._vote_guards(name, item),
+            ),
+            writes=self._vote_writes(name, item, stored, ballot),
+            selected=ballot.selected if ballot.candidates else None,
+        )
+
+    def encoding_of(self, resource: Resource, selected: str) -> Encoding:
+        """How a resource is written when a version is selected. Raises `VersionUnsupported`."""
+        self._check_writable(resource, selected)
+        return self._fence(resource, self._entry(resource, selected))
+
+    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+        """Strictly: what is written is what is selected at that very moment. Loosely: nothing."""
+        if not self._is_strict:
+            return ()
+        name = name_of(resource.kind.group_resource)
+        selected = ValueIs(selected_key(name), entry.encoding_version.encode())
+        return (selected, *super()._guards(resource, entry))
+
+    def _first_ballot(self, own: Candidate, entries: tuple[Entry, ...]) -> Ballot:
+        """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
+        selected: str | None = None
+        if not self._roster.unfenced():
+            members = self._roster.servers()
+            selected = first_selection(own.preferred, own.server_id, members, entries)
+        if selected is None and self._may_force:
+            selected = own.preferred
+        if selected is None:
+            raise NotSettled(
+                "servers that do not vote are running, and have not all reported one version:"
+                " end them, or start with --vote-bootstrap=force"
+            )
+        return Ballot(selected)
+
+    def _counted(self, ballot: Ballot, entries: tuple[Entry, ...]) -> Ballot:
+        """The ballot without the dead, and what follows from it."""
+        members = self._roster.servers()
+        living = without_strangers(ballot, members)
+        if self._roster.unfenced():
+            return living
+        return counted(living, members, entries)
+
+    def _check_writable(self, resource: Resource, selected: str) -> None:
+        if selected not in (*resource.decodable, resource.storage_api_version):
+            raise VersionUnsupported(
+                f"the servers have selected {selected} for {resource.kind.group_resource}, which"
+                f" this server cannot write (it knows {', '.join(resource.decodable)}): go up or"
+                " down by one release at a time"
+            )
+
+    def _moved(
+        self, entries: tuple[Entry, ...], before: Ballot, after: Ballot
+    ) -> tuple[Entry, ...]:
+        """The entries after a change of the selection: those of strict voters go with it."""
+        if before.selected == after.selected:
+            return entries
+        modes = self._roster.modes()
+        return tuple(
+            replace(entry, encoding_version=after.selected)
+            if modes.get(entry.server_id) == "strict"
+            else entry
+            for entry in entries
+        )
+
+    def _vote_guards(self, name: str, item: Item | None) -> tuple[Guard, ...]:
+        key, selected = selected_key(name), self._mirror.get(selected_key(name))
+        guards: list[Guard] = [_unchanged(key, selected)]
+        if item is not None:
+            guards.append(RevisionIs(item.key, item.revision))
+        return tuple(guards)
+
+    def _vote_writes(
+        self, name: str, item: Item | None, stored: StoredBallot | None, ballot: Ballot
+    ) -> tuple[Write, ...]:
+        """The ballot and the selected version, as far as they have changed."""
+        selected = selected_key(name)
+        if item is not None and not ballot.candidates:
+            return (Delete(item.key), Delete(selected))
+        metadata: Mapping[str, object]
+        if item is None or stored is None:
+            key = ballot_key(name, ballot.selected)
+            metadata = new_metadata(
+                key.rpartition("/")[2], uid=self._runtime.ids.uid(), now=self._runtime.clock.wall()
+            )
+        else:
+            key, metadata = item.key, stored.metadata
+        value = encode_ballot(StoredBallot(ballot, metadata))
+        known, text = self._mirror.get(selected), ballot.selected.encode()
+        writes: list[Write] = []
+        if item is None or value != item.value:
+            writes.append(Put(key, value))
+        if known is None or known.value != text:
+            writes.append(Put(selected, text))
+        return tuple(writes)
+
+
+def _unchanged(key: Key, item: Item | None) -> Guard:
+    return Absent(key) if item is None else RevisionIs(key, item.revision)

@@ -1,0 +1,88 @@
+"""Keys of our own besides the servers': encoders, epochs, selected versions. None is an API object.
+
+| key                             | says                                                           |
+|---------------------------------|----------------------------------------------------------------|
+| `/restow/encoders/<id>/<name>`  | with what a server writes a resource; the fence compares it    |
+| `/restow/epoch/<name>`          | the agreement on a resource and how often it has changed       |
+| `/restow/selected/<name>`       | the version that was voted for                                 |
+
+`<name>` is that of the StorageVersion: `<group>.<resource>`, `core` for the core group. Values are
+compared byte by byte, so each has exactly one form.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+import orjson
+
+from restow.coordination.identity import ServerId
+from restow.coordination.rules import Agreement
+from restow.machinery.names import GroupResource
+from restow.storage.interface import Key
+
+ENCODERS_PREFIX: Final = "/restow/encoders/"
+EPOCHS_PREFIX: Final = "/restow/epoch/"
+SELECTED_PREFIX: Final = "/restow/selected/"
+CORE_GROUP: Final = "core"
+
+
+class Encoder(NamedTuple):
+    """With what a server writes a resource."""
+
+    version: str
+    key_id: str = ""
+
+
+class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An agreement, how often it has changed, and the kind that is stored."""
+
+    epoch: int
+    kind: str
+    version: str | None = None
+    key_id: str = ""
+
+    @property
+    def agreement(self) -> Agreement | None:
+        return None if self.version is None else Agreement(self.version, self.key_id)
+
+
+def name_of(resource: GroupResource) -> str:
+    """How a resource is called in names and keys."""
+    return f"{resource.group or CORE_GROUP}.{resource.resource}"
+
+
+def resource_of_name(name: str) -> GroupResource:
+    group, _, resource = name.rpartition(".")
+    return GroupResource("" if group == CORE_GROUP else group, resource)
+
+
+def encoder_key(server_id: ServerId, name: str) -> Key:
+    return Key(f"{ENCODERS_PREFIX}{server_id}/{name}")
+
+
+def parse_encoder_key(key: Key) -> tuple[ServerId, str]:
+    """The server and the resource."""
+    server_id, _, name = key.removeprefix(ENCODERS_PREFIX).partition("/")
+    return ServerId(server_id), name
+
+
+def encode_encoder(encoder: Encoder) -> bytes:
+    return orjson.dumps({"version": encoder.version, "key": encoder.key_id})
+
+
+def epoch_key(name: str) -> Key:
+    return Key(EPOCHS_PREFIX + name)
+
+
+def encode_epoch(record: EpochRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_epoch(value: bytes) -> EpochRecord:
+    return msgspec.json.decode(value, type=EpochRecord)
+
+
+def selected_key(name: str) -> Key:
+    return Key(SELECTED_PREFIX + name)

@@ -1,0 +1,135 @@
+"""Registration: before this server writes a resource, it says how, in one transaction per resource.
+
+For each resource: read, compute, commit on condition that nothing read has changed; if something
+has, look again and repeat. The transactions of different resources run side by side. A resource is
+opened for writing by the one line that follows its commit.
+
+A server that cannot read all that may be stored does not register, and so never writes: it would
+lose what it cannot read. Not here: what becomes of the entries of dead servers later (`collector`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from restow.coordination.changes import Change, View, hash_of
+from restow.coordination.encoding_table import EncodingTable
+from restow.coordination.errors import MembershipLost, NotSettled, VersionUnsupported
+from restow.coordination.identity import server_key
+from restow.coordination.membership import Membership
+from restow.coordination.mirror import Mirror
+from restow.coordination.planning import Planner
+from restow.coordination.raw_scan import UNREADABLE, stored_versions
+from restow.coordination.records import name_of
+from restow.coordination.rules import UNKNOWN_HASH, undecodable
+from restow.resources.definition import Resource
+from restow.resources.encoding import Encoding
+from restow.runtime import Backoff, Runtime
+from restow.storage.checks import holds
+from restow.storage.interface import Done, Present, Refused, Revision, Storage
+
+ATTEMPTS_MAX: Final = 100
+CATCH_UP_SECONDS: Final = 2.0
+BACKOFF: Final = Backoff(initial_seconds=0.002, factor=1.6, max_seconds=0.25, jitter=1.0)
+
+logger = logging.getLogger(__name__)
+
+
+class Registrar:
+    """Registers the resources of one server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        planner: Planner,
+        table: EncodingTable,
+        runtime: Runtime,
+    ) -> None:
+        self._storage = storage
+        self._mirror = mirror
+        self._membership = membership
+        self._planner = planner
+        self._table = table
+        self._runtime = runtime
+        self._decodable: dict[str, frozenset[str]] = {}
+        self.listeners: list[Callable[[Change], None]] = []
+        """Told of every change that was committed."""
+        self.conflicts = 0
+
+    async def register(self, resource: Resource) -> None:
+        """Report how this server writes a resource, then open it for writing.
+
+        Raises `VersionUnsupported`, `MembershipLost`, `NotSettled` or a StorageError; the resource
+        stays closed then.
+        """
+        name = name_of(resource.kind.group_resource)
+        for failures in range(ATTEMPTS_MAX):
+            view = View.of(self._mirror, name)
+            await self._check_readable(resource, view)
+            planned = self._planner.registration(resource, view)
+            outcome = await self._storage.commit(planned.change.transaction)
+            if isinstance(outcome, Done):
+                self._table.open(resource, planned.encoding)
+                self._tell(planned.change)
+                return
+            await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
+            if isinstance(outcome, Refused) and outcome.guard == Present(
+                server_key(self._membership.id)
+            ):
+                raise MembershipLost(f"the key of {self._membership.id} is gone")
+            self.conflicts += 1
+            clock = self._runtime.clock
+            await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
+        raise NotSettled(f"registration of {name} was overtaken {ATTEMPTS_MAX} times")
+
+    async def still_holds(self, encoding: Encoding) -> bool:
+        """Whether the guards of an encoding hold now."""
+        for guard in encoding.guards:
+            if not holds(guard, await self._storage.get(guard.key)):
+                return False
+        return True
+
+    async def _catch_up(self, revision: Revision | None) -> None:
+        if revision is None:
+            revision = await self._storage.revision()
+        await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
+
+    async def _check_readable(self, resource: Resource, view: View) -> None:
+        """Raises `VersionUnsupported` when something may be stored that this server cannot read."""
+        kind = resource.kind.store.kind
+        readable = self._decodable.get(resource.root)
+        if readable is None:
+            versions = (*resource.decodable, resource.storage_api_version)
+            readable = frozenset(hash_of(kind, version) for version in versions)
+        persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
+        if foreign := undecodable(persisted, readable):
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} may be stored in versions that this server cannot"
+                f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
+            )
+        if UNKNOWN_HASH in persisted and resource.root not in self._decodable:
+            await self._check_stored(resource)
+        self._decodable[resource.root] = readable
+
+    async def _check_stored(self, resource: Resource) -> None:
+        """Nobody knows what is stored, so look."""
+        found = await stored_versions(self._storage, resource.root)
+        known = {*resource.decodable, resource.storage_api_version, UNREADABLE}
+        foreign = {version: count for version, count in found.items() if version not in known}
+        if foreign:
+            listed = ", ".join(f"{count} in {version}" for version, count in foreign.items())
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is stored in versions that this server cannot"
+                f" read ({listed}): let a release that knows them migrate it"
+            )
+        if found[UNREADABLE]:
+            logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+
+    def _tell(self, made: Change) -> None:
+        for listener in self.listeners:
+            listener(made)

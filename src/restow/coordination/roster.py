@@ -1,0 +1,69 @@
+"""Which servers there are, read from the mirror, and which of their entries are garbage."""
+
+from __future__ import annotations
+
+from restow.coordination.identity import (
+    SERVERS_PREFIX,
+    Mode,
+    ServerId,
+    ServerRecord,
+    decode_record,
+    server_key,
+    server_of,
+)
+from restow.coordination.mirror import Mirror
+from restow.coordination.records import encoder_key
+from restow.coordination.rules import Entry, Obstacle, obstacle_to
+from restow.coordination.wire import LEASES_PREFIX, is_identity_lease, lease_key
+
+
+class Roster:
+    """The servers of the cluster as this one sees them."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+
+    def servers(self) -> dict[ServerId, ServerRecord | None]:
+        """All members. None: one whose record is not understood, from another release."""
+        found = self._mirror.under(SERVERS_PREFIX)
+        return {server_of(item.key): decode_record(item.value) for item in found}
+
+    def has(self, server_id: ServerId) -> bool:
+        return self._mirror.get(server_key(server_id)) is not None
+
+    def modes(self) -> dict[ServerId, Mode]:
+        return {
+            server_id: "off" if record is None else record.mode
+            for server_id, record in self.servers().items()
+        }
+
+    def unfenced(self) -> set[str]:
+        """Servers that say they live, by a lease, and do not take part: they write as they like."""
+        return {
+            server_id
+            for item in self._mirror.under(LEASES_PREFIX)
+            if not self.has(server_id := ServerId(item.key.removeprefix(LEASES_PREFIX)))
+            and is_identity_lease(item)
+        }
+
+    def is_garbage(self, name: str, entry: Entry) -> bool:
+        """Whether an entry is that of a server which is gone.
+
+        One without a server key and without an encoder key was written by someone who does not
+        take part, such as a real kube-apiserver. It counts until that server's lease is gone.
+        """
+        if self.has(entry.server_id):
+            return False
+        if self._mirror.get(encoder_key(entry.server_id, name)) is not None:
+            return True
+        return self._mirror.get(lease_key(entry.server_id)) is None
+
+    def obstacle(self, name: str, entries: tuple[Entry, ...]) -> Obstacle | None:
+        """What stands against an agreement on a resource."""
+        foreign = {
+            entry.server_id
+            for entry in entries
+            if not self.has(entry.server_id)
+            and self._mirror.get(encoder_key(entry.server_id, name)) is None
+        }
+        return obstacle_to(entries, self.modes(), self.unfenced() | foreign)

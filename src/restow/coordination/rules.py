@@ -1,0 +1,214 @@
+"""The rules of agreement, pure: values in, values out, time is an argument.
+
+A *report* is what is known of one resource: an entry for each server that may write it, the version
+they have in common, conditions, and the *agreement* with its *epoch*. The epoch grows in each
+change after which the agreed value differs from before, to or from "none" included; an entry that
+equals the agreement comes and goes without a trace in it. Whoever has seen an epoch twice knows
+that everything written in between was written as agreed.
+
+Not here: where a report is stored (`wire`), in which transaction it changes (`changes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from restow.coordination.identity import Mode, ServerId
+
+VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
+KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
+UNKNOWN_HASH: Final = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """How one server writes a resource, and what it can read."""
+
+    server_id: ServerId
+    encoding_version: str
+    decodable_versions: tuple[str, ...]
+    served_versions: tuple[str, ...] = ()
+    key_id: str = ""
+    """The encryption key it writes with; empty: none."""
+
+
+class Agreement(NamedTuple):
+    """What all servers write."""
+
+    version: str
+    key_id: str = ""
+
+
+class Obstacle(NamedTuple):
+    """Why there can be no agreement, whatever the entries say."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+    """When the status or the agreed value last changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is known of how one resource is written."""
+
+    entries: tuple[Entry, ...] = ()
+    common_version: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    agreement: Agreement | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Which versions a resource may be stored in, as hashes."""
+
+    persisted: tuple[str, ...] = ()
+    current: str = ""
+    epoch: int = 0
+
+
+# Entries.
+
+
+def with_entry(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+    """The entries with this one in the place of its server's earlier one, or at the end."""
+    if any(other.server_id == entry.server_id for other in entries):
+        return tuple(entry if other.server_id == entry.server_id else other for other in entries)
+    return (*entries, entry)
+
+
+def without(entries: tuple[Entry, ...], gone: Collection[ServerId]) -> tuple[Entry, ...]:
+    return tuple(entry for entry in entries if entry.server_id not in gone)
+
+
+def common_version(entries: Iterable[Entry]) -> str | None:
+    """The version that all write; None when they differ, and when there is nobody."""
+    versions = {entry.encoding_version for entry in entries}
+    return versions.pop() if len(versions) == 1 else None
+
+
+def agreement_of(entries: Iterable[Entry], obstacle: Obstacle | None) -> Agreement | None:
+    found = {Agreement(entry.encoding_version, entry.key_id) for entry in entries}
+    return found.pop() if obstacle is None and len(found) == 1 else None
+
+
+def obstacle_to(
+    entries: Iterable[Entry], modes: Mapping[ServerId, Mode], unfenced: Collection[str]
+) -> Obstacle | None:
+    """What stands against an agreement.
+
+    `modes` are those of all servers that live, `unfenced` the ids of those that write without
+    guarding what they write.
+    """
+    careless = sorted({*unfenced, *(server for server, mode in modes.items() if mode == "off")})
+    if careless:
+        return Obstacle(
+            "UnfencedServer",
+            f"these servers write without a fence: {', '.join(careless)}",
+        )
+    found = {modes[entry.server_id] for entry in entries if entry.server_id in modes}
+    if len(found) > 1:
+        return Obstacle(
+            "MixedCoordinationModes",
+            f"servers that coordinate in different modes report: {', '.join(sorted(found))}",
+        )
+    return None
+
+
+# Reports.
+
+
+def report_after(
+    before: Report, entries: tuple[Entry, ...], *, obstacle: Obstacle | None, now: str
+) -> Report:
+    """The report with other entries, and all that follows from them."""
+    common = None if obstacle is not None else common_version(entries)
+    agreement = agreement_of(entries, obstacle)
+    return Report(
+        entries=entries,
+        common_version=common,
+        conditions=_conditions_after(before, entries, common, obstacle, now),
+        agreement=agreement,
+        epoch=before.epoch + (agreement != before.agreement),
+    )
+
+
+def _conditions_after(
+    before: Report,
+    entries: tuple[Entry, ...],
+    common: str | None,
+    obstacle: Obstacle | None,
+    now: str,
+) -> tuple[Condition, ...]:
+    versions = _versions_condition(common, obstacle, now)
+    moved = None not in (before.common_version, common) and before.common_version != common
+    conditions = {condition.type: condition for condition in before.conditions}
+    conditions[VERSIONS_EQUAL] = _transition(conditions.get(VERSIONS_EQUAL), versions, moved=moved)
+    if any(entry.key_id for entry in entries):
+        keys = {entry.key_id for entry in entries}
+        old = {entry.key_id for entry in before.entries}
+        conditions[KEYS_EQUAL] = _transition(
+            conditions.get(KEYS_EQUAL),
+            _keys_condition(keys, now),
+            moved=len(keys) == len(old) == 1 and keys != old,
+        )
+    else:
+        conditions.pop(KEYS_EQUAL, None)
+    return tuple(conditions.values())
+
+
+def _versions_condition(common: str | None, obstacle: Obstacle | None, now: str) -> Condition:
+    if common is not None:
+        status, reason, message = "True", "CommonEncodingVersionSet", "Common encoding version set"
+    else:
+        status, reason = "False", "CommonEncodingVersionUnset"
+        message = "Common encoding version unset"
+        if obstacle is not None:
+            reason, message = obstacle
+    return Condition(type=VERSIONS_EQUAL, status=status, reason=reason, message=message, since=now)
+
+
+def _keys_condition(keys: set[str], now: str) -> Condition:
+    status, reason, message = "True", "CommonEncryptionKeySet", "All servers write with one key"
+    if len(keys) > 1:
+        status, reason, message = "False", "CommonEncryptionKeyUnset", "Servers use different keys"
+    return Condition(type=KEYS_EQUAL, status=status, reason=reason, message=message, since=now)
+
+
+def _transition(old: Condition | None, new: Condition, *, moved: bool) -> Condition:
+    """The new condition, with the old time if neither its status nor its value has changed."""
+    if old is not None and old.status == new.status and not moved:
+        return replace(new, since=old.since)
+    return new
+
+
+# States.
+
+
+def state_after(
+    before: State | None, *, written: Iterable[str], agreed: str | None, epoch: int
+) -> State:
+    """The state when versions with the hashes `written` may be stored from now on.
+
+    `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
+    begins as unknown, since nobody knows what was stored before there was one.
+    """
+    state = before or State(persisted=(UNKNOWN_HASH,))
+    new = [value for value in dict.fromkeys(written) if value not in state.persisted]
+    return State(persisted=(*state.persisted, *new), current=agreed or state.current, epoch=epoch)
+
+
+def undecodable(persisted: Iterable[str], decodable: Collection[str]) -> list[str]:
+    """The hashes that may be stored and that a server cannot read. "Unknown" is not judged here."""
+    return [value for value in persisted if value != UNKNOWN_HASH and value not in decodable]

@@ -1,0 +1,99 @@
+"""Following the vote: when another version is selected, this server writes that one from then on.
+
+Strictly, the fence keeps a server that has not heard of it yet from writing; hearing of it by the
+watch only spares a failed try. Loosely, the watch is all there is: a server that cannot prove that
+it is up to date stops writing, and it changes its own report only when its older writes have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from restow.coordination.encoding_table import EncodingTable
+from restow.coordination.errors import CoordinationError, VersionUnsupported
+from restow.coordination.planning import VotePlanner
+from restow.coordination.records import SELECTED_PREFIX, name_of, selected_key
+from restow.coordination.registrar import Registrar
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Resource
+from restow.runtime import Runtime, Tasks
+from restow.storage.errors import StorageError
+from restow.storage.interface import Item, Key, Storage
+
+OLDER_WRITES_SECONDS: Final = 30.0
+"""By then every commit that was sent before a switch has been answered, one way or the other."""
+RETRY_SECONDS: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Selection:
+    """Switches the encodings of one server to what is selected."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: Catalog,
+        *,
+        planner: VotePlanner,
+        registrar: Registrar,
+        table: EncodingTable,
+        is_strict: bool,
+        runtime: Runtime,
+        tasks: Tasks,
+    ) -> None:
+        self._storage = storage
+        self._planner = planner
+        self._registrar = registrar
+        self._table = table
+        self._is_strict = is_strict
+        self._runtime = runtime
+        self._tasks = tasks
+        self._resources = {name_of(r.kind.group_resource): r for r in catalog.persisted()}
+
+    def note(self, key: Key, item: Item | None) -> None:
+        """Something was selected."""
+        if item is None or not key.startswith(SELECTED_PREFIX):
+            return
+        resource = self._resources.get(key.removeprefix(SELECTED_PREFIX))
+        if resource is not None:
+            self._switch(resource, item.value.decode())
+
+    async def look_again(self, resource: Resource) -> bool:
+        """After a failed fence: switch to what is selected; False: that is not the reason."""
+        item = await self._storage.get(selected_key(name_of(resource.kind.group_resource)))
+        encoding = self._table.find(resource)
+        if item is None or encoding is None or resource.kind.pinned:
+            return False
+        self._switch(resource, item.value.decode())
+        switched = self._table.find(resource)
+        return switched is not None and await self._registrar.still_holds(switched)
+
+    def _switch(self, resource: Resource, selected: str) -> None:
+        encoding = self._table.find(resource)
+        if encoding is None or encoding.api_version == selected:
+            return  # It is not open yet, and will be opened with what is selected then.
+        try:
+            new = self._planner.encoding_of(resource, selected)
+        except VersionUnsupported as error:
+            self._table.close(resource, error=str(error))
+            logger.error("%s", error)  # noqa: TRY400 - the text says it all
+            return
+        logger.info("%s is written in %s from now on", resource.kind.group_resource, selected)
+        self._table.open(resource, new)
+        if not self._is_strict:
+            name = f"report {resource.kind.group_resource} {self._runtime.ids.nonce(4)}"
+            self._tasks.spawn(name, self._report_later(resource))
+
+    async def _report_later(self, resource: Resource) -> None:
+        """Say that another version is written, once nothing is under way in the old one."""
+        await self._runtime.clock.sleep(OLDER_WRITES_SECONDS)
+        while self._table.find(resource) is not None:
+            try:
+                await self._registrar.register(resource)
+            except (CoordinationError, StorageError) as error:
+                logger.warning("the report of %s waits: %s", resource.kind.group_resource, error)
+                await self._runtime.clock.sleep(RETRY_SECONDS)
+            else:
+                return

@@ -1,0 +1,242 @@
+"""Reports and states as the API objects in which they are stored, there and back.
+
+StorageVersion, StorageState and identity Lease are API objects with one stored version in all
+releases. Servers write them in their own transactions, below the API, which takes them from nobody
+else. What stands in them besides, such as labels, is kept. Not here: when they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
+from restow.api.internal_v1alpha1 import (
+    ServerStorageVersion,
+    StorageVersion,
+    StorageVersionCondition,
+    StorageVersionStatus,
+)
+from restow.api.migration_v1alpha1 import GroupResourceRef, StorageState, StorageStateSpec
+from restow.api.names import (
+    EPOCH_ANNOTATION,
+    IDENTITY_LABEL,
+    IDENTITY_LABEL_VALUE,
+    KEYS_ANNOTATION,
+    LEASE_NAMESPACE,
+)
+from restow.coordination.identity import ServerId
+from restow.coordination.records import resource_of_name
+from restow.coordination.rules import Condition, Entry, Report, State
+from restow.kinds.builtin import find_kind
+from restow.resources.stored import encode
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Item, Key
+
+
+def root_of(group: str, kind: str) -> str:
+    """Where a built-in kind's objects are stored."""
+    found = find_kind(group, kind)
+    assert found is not None
+    return f"{OBJECTS_PREFIX}{found.key_prefix}/"
+
+
+REPORTS_PREFIX: Final = root_of(internal_v1alpha1.GROUP, internal_v1alpha1.KIND)
+STATES_PREFIX: Final = root_of(migration_v1alpha1.GROUP, migration_v1alpha1.STORAGE_STATE)
+LEASES_PREFIX: Final = f"{root_of(coordination_v1.GROUP, coordination_v1.KIND)}{LEASE_NAMESPACE}/"
+
+
+def timestamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def new_metadata(name: str, *, uid: str, now: datetime) -> dict[str, Any]:
+    return {"name": name, "uid": uid, "creationTimestamp": timestamp(now)}
+
+
+# StorageVersion.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """A report with the metadata of its object."""
+
+    report: Report
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def report_key(name: str) -> Key:
+    return Key(REPORTS_PREFIX + name)
+
+
+def decode_report(item: Item) -> StoredReport:
+    """The report without its agreement, which has a key of its own."""
+    try:
+        found = msgspec.json.decode(item.value, type=StorageVersion)
+        keys = orjson.loads(_annotation(found.metadata, KEYS_ANNOTATION) or b"{}")
+        entries = tuple(_entry(entry, keys) for entry in found.status.storage_versions)
+    except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError) as error:
+        raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
+    report = Report(
+        entries=entries,
+        common_version=found.status.common_encoding_version,
+        conditions=tuple(_condition(condition) for condition in found.status.conditions),
+    )
+    return StoredReport(report, found.metadata)
+
+
+def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
+    keys = {entry.server_id: entry.key_id for entry in report.entries if entry.key_id}
+    owned = {EPOCH_ANNOTATION: str(report.epoch)}
+    if keys:
+        owned[KEYS_ANNOTATION] = orjson.dumps(keys).decode()
+    status = StorageVersionStatus(
+        storage_versions=[
+            ServerStorageVersion(
+                api_server_id=entry.server_id,
+                encoding_version=entry.encoding_version,
+                decodable_versions=list(entry.decodable_versions),
+                served_versions=list(entry.served_versions),
+            )
+            for entry in report.entries
+        ],
+        common_encoding_version=report.common_version,
+        conditions=[
+            StorageVersionCondition(
+                type=condition.type,
+                status=condition.status,
+                last_transition_time=condition.since,
+                reason=condition.reason,
+                message=condition.message,
+            )
+            for condition in report.conditions
+        ],
+    )
+    found = StorageVersion(metadata=_annotated(metadata, owned, KEYS_ANNOTATION), status=status)
+    return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
+
+
+def _entry(entry: ServerStorageVersion, keys: Mapping[str, str]) -> Entry:
+    return Entry(
+        server_id=ServerId(entry.api_server_id),
+        encoding_version=entry.encoding_version,
+        decodable_versions=tuple(entry.decodable_versions),
+        served_versions=tuple(entry.served_versions),
+        key_id=keys.get(entry.api_server_id, ""),
+    )
+
+
+def _condition(condition: StorageVersionCondition) -> Condition:
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        since=condition.last_transition_time or "",
+    )
+
+
+# StorageState.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A state with the rest of its object."""
+
+    state: State
+    metadata: Mapping[str, Any]
+    heartbeat: str | None = None
+
+
+def state_key(name: str) -> Key:
+    """States are called `<resource>.<group>`, and by the resource alone in the core group."""
+    return Key(STATES_PREFIX + str(resource_of_name(name)))
+
+
+def decode_state(item: Item) -> StoredState:
+    try:
+        found = msgspec.json.decode(item.value, type=StorageState)
+        epoch = int(_annotation(found.metadata, EPOCH_ANNOTATION) or 0)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreDamaged(f"{item.key} holds no StorageState: {error}") from error
+    state = State(
+        persisted=tuple(found.status.persisted_storage_version_hashes),
+        current=found.status.current_storage_version_hash,
+        epoch=epoch,
+    )
+    return StoredState(state, found.metadata, found.status.last_heartbeat_time)
+
+
+def encode_state(name: str, stored: StoredState) -> bytes:
+    group, resource = resource_of_name(name)
+    found = StorageState(
+        metadata=_annotated(stored.metadata, {EPOCH_ANNOTATION: str(stored.state.epoch)}),
+        spec=StorageStateSpec(resource=GroupResourceRef(group=group, resource=resource)),
+        status=migration_v1alpha1.StorageStateStatus(
+            persisted_storage_version_hashes=list(stored.state.persisted),
+            current_storage_version_hash=stored.state.current,
+            last_heartbeat_time=stored.heartbeat,
+        ),
+    )
+    return encode(
+        msgspec.to_builtins(found),
+        migration_v1alpha1.API_VERSION,
+        migration_v1alpha1.STORAGE_STATE,
+    )
+
+
+# Lease.
+
+
+def lease_key(server_id: ServerId) -> Key:
+    return Key(LEASES_PREFIX + server_id)
+
+
+def encode_lease(
+    server_id: ServerId, *, metadata: Mapping[str, Any], holder: str, seconds: float, now: datetime
+) -> bytes:
+    """The mirror of a server's key, for clients to see. Nothing is ever decided by it."""
+    lease = coordination_v1.Lease(
+        metadata=dict(metadata),
+        spec=coordination_v1.LeaseSpec(
+            holder_identity=f"{server_id}_{holder}",
+            lease_duration_seconds=max(1, round(seconds)),
+            renew_time=micro_timestamp(now),
+        ),
+    )
+    return encode(msgspec.to_builtins(lease), coordination_v1.API_VERSION, coordination_v1.KIND)
+
+
+def is_identity_lease(item: Item) -> bool:
+    """Whether some API server says by this lease that it lives."""
+    try:
+        labels = msgspec.json.decode(item.value, type=coordination_v1.Lease).metadata["labels"]
+        return bool(labels[IDENTITY_LABEL] == IDENTITY_LABEL_VALUE)
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return False
+
+
+# Metadata.
+
+
+def _annotation(metadata: Mapping[str, Any], name: str) -> str:
+    annotations = metadata.get("annotations")
+    return str(annotations.get(name, "")) if isinstance(annotations, dict) else ""
+
+
+def _annotated(metadata: Mapping[str, Any], owned: dict[str, str], *dropped: str) -> dict[str, Any]:
+    """The metadata with these annotations of ours, and without the dropped ones."""
+    annotations = dict(metadata.get("annotations") or {})
+    for name in dropped:
+        annotations.pop(name, None)
+    return {**metadata, "annotations": {**annotations, **owned}}
