@@ -169,9 +169,7 @@ async def test_the_leader_leaves_and_returns_under_load(
         await _check_against_the_store(workload, watch, storage)
 
 
-async def _check_against_the_store(
-    workload: Workload, watch: Watch, storage: EtcdStorage
-) -> None:
+async def _check_against_the_store(workload: Workload, watch: Watch, storage: EtcdStorage) -> None:
     _check(workload, await _collect(watch, await storage.revision()))
     for item in (await storage.range(watch_span())).items:
         newest = max(r for r, (k, _) in workload.acknowledged.items() if k == item.key)
