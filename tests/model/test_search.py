@@ -1,0 +1,67 @@
+"""The search itself, on graphs small enough to know the answer."""
+
+import pytest
+
+from tests.model.search import TooLarge, search
+
+
+def clock(state: int) -> list[tuple[str, int]]:
+    return [("one", (state + 1) % 12), ("five", (state + 5) % 12)]
+
+
+def is_eleven(state: int) -> str | None:
+    return "eleven" if state == 11 else None
+
+
+def never(state: int) -> str | None:
+    return None
+
+
+def test_the_trace_is_the_shortest() -> None:
+    """Of all ways to what is sought, one with the fewest steps is told, action by action."""
+    outcome = search(0, clock, is_eleven, states_max=100)
+    assert outcome.found == "eleven"
+    assert outcome.trace is not None
+    assert [step.state for step in outcome.trace][-1] == 11
+    assert sorted(step.action for step in outcome.trace[1:]) == ["five", "five", "one"]
+    assert outcome.steps == 3
+    assert "five" in str(outcome)
+
+
+def test_all_states_are_seen() -> None:
+    """A search that finds nothing has seen every state, and says how many."""
+    outcome = search(0, clock, never, states_max=100)
+    assert (outcome.states, outcome.trace) == (12, None)
+
+
+def test_the_beginning_counts() -> None:
+    """The initial state is looked at too."""
+    outcome = search(11, clock, is_eleven, states_max=100)
+    assert (outcome.states, outcome.steps) == (1, 0)
+
+
+def test_equal_up_to_names() -> None:
+    """States with the same canonical form are seen once, and the trace has real states."""
+
+    def moves(state: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
+        left, right = state
+        grown = [("left", (left + 1, right)), ("right", (left, right + 1))]
+        return [(name, after) for name, after in grown if max(after) <= 3]
+
+    def ordered(state: tuple[int, int]) -> tuple[int, int]:
+        return min(state), max(state)
+
+    def is_corner(state: tuple[int, int]) -> str | None:
+        return "corner" if state == (3, 3) else None
+
+    outcome = search((0, 0), moves, is_corner, canonical=ordered, states_max=100)
+    assert outcome.states == 10
+    assert outcome.trace is not None
+    for before, after in zip(outcome.trace, outcome.trace[1:], strict=False):
+        assert (after.action, after.state) in moves(before.state)
+
+
+def test_a_space_that_grows_is_noticed() -> None:
+    """More states than allowed for is an error, never a proof."""
+    with pytest.raises(TooLarge):
+        search(0, lambda state: [("one", state + 1)], never, states_max=50)
