@@ -40,7 +40,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.housekeeping.repeating import repeat
-from restow.runtime import Backoff, Runtime
+from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.errors import StorageError
 from restow.storage.interface import Revision, Storage
 
@@ -129,6 +129,7 @@ class Coordinator:
             )
             mirror.listeners.append(self._selection.note)
         self.agreements = Agreements(mirror, runtime.clock)
+        self._loops: list[TaskHandle] = []
         self._joining = asyncio.Lock()
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._completed = False
@@ -172,7 +173,8 @@ class Coordinator:
         self._check_mode()
         self.membership.options = replace(self.membership.options, address=address)
         await self._join()
-        self._tasks.spawn("renewal", repeat("the renewal of identity", self._renew, self._runtime))
+        renewal = repeat("the renewal of identity", self._renew, self._runtime)
+        self._loops.append(self._tasks.spawn("renewal", renewal))
 
     async def register(self) -> None:
         """Report everything; returns when that is done.
@@ -183,7 +185,7 @@ class Coordinator:
             await self._wait_for_no_agreement()
             self._completed = True
             return
-        self._tasks.spawn("collector", self._collect())
+        self._loops.append(self._tasks.spawn("collector", self._collect()))
         await self._register_until_done()
 
     async def start(self) -> None:
@@ -194,12 +196,14 @@ class Coordinator:
     async def close(self) -> None:
         """Withdraw: nothing is written any more, and nobody waits for this server."""
         self._closing = True
+        self._is_closing = True
         self.table.close_all()
         self._completed = False
+        for loop in self._loops:  # Or it would join again as soon as it has left.
+            await loop.stop()
         try:
             async with self._clock.timeout(WITHDRAW_SECONDS_MAX):
-                async with self._joining:
-                    revision = await self.membership.leave()
+                revision = await self.membership.leave()
                 if revision is not None:
                     await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
                     await self.collector.sweep()

@@ -66,7 +66,11 @@ class Mirror:
 
     def tell(self, key: Key, item: Item | None) -> None:
         for listener in self.listeners:
-            listener(key, item)
+            try:
+                listener(key, item)
+            except StorageError as error:
+                # Somebody has put there what cannot be read. The watch must go on all the same.
+                logger.error("%s: %s", key, error)  # noqa: TRY400 - the text says it all
 
     def _part(self, key: str) -> _Part:
         return next(part for part in self._parts if key.startswith(part.prefix))

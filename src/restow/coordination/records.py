@@ -20,6 +20,7 @@ import orjson
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Agreement
 from restow.machinery.names import GroupResource
+from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key
 
 ENCODERS_PREFIX: Final = "/restow/encoders/"
@@ -81,7 +82,10 @@ def encode_epoch(record: EpochRecord) -> bytes:
 
 
 def decode_epoch(value: bytes) -> EpochRecord:
-    return msgspec.json.decode(value, type=EpochRecord)
+    try:
+        return msgspec.json.decode(value, type=EpochRecord)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"an epoch cannot be read: {error}") from error
 
 
 def selected_key(name: str) -> Key:

@@ -20,7 +20,7 @@ from restow.coordination.errors import MembershipLost, NotSettled, VersionUnsupp
 from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
-from restow.coordination.planning import Planner
+from restow.coordination.planning import Planned, Planner
 from restow.coordination.raw_scan import UNREADABLE, stored_versions
 from restow.coordination.records import name_of
 from restow.coordination.rules import UNKNOWN_HASH, undecodable
@@ -56,7 +56,7 @@ class Registrar:
         self._planner = planner
         self._table = table
         self._runtime = runtime
-        self._decodable: dict[str, frozenset[str]] = {}
+        self._scanned: set[str] = set()
         self.listeners: list[Callable[[Change], None]] = []
         """Told of every change that was committed."""
         self.conflicts = 0
@@ -72,6 +72,7 @@ class Registrar:
             view = View.of(self._mirror, name)
             await self._check_readable(resource, view)
             planned = self._planner.registration(resource, view)
+            self._check_understood(resource, planned)
             outcome = await self._storage.commit(planned.change.transaction)
             if isinstance(outcome, Done):
                 self._table.open(resource, planned.encoding)
@@ -99,22 +100,40 @@ class Registrar:
             revision = await self._storage.revision()
         await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
 
+    def _check_understood(self, resource: Resource, planned: Planned) -> None:
+        """Raises `VersionUnsupported` when servers that run could not read each other's writes."""
+        own, version = self._membership.id, planned.encoding.api_version
+        readable = {*resource.decodable, version}
+        for entry in planned.change.after.entries:
+            if entry.server_id == own:
+                continue
+            if version not in entry.decodable_versions:
+                raise VersionUnsupported(
+                    f"{entry.server_id} cannot read {version}, in which this server would write"
+                    f" {resource.kind.group_resource}: go up or down by one release at a time"
+                )
+            if entry.encoding_version not in readable:
+                raise VersionUnsupported(
+                    f"{entry.server_id} writes {resource.kind.group_resource} in"
+                    f" {entry.encoding_version}, which this server cannot read: go up or down by"
+                    " one release at a time"
+                )
+
     async def _check_readable(self, resource: Resource, view: View) -> None:
         """Raises `VersionUnsupported` when something may be stored that this server cannot read."""
         kind = resource.kind.store.kind
-        readable = self._decodable.get(resource.root)
-        if readable is None:
-            versions = (*resource.decodable, resource.storage_api_version)
-            readable = frozenset(hash_of(kind, version) for version in versions)
+        versions = (*resource.decodable, resource.storage_api_version)
+        readable = {hash_of(kind, version) for version in versions}
         persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
-        if foreign := undecodable(persisted, readable):
+        if UNKNOWN_HASH in persisted:
+            if resource.root not in self._scanned:
+                await self._check_stored(resource)
+                self._scanned.add(resource.root)
+        elif foreign := undecodable(persisted, readable):
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
             )
-        if UNKNOWN_HASH in persisted and resource.root not in self._decodable:
-            await self._check_stored(resource)
-        self._decodable[resource.root] = readable
 
     async def _check_stored(self, resource: Resource) -> None:
         """Nobody knows what is stored, so look."""
