@@ -197,7 +197,9 @@ async def _take_part(
     address = _advertised(options.bind, port)
     await coordinator.join(address="" if address is None else f"{address.ip}:{address.port}")
     identity.finish()
-    coordinator.announce(Announcer(assembly.store, assembly.catalog, assembly.server.runtime))
+    coordinator.announce(
+        Announcer(coordinator.mirror, assembly.store, assembly.catalog, assembly.server.runtime)
+    )
     await coordinator.register()
     updater.finish()
     collector.finish()

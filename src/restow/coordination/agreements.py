@@ -1,7 +1,7 @@
 """What this server has seen of the agreements: for metrics, and for Kubernetes Events.
 
 `Agreements` follows the epochs in the mirror. `Announcer` makes an Event of each agreement that was
-lost or reached; the server that made the change tells of it, so that it is told once.
+lost or reached.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from restow.coordination.changes import Change
+from restow.api import internal_v1alpha1
+from restow.coordination.changes import View
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import EPOCHS_PREFIX, decode_epoch
-from restow.coordination.wire import micro_timestamp, timestamp
+from restow.coordination.rules import Agreement
+from restow.coordination.wire import timestamp
+from restow.machinery.status import AlreadyExists
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import BoundedQueue, Clock, QueueFull, Runtime
 from restow.storage.interface import Item, Key
 
-ANNOUNCEMENTS_MAX: Final = 1000
+QUEUE_MAX: Final = 10_000
+CATCH_UP_SECONDS: Final = 2.0
+SPARE_SECONDS: Final = 2.0
+_NOTHING: Final = Agreement("(nobody reports)")
 EVENT_NAMESPACE: Final = "default"
 REPORTER: Final = "restow"
 
@@ -52,69 +58,88 @@ class Agreements:
 
 
 class Announcer:
-    """Tells of agreements that were lost and reached."""
+    """Tells of agreements that were lost and reached.
 
-    def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
+    Every server sees the same changes and names the Event after the epoch, so it exists once
+    whoever is the first to make it. The others are given time to be spared the work.
+    """
+
+    def __init__(
+        self, mirror: Mirror, store: ResourceStore, catalog: Catalog, runtime: Runtime
+    ) -> None:
+        self._mirror = mirror
         self._store = store
         self._catalog = catalog
         self._runtime = runtime
-        self._queue: BoundedQueue[Change] = BoundedQueue(
-            "announcements", items_max=ANNOUNCEMENTS_MAX
-        )
-        self.instance: Callable[[], str] = lambda: REPORTER
-        """Which server tells."""
+        self._queue: BoundedQueue[Item] = BoundedQueue("announcements", items_max=QUEUE_MAX)
+        self._known: dict[str, Agreement | None] = {}
+        """What was agreed on when last seen, of resources that somebody reports."""
+        for item in mirror.under(EPOCHS_PREFIX):
+            self._learn(View.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
+        mirror.listeners.append(self._note)
 
-    def note(self, change: Change) -> None:
-        """Take note of a change; the first report of a resource is no news."""
-        if not change.agreement_moved or not change.before.entries or not change.after.entries:
+    def _note(self, key: Key, item: Item | None) -> None:
+        if item is None or not key.startswith(EPOCHS_PREFIX):
             return
         try:
-            self._queue.put_nowait(change)
+            self._queue.put_nowait(item)
         except QueueFull:
-            logger.warning("too much to tell: the change of %s is left out", change.name)
+            logger.warning("too much to tell: the change of %s is left out", key)
 
-    async def run(self) -> None:
+    async def run(self, leads: Callable[[], bool]) -> None:
+        """Tell for ever; `leads` says whether this server is the one to do it first."""
         while True:
-            change = await self._queue.get()
+            item = await self._queue.get()
+            await self._mirror.reach(item.revision, seconds=CATCH_UP_SECONDS)
+            view = View.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
+            before = self._known.get(view.name, _NOTHING)
+            self._learn(view)
+            after = self._known.get(view.name, _NOTHING)
+            # The first to report, and the last to go, are no news.
+            if before is _NOTHING or after is _NOTHING or before == after:
+                continue
+            if not leads():
+                await self._runtime.clock.sleep(SPARE_SECONDS)
             try:
-                await self._tell(change)
+                await self._tell(view)
+            except AlreadyExists:
+                pass
             except StatusError as error:
-                logger.warning("no event for %s: %s", change.name, error)
+                logger.warning("no event for %s: %s", view.name, error)
 
-    async def _tell(self, change: Change) -> None:
+    def _learn(self, view: View) -> None:
+        if view.report.entries:
+            self._known[view.name] = view.report.agreement
+        else:
+            self._known.pop(view.name, None)
+
+    async def _tell(self, view: View) -> None:
+        name, report = view.name, view.report
         resource = self._catalog.of_kind("", "Event")
         if resource is None:
             return
-        before, after, now = change.before, change.after, self._runtime.clock.wall()
-        if after.agreement is not None:
+        if report.agreement is not None:
             kind, reason = "Normal", "StorageVersionAgreed"
-            message = f"all servers write {change.name} in {after.agreement.version}"
+            message = f"all servers write {name} in {report.agreement.version}"
         else:
             kind, reason = "Warning", "StorageVersionAgreementLost"
-            versions = sorted({entry.encoding_version for entry in after.entries})
-            message = f"servers write {change.name} in {', '.join(versions)}"
-            if before.agreement is not None:
-                message += f"; before, all wrote {before.agreement.version}"
+            versions = sorted({entry.encoding_version for entry in report.entries})
+            message = f"servers write {name} in {', '.join(versions)}"
+        now = self._runtime.clock.wall()
         event = {
-            "metadata": {
-                "name": f"{change.name}.{self._runtime.ids.nonce(8)}",
-                "namespace": EVENT_NAMESPACE,
-            },
+            "metadata": {"name": f"{name}.epoch-{report.epoch}", "namespace": EVENT_NAMESPACE},
             "involvedObject": {
-                "kind": "StorageVersion",
-                "apiVersion": "internal.apiserver.k8s.io/v1alpha1",
-                "name": change.name,
+                "kind": internal_v1alpha1.KIND,
+                "apiVersion": internal_v1alpha1.API_VERSION,
+                "name": name,
+                "uid": "" if view.stored is None else view.stored.metadata.get("uid", ""),
             },
             "reason": reason,
             "message": message,
             "type": kind,
             "source": {"component": REPORTER},
-            "reportingComponent": REPORTER,
-            "reportingInstance": self.instance(),
             "firstTimestamp": timestamp(now),
             "lastTimestamp": timestamp(now),
-            "eventTime": micro_timestamp(now),
-            "action": "Report",
             "count": 1,
         }
         version = resource.served[0]

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from restow.coordination.ballots import BALLOTS_PREFIX
-from restow.coordination.changes import Change, View
+from restow.coordination.changes import View
 from restow.coordination.identity import (
     SERVERS_PREFIX,
     ServerId,
@@ -92,7 +91,6 @@ class Collector:
         self._seen: dict[Key, tuple[Revision, float]] = {}
         self._settled: dict[Key, bool] = {}
         self._changed = asyncio.Event()
-        self.listeners: list[Callable[[Change], None]] = []
         self.servers_removed = 0
         self.entries_removed = 0
         mirror.listeners.append(self._note)
@@ -115,7 +113,7 @@ class Collector:
         """One pass: end the dead, sweep what is left. Returns when to look again, in seconds."""
         for server_id, revision in self._expired():
             await self._end(server_id, revision)
-        if self._leads():
+        if self.leads:
             await self.sweep()
         return self._next_look_seconds()
 
@@ -139,7 +137,7 @@ class Collector:
             self._changed.set()
 
     def _expired(self) -> list[tuple[ServerId, Revision]]:
-        now, extra = self._clock.monotonic(), 0.0 if self._leads() else STEP_IN_SECONDS
+        now, extra = self._clock.monotonic(), 0.0 if self.leads else STEP_IN_SECONDS
         return [
             (server_of(key), revision)
             for key, (revision, since) in self._seen.items()
@@ -147,7 +145,8 @@ class Collector:
             and server_of(key) != self._membership.id
         ]
 
-    def _leads(self) -> bool:
+    @property
+    def leads(self) -> bool:
         """Whether this server is the first of those that seem to live."""
         now = self._clock.monotonic()
         living = [
@@ -213,8 +212,6 @@ class Collector:
             outcome = await self._storage.commit(made.transaction)
             if isinstance(outcome, Done):
                 self.entries_removed += len(made.before.entries) - len(made.after.entries)
-                for listener in self.listeners:
-                    listener(made)
                 return
             if isinstance(outcome, Refused):
                 await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)

@@ -133,7 +133,7 @@ class Coordinator:
         self._joining = asyncio.Lock()
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._completed = False
-        self._closing = False
+        self._is_closing = False
         self.registration_seconds: float | None = None
         """How long the last registration of everything has taken."""
 
@@ -159,11 +159,8 @@ class Coordinator:
         return resource.storage_api_version if encoding is None else encoding.api_version
 
     def announce(self, announcer: Announcer) -> None:
-        """Have every change that this server makes told by an Event."""
-        announcer.instance = lambda: self.membership.id
-        for listeners in (self.registrar.listeners, self.collector.listeners):
-            listeners.append(announcer.note)
-        self._tasks.spawn("announcer", announcer.run())
+        """Have every change of an agreement told by an Event."""
+        self._tasks.spawn("announcer", announcer.run(lambda: self.collector.leads))
 
     # Life.
 
@@ -195,7 +192,6 @@ class Coordinator:
 
     async def close(self) -> None:
         """Withdraw: nothing is written any more, and nobody waits for this server."""
-        self._closing = True
         self._is_closing = True
         self.table.close_all()
         self._completed = False
@@ -300,7 +296,7 @@ class Coordinator:
     # Renewal and repair.
 
     async def _renew(self) -> float:
-        if not await self.membership.renew() and not self._closing:
+        if not await self.membership.renew() and not self._is_closing:
             logger.error("the key of this server is gone: it joins anew")
             await (self._join() if self._is_off else self._begin_again())
         elif self.membership.revision is not None:
@@ -316,7 +312,7 @@ class Coordinator:
     async def _begin_again(self) -> None:
         """Take a new identity, and register everything under it."""
         async with self._joining:
-            if self.membership.is_member or self._closing:
+            if self.membership.is_member or self._is_closing:
                 return
             self._completed = False
             self.table.close_all()

@@ -11,10 +11,9 @@ lose what it cannot read. Not here: what becomes of the entries of dead servers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
-from restow.coordination.changes import Change, View, hash_of
+from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import MembershipLost, NotSettled, VersionUnsupported
 from restow.coordination.identity import server_key
@@ -57,8 +56,6 @@ class Registrar:
         self._table = table
         self._runtime = runtime
         self._scanned: set[str] = set()
-        self.listeners: list[Callable[[Change], None]] = []
-        """Told of every change that was committed."""
         self.conflicts = 0
 
     async def register(self, resource: Resource) -> None:
@@ -76,7 +73,6 @@ class Registrar:
             outcome = await self._storage.commit(planned.change.transaction)
             if isinstance(outcome, Done):
                 self._table.open(resource, planned.encoding)
-                self._tell(planned.change)
                 return
             await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
             if isinstance(outcome, Refused) and outcome.guard == Present(
@@ -148,7 +144,3 @@ class Registrar:
             )
         if found[UNREADABLE]:
             logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
-
-    def _tell(self, made: Change) -> None:
-        for listener in self.listeners:
-            listener(made)
