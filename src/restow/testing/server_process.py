@@ -35,6 +35,7 @@ REQUEST_SECONDS_MAX: Final = 10.0
 _POLL_SECONDS: Final = 0.01
 _LOG_CHARACTERS_SHOWN: Final = 4_000
 _READY: Final = re.compile(r"^ready: (https://\S+:(\d+)) ", re.MULTILINE)
+_LISTENING: Final = re.compile(rb" listening on (\S+) port (\d+)$", re.MULTILINE)
 
 
 class ServerFailed(Exception):
@@ -63,6 +64,7 @@ class ServerProcess:
         self.ca_pem = ""
         """What a client must trust in order to reach the server."""
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -122,6 +124,7 @@ class ServerProcess:
         assert self.process is None, f"the server in {self.data_dir} runs already"
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.out_file.open("wb") as out, self.log_file.open("ab") as log:
+            self._log_begin = log.tell()
             self.process = subprocess.Popen(  # noqa: S603  (our own arguments)
                 self.command(),
                 stdin=subprocess.DEVNULL,
@@ -143,22 +146,42 @@ class ServerProcess:
                 self.url, self.port = found[1], int(found[2])
                 self._read_kubeconfig()
                 return self
-            assert self.process is not None, "not launched"
-            code = self.process.poll()
-            if code is not None:
-                self.process = None
-                raise ServerFailed(f"exit code {code} before it was ready:\n{self.log_tail()}")
-            if time.monotonic() > deadline:
-                self.kill()
-                raise ServerFailed(f"not ready in time:\n{self.log_tail()}")
+            self._check_start(deadline, "ready")
             time.sleep(_POLL_SECONDS)
+
+    def wait_listening(self, *, seconds_max: float = START_SECONDS_MAX) -> Self:
+        """Wait until requests are answered, be it that it is not ready."""
+        deadline = time.monotonic() + seconds_max
+        while True:
+            found = _LISTENING.search(self.log_file.read_bytes(), self._log_begin)
+            if found is not None:
+                self.port = int(found[2])
+                self.url = f"https://{found[1].decode()}:{self.port}"
+                self.token = (self.pki_dir / "admin.token").read_text().strip()
+                self._trust((self.pki_dir / "ca.crt").read_text())
+                return self
+            self._check_start(deadline, "listening")
+            time.sleep(_POLL_SECONDS)
+
+    def _check_start(self, deadline: float, what: str) -> None:
+        assert self.process is not None, "not launched"
+        code = self.process.poll()
+        if code is not None:
+            self.process = None
+            raise ServerFailed(f"exit code {code} before it was {what}:\n{self.log_tail()}")
+        if time.monotonic() > deadline:
+            self.kill()
+            raise ServerFailed(f"not {what} in time:\n{self.log_tail()}")
 
     def _read_kubeconfig(self) -> None:
         config = yaml.safe_load(self.kubeconfig.read_bytes())
         self.token = str(config["users"][0]["user"]["token"])
         data = config["clusters"][0]["cluster"]["certificate-authority-data"]
-        self.ca_pem = base64.b64decode(data).decode()
-        self._context = ssl.create_default_context(cadata=self.ca_pem)
+        self._trust(base64.b64decode(data).decode())
+
+    def _trust(self, ca_pem: str) -> None:
+        self.ca_pem = ca_pem
+        self._context = ssl.create_default_context(cadata=ca_pem)
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> int:
         """Ask it to stop, wait until it has, and return its exit code."""
@@ -179,6 +202,15 @@ class ServerProcess:
             raise ServerFailed(f"it does not stop:\n{self.log_tail()}") from None
         self.process = None
         return code
+
+    def pause(self) -> None:
+        """Let it stand still, as a stopped virtual machine does, until `resume`."""
+        assert self.process is not None, "no process"
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None, "no process"
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once, as a power cut would; nothing happens if it has ended already."""

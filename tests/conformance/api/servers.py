@@ -10,8 +10,10 @@ import orjson
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
+from restow.resources.encoding import EncodingPolicy
 from restow.runtime import Runtime
 from restow.serving.answers import error_body
+from restow.serving.app import Barrier, open_barrier
 from restow.serving.context import User
 from restow.serving.listener import Listener
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
@@ -64,9 +66,23 @@ class RunningServer:
         await self.assembly.close()
 
 
-async def start_server(storage: Storage, catalog: Catalog = BUILTIN) -> RunningServer:
+async def start_server(
+    storage: Storage,
+    catalog: Catalog = BUILTIN,
+    *,
+    policy: EncodingPolicy | None = None,
+    barrier: Barrier = open_barrier,
+) -> RunningServer:
     runtime = Runtime.system()
-    assembly = await assemble(storage, catalog, runtime, secrets=SECRETS, address="127.0.0.1:6443")
+    assembly = await assemble(
+        storage,
+        catalog,
+        runtime,
+        secrets=SECRETS,
+        address="127.0.0.1:6443",
+        policy=policy,
+        barrier=barrier,
+    )
     listener = await Listener.start(
         assembly.app,
         bind="127.0.0.1",

@@ -1,0 +1,45 @@
+"""Who commits to storage: a short list, each with a reason, and objects in one place only."""
+
+import ast
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src" / "restow"
+
+COMMITTERS = {
+    "resources/store.py": "objects, under the fence of the encoding policy",
+    "coordination/membership.py": "this server's own key and its lease",
+    "coordination/registrar.py": "reports, as `changes.change` has made them",
+    "coordination/collector.py": "reports, and keys of servers that are gone",
+    "resources/housekeeping/turns.py": "keys of our own: whose turn it is",
+    "resources/housekeeping/addresses.py": "keys of our own: where servers are",
+    "apiserver/server.py": "a key of our own: which cluster this is",
+    "cli/store_verbs.py": "what a person asks for by hand",
+}
+
+
+def _calls_commit(file: Path) -> bool:
+    tree = ast.parse(file.read_text())
+    return any(isinstance(node, ast.Attribute) and node.attr == "commit" for node in ast.walk(tree))
+
+
+def test_who_commits_is_known() -> None:
+    """A new place that writes to the store must be looked at: does it go past the fence?"""
+    found = {
+        str(file.relative_to(SRC))
+        for file in SRC.rglob("*.py")
+        if file.relative_to(SRC).parts[0] not in ("storage", "testing") and _calls_commit(file)
+    }
+    assert found == COMMITTERS.keys()
+
+
+def test_objects_are_committed_by_one_function() -> None:
+    """`ResourceStore` calls the store's commit once, in `_commit`, with the policy's guards."""
+    tree = ast.parse((SRC / "resources/store.py").read_text())
+    places = [
+        function.name
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and node.attr == "commit"
+    ]
+    assert places == ["_commit"]
