@@ -115,6 +115,8 @@ class Collector:
             await self._end(server_id, revision)
         if self.leads:
             await self.sweep()
+        for name in self._planner.unfounded():
+            await self._tidy(name)
         return self._next_look_seconds()
 
     # Who is dead.

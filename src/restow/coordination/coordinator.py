@@ -29,6 +29,7 @@ from restow.coordination.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
     SELECTED_PREFIX,
+    name_of,
 )
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
@@ -100,11 +101,13 @@ class Coordinator:
             self.table = LooseTable(runtime.clock, bound_seconds=options.loose_bound_seconds)
         self.table.on_stale = self._repair
         self.membership = membership = Membership(storage, runtime, options.membership)
-        reports = ReportPlanner(mirror, membership, runtime)
+        hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
+        reports = ReportPlanner(mirror, membership, runtime, hosted=hosted)
         votes = VotePlanner(
             mirror,
             membership,
             runtime,
+            hosted=hosted,
             ballots=BallotIndex(mirror),
             may_force=options.may_force,
         )

@@ -8,7 +8,7 @@ they were computed from has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -73,6 +73,9 @@ class Planner(Protocol):
     def names(self) -> Iterable[str]:
         """The resources of which something is known."""
 
+    def unfounded(self) -> Iterable[str]:
+        """Those that this server reports and does not serve."""
+
 
 class ReportPlanner:
     """Each server writes what it prefers. Satisfies `Planner`."""
@@ -83,9 +86,11 @@ class ReportPlanner:
         membership: Membership,
         runtime: Runtime,
         *,
+        hosted: Collection[str],
         key_id: Callable[[Resource], str] = lambda _: "",
     ) -> None:
         self._mirror = mirror
+        self._hosted = hosted
         self._membership = membership
         self._roster = Roster(mirror)
         self._runtime = runtime
@@ -137,10 +142,19 @@ class ReportPlanner:
         return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
 
     def _living(self, view: View) -> tuple[Entry, ...]:
-        """The entries without those of servers that are gone."""
+        """The entries without those of servers that are gone, and the own one if it is unfounded:
+        only the server itself knows what it no longer serves."""
         entries = view.report.entries
         gone = [e.server_id for e in entries if self._roster.is_garbage(view.name, e)]
+        if view.name not in self._hosted:
+            gone.insert(0, self._membership.id)
         return without(entries, gone[:REMOVED_MAX])
+
+    def unfounded(self) -> Iterable[str]:
+        """The resources that this server reports and does not serve."""
+        prefix = encoder_key(self._membership.id, "")
+        found = [item.key.removeprefix(prefix) for item in self._mirror.under(prefix)]
+        return [name for name in found if name not in self._hosted]
 
     def _own_guard(self) -> Present:
         return Present(server_key(self._membership.id))
@@ -171,6 +185,7 @@ class ReportPlanner:
             guards=guards,
             writes=writes,
             selected=selected,
+            own=self._membership.id,
         )
 
 
@@ -183,11 +198,12 @@ class VotePlanner(ReportPlanner):
         membership: Membership,
         runtime: Runtime,
         *,
+        hosted: Collection[str],
         ballots: BallotIndex,
         may_force: bool,
         key_id: Callable[[Resource], str] = lambda _: "",
     ) -> None:
-        super().__init__(mirror, membership, runtime, key_id=key_id)
+        super().__init__(mirror, membership, runtime, hosted=hosted, key_id=key_id)
         self._ballots = ballots
         self._may_force = may_force
         self._is_strict = membership.options.mode == "strict"

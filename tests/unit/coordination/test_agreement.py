@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from restow.coordination.identity import SERVERS_PREFIX, server_key
-from restow.coordination.records import ENCODERS_PREFIX
+from restow.coordination.records import ENCODERS_PREFIX, name_of
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
 from tests.unit.coordination.world import GROUP, Server, World, open_world
 
@@ -212,3 +213,19 @@ async def test_a_server_that_flaps_gets_a_new_identity_each_time(tmp_path: Path)
         assert len(seen) == 4
         assert steady.coordinator.completed
         assert (await world.epoch()).epoch == 1
+
+
+async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> None:
+    """An entry of a live server for a kind that it does not host goes, whoever leads."""
+    async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
+        servers = [await world.started("x+1") for _ in range(2)]
+        fewer = Catalog(r for r in servers[0].catalog if r.kind.kind != "Gadget")
+        for server in servers:
+            server.coordinator.registrar._planner._hosted = {  # type: ignore[attr-defined]
+                name_of(r.kind.group_resource) for r in fewer.persisted()
+            }
+        await world.clock.advance(40)
+        report = await world.report("Widget")
+        assert report is not None
+        assert len(report.entries) == 2
+        assert await world.report("Gadget") is None
