@@ -29,7 +29,6 @@ from restow.storage.interface import (
 from restow.storage.sqlite import schema
 
 Execute = Callable[..., "apsw.Cursor"]
-_Rows = dict[Key, Any]  # rows as GET_PLACE gives them, or None
 
 OPERATION_WORK: Final = 4096
 """What an operation costs beside its value: as much as to move so many bytes."""
@@ -54,29 +53,111 @@ def apply(
 
     Stops when it has done enough work: what has no outcome then was not begun.
     """
-    execute = connection.execute
     before = revision = read_revision(connection)
+    state = _State(connection)
     outcomes: list[Outcome] = []
     entries: list[Entry] = []
     work = 0
     for transaction in transactions:
         if work > work_max:
             break
-        rows: _Rows = {}
-        refused = _check_guards(execute, transaction, revision, rows)
+        refused = _check_guards(state, transaction, revision)
         if refused is not None:
             outcomes.append(refused)
             continue
-        events = _write_all(execute, transaction.writes, Revision(revision + 1), rows)
+        events = _write_all(state, transaction.writes, Revision(revision + 1))
         work += OPERATION_WORK * len(transaction.guards)
         if events:
-            work += sum(map(work_of_event, events))
+            for event in events:
+                work += work_of_event(event)
             revision = Revision(revision + 1)
             entries.append(Entry(revision, events))
         outcomes.append(Done(revision))
     if revision != before:
-        execute(schema.SET_REVISION, (revision,))
+        state.save()
+        connection.execute(schema.SET_REVISION, (revision,))
     return Applied(before, revision, outcomes, entries)
+
+
+class _State:
+    """The keys that a batch has looked at, as its transactions have left them so far.
+
+    The tables follow at the end, when all rows of a table can be written by one statement. Until
+    then they are behind, so nothing of a batch may read them but through this.
+    """
+
+    __slots__ = ("_changes", "_cursor", "_items", "_places", "_stored", "_versions")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._cursor = connection.cursor()
+        self._items: dict[Key, Item | None] = {}
+        self._places: dict[Key, int] = {}
+        """Where the values of the keys that exist are."""
+        self._stored: dict[Key, bool] = {}
+        """The keys to be written, and whether the table has them."""
+        self._versions: list[tuple[int, bytes]] = []
+        self._changes: list[tuple[int, Key, bool, int, int | None]] = []
+
+    def item(self, key: Key) -> Item | None:
+        """What a key holds now."""
+        items = self._items
+        if key in items:
+            return items[key]
+        row: Any = self._cursor.execute(schema.GET_PLACE, (key,)).fetchone()
+        if row is None:
+            items[key] = None
+            return None
+        item = items[key] = Item(*row[:4])
+        self._places[key] = row[4]
+        return item
+
+    def put(self, key: Key, value: bytes, *, place: int) -> Event:
+        """Give a key a value."""
+        revision = Revision(place >> schema.SUB_BITS)
+        previous = self._items[key]
+        created = revision if previous is None else previous.created
+        self._note(key, previous)
+        self._changes.append((place, key, False, created, self._places.get(key)))
+        self._versions.append((place, value))
+        self._items[key] = Item(key, value, revision, created)
+        self._places[key] = place
+        return Event(key, value, revision, created, previous)
+
+    def delete(self, key: Key, previous: Item, *, place: int) -> Event:
+        """Remove a key that exists."""
+        self._note(key, previous)
+        self._changes.append((place, key, True, previous.created, self._places.pop(key)))
+        self._items[key] = None
+        return Event(key, None, Revision(place >> schema.SUB_BITS), previous.created, previous)
+
+    def _note(self, key: Key, previous: Item | None) -> None:
+        if key not in self._stored:
+            self._stored[key] = previous is not None
+
+    def save(self) -> None:
+        """Bring the tables up to date."""
+        added: list[tuple[Key, int, int]] = []
+        moved: list[tuple[int, int, Key]] = []
+        removed: list[tuple[Key]] = []
+        for key, is_stored in self._stored.items():
+            item = self._items[key]
+            if item is None:
+                if is_stored:
+                    removed.append((key,))
+            elif is_stored:
+                moved.append((self._places[key], item.created, key))
+            else:
+                added.append((key, self._places[key], item.created))
+        write = self._cursor.executemany
+        for statement, rows in (
+            (schema.ADD_KEY, added),
+            (schema.MOVE_KEY, moved),
+            (schema.REMOVE_KEY, removed),
+            (schema.ADD_VERSION, self._versions),
+            (schema.ADD_CHANGE, self._changes),
+        ):
+            if rows:
+                write(statement, rows)
 
 
 def work_of(value: bytes | None) -> int:
@@ -103,43 +184,24 @@ def read_item(execute: Execute, key: Key) -> Item | None:
     return None if row is None else Item(*row)
 
 
-def _check_guards(
-    execute: Execute, transaction: Transaction, revision: Revision, rows: _Rows
-) -> Refused | None:
+def _check_guards(state: _State, transaction: Transaction, revision: Revision) -> Refused | None:
     for guard in transaction.guards:
-        row = rows[guard.key] = execute(schema.GET_PLACE, (guard.key,)).fetchone()
-        current = None if row is None else Item(*row[:4])
+        current = state.item(guard.key)
         if not holds(guard, current):
             return Refused(guard, current, revision)
     return None
 
 
-def _write_all(
-    execute: Execute, writes: tuple[Write, ...], revision: Revision, rows: _Rows
-) -> tuple[Event, ...]:
-    """Write; `rows` holds what the guards have read already."""
+def _write_all(state: _State, writes: tuple[Write, ...], revision: Revision) -> tuple[Event, ...]:
     events: list[Event] = []
     place = (revision << schema.SUB_BITS) - 1
     for write in writes:
         place += 1
-        key = write.key
-        row = rows[key] if key in rows else execute(schema.GET_PLACE, (key,)).fetchone()
-        value = write.value if isinstance(write, Put) else None
-        if row is None:
-            if value is None:
-                continue  # nothing to delete
-            execute(schema.ADD_KEY, (key, place, revision))
-            old, created, replaced = None, revision, None
-        else:
-            old, created, replaced = Item(*row[:4]), row[3], row[4]
-            if value is None:
-                execute(schema.REMOVE_KEY, (key,))
-            else:
-                execute(schema.MOVE_KEY, (place, key))
-        if value is not None:
-            execute(schema.ADD_VERSION, (place, value))
-        execute(schema.ADD_CHANGE, (place, key, value is None, created, replaced))
-        events.append(Event(key, value, revision, created, old))
+        previous = state.item(write.key)
+        if isinstance(write, Put):
+            events.append(state.put(write.key, write.value, place=place))
+        elif previous is not None:
+            events.append(state.delete(write.key, previous, place=place))
     return tuple(events)
 
 

@@ -54,7 +54,8 @@ _ITEM = (
 GET: Final = f"SELECT {_ITEM} FROM keys WHERE key = ?"
 GET_PLACE: Final = f"SELECT {_ITEM}, place FROM keys WHERE key = ?"
 ADD_KEY: Final = "INSERT INTO keys VALUES (?, ?, ?)"
-MOVE_KEY: Final = "UPDATE keys SET place = ? WHERE key = ?"
+# A key that was removed and made again within one batch has another `created`, too.
+MOVE_KEY: Final = "UPDATE keys SET place = ?, created = ? WHERE key = ?"
 REMOVE_KEY: Final = "DELETE FROM keys WHERE key = ?"
 ADD_VERSION: Final = "INSERT INTO versions VALUES (?, ?)"
 ADD_CHANGE: Final = "INSERT INTO changes VALUES (?, ?, ?, ?, ?)"
