@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.probe import StorageProbe
@@ -37,6 +38,9 @@ from restow.serving.openapi import ApiInfo
 from restow.serving.openapi_paths import OpenApi
 from restow.serving.request_info import RequestInfo
 from restow.storage.interface import Storage
+
+TASKS_MAX: Final = 10_000
+"""As many as requests may wait for their answers: each could be a write that is done again."""
 
 VersionOf = Callable[[Resource], str]
 """The version in which a resource is written now."""
@@ -115,7 +119,7 @@ async def assemble(
     """Put a server together and load what it needs at once."""
     caches = Caches(storage, runtime)
     await caches.start()
-    tasks = runtime.tasks("server")
+    tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
     store = ResourceStore(storage, caches, policy or FixedPolicy(), runtime)
     tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
     server = Server(

@@ -11,31 +11,26 @@ HTTP, authorisation, and what a kind's fields mean.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
-
-import orjson
+from typing import Final, assert_never
 
 from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.status import of_machinery_error
-from restow.resources import ownership, strategy
+from restow.resources import ownership, plans, strategy
 from restow.resources.caches import Caches
 from restow.resources.definition import Object, Resource
-from restow.resources.encoding import Encoding, EncodingPolicy, served_form, stored_form
+from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.errors import translate
+from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
-    Absent,
-    Delete,
     Done,
-    Guard,
     Item,
-    Put,
+    Outcome,
     Refused,
     RevisionIs,
     Storage,
@@ -49,18 +44,6 @@ GENERATED_NAME_ATTEMPTS_MAX: Final = 8
 FENCE_ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 1
 DAMAGED_SHOWN_MAX: Final = 10
-_SORTED: Final = orjson.OPT_SORT_KEYS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a write has come to."""
-
-    body: bytes
-    """The object in the version of the request, as the client gets it."""
-    created: bool = False
-    removed: bool = False
-    """The object is gone, by a delete or because its last finalizer was taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +68,42 @@ class _Retry(Exception):
         self.current = current
 
 
+class Begun:
+    """A write that the store has been given and that nobody waits for.
+
+    When `outcome` is done, `settle` says what has come of it.
+    """
+
+    __slots__ = ("_encoded", "_plan", "_write", "outcome")
+
+    def __init__(
+        self, outcome: asyncio.Future[Outcome], plan: Plan, write: Write, encoded: str
+    ) -> None:
+        self.outcome = outcome
+        self._plan = plan
+        self._write = write
+        self._encoded = encoded
+
+    def settle(self) -> Written | None:
+        """What a client is to be told; None when a guard did not hold, so that nothing was done.
+
+        Whoever gets None does it all again the patient way. Raises what `create` and `update` do.
+        """
+        try:
+            outcome = self.outcome.result()
+        except StorageError as error:
+            raise translate(error) from error
+        match outcome:
+            case Done(revision):
+                return self._plan.written(revision, self._write, self._encoded)
+            case Refused():
+                return None
+            case Unknown():
+                raise _unknown(outcome)
+            case _:
+                assert_never(outcome)
+
+
 class ResourceStore:
     """All objects of one server."""
 
@@ -97,6 +116,8 @@ class ResourceStore:
         self._clock = runtime.clock
         self._ids = runtime.ids
         self._splicers: dict[str, Splicer] = {}
+        self._must_wait = False
+        """Set when the store turns out to be one whose commits must be awaited."""
 
     # Reading.
 
@@ -147,22 +168,11 @@ class ResourceStore:
 
     def body_of(self, resource: Resource, entry: Entry, api_version: str) -> bytes:
         """An object as served in a version."""
-        if entry[1] == api_version:
-            return entry[2]
-        return orjson.dumps(self.object_of(resource, entry, api_version))
+        return plans.body_of(resource, entry, api_version)
 
     def object_of(self, resource: Resource, entry: Entry, api_version: str) -> Object:
         """A fresh object in a version, with its resource version."""
-        obj: Object = orjson.loads(entry[2])
-        if entry[1] == api_version:
-            return obj
-        try:
-            converted = resource.converter.convert(obj, entry[1], api_version)
-        except MachineryError as error:
-            raise of_machinery_error(error) from error
-        # The kind may be called otherwise in another group that shares the store. Defaults are
-        # those of the version asked for: whoever sends this back has then changed nothing.
-        return resource.shape.default(api_version, {**converted, "kind": resource.kind.kind})
+        return plans.object_of(resource, entry, api_version)
 
     # Writing.
 
@@ -181,52 +191,55 @@ class ResourceStore:
         `place` guards the namespace: nothing is stored in one that has just gone. Raises
         `PlaceMoved` when it does not hold.
         """
-        api_version = resource.api_version(version)
         name = ""
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
-            fresh = {**obj, "metadata": dict(obj["metadata"])}
-            has_own_name = bool(fresh["metadata"].get("name"))
-            name = strategy.begin_create(
-                resource, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
-            )
-            strategy.check(resource, api_version, fresh, None)
-            ownership.check_create(resource, fresh)
-            path = resource.path_of(namespace, name)
+            plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+            name = plan.path.rpartition("/")[2]
             try:
-                return await self._create(
-                    resource, api_version, path, fresh, place=place, dry_run=dry_run
-                )
+                if dry_run:
+                    if (found := (await self.read(resource)).get(plan.path)) is not None:
+                        raise _Retry(found)
+                    return plan.preview()
+                return await self._commit(plan)
             except _Retry as retry:
-                if has_own_name:
+                if obj["metadata"].get("name"):
                     raise self._exists(resource, name, retry.current) from None
         raise status.generated_name_taken(resource.kind.group_resource, name)
 
-    async def _create(
+    def begin_create(
         self,
         resource: Resource,
-        api_version: str,
-        path: str,
+        version: str,
         obj: Object,
         *,
+        namespace: str,
+        place: RevisionIs | None = None,
+    ) -> Begun | None:
+        """The first try of a create, without waiting; None: nothing was begun, use `create`."""
+        if self._must_wait:
+            return None
+        plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+        begun = self._begin(plan)
+        return begun if isinstance(begun, Begun) else None
+
+    def _plan_create(
+        self,
+        resource: Resource,
+        version: str,
+        obj: Object,
+        *,
+        namespace: str,
         place: RevisionIs | None,
-        dry_run: bool,
-    ) -> Written:
-        key = resource.key_of(path)
-        if dry_run:
-            if (found := (await self.read(resource)).get(path)) is not None:
-                raise _Retry(found)
-            return Written(body=_dumps(resource, obj, api_version), created=True)
-
-        def write(encoding: Encoding) -> Write:
-            return Put(key, self._stored(resource, obj, api_version, encoding))
-
-        revision, stored, encoded = await self._commit(resource, Absent(key), write, place=place)
-        if encoded == api_version:
-            body = served_form(resource, stored, encoded, revision)
-        else:
-            obj["metadata"]["resourceVersion"] = str(revision)
-            body = _dumps(resource, obj, api_version)
-        return Written(body=body, created=True)
+    ) -> CreatePlan:
+        api_version = resource.api_version(version)
+        fresh = {**obj, "metadata": dict(obj["metadata"])}
+        name = strategy.begin_create(
+            resource, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
+        )
+        strategy.check(resource, api_version, fresh, None)
+        ownership.check_create(resource, fresh)
+        path = resource.path_of(namespace, name)
+        return CreatePlan(resource, api_version, path, fresh, place=place)
 
     def _exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
         deleting = current is not None and b'"deletionTimestamp":' in current[2]
@@ -254,18 +267,45 @@ class ResourceStore:
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
                 raise self.missing(resource, path, cache)
+            plan = self._plan_update(
+                resource, api_version, path, entry, change,
+                subresource=subresource, is_patch=is_patch,
+            )  # fmt: skip
+            if dry_run:
+                return plan.preview()
             try:
-                return await self._update(
-                    resource, api_version, path, entry, change,
-                    subresource=subresource, is_patch=is_patch, dry_run=dry_run,
-                )  # fmt: skip
+                return await self._commit(plan)
             except _Retry as retry:
                 entry = retry.current
         raise status.server_timeout(
             resource.kind.group_resource, "update", retry_after_seconds=RETRY_SECONDS
         )
 
-    async def _update(
+    def begin_update(
+        self,
+        resource: Resource,
+        version: str,
+        path: str,
+        change: Callable[[Object], Object],
+        *,
+        subresource: str = "",
+        is_patch: bool = False,
+    ) -> Begun | Written | None:
+        """The first try of an update, without waiting; None: nothing was begun, use `update`.
+
+        An update that changes nothing is over at once.
+        """
+        cache = None if self._must_wait else self.fresh(resource)
+        entry = None if cache is None else cache.get(path)
+        if entry is None:
+            return None
+        plan = self._plan_update(
+            resource, resource.api_version(version), path, entry, change,
+            subresource=subresource, is_patch=is_patch,
+        )  # fmt: skip
+        return self._begin(plan)
+
+    def _plan_update(
         self,
         resource: Resource,
         api_version: str,
@@ -275,57 +315,20 @@ class ResourceStore:
         *,
         subresource: str,
         is_patch: bool,
-        dry_run: bool,
-    ) -> Written:
-        old = self.object_of(resource, entry, api_version)
+    ) -> UpdatePlan | RemovePlan:
+        old = plans.object_of(resource, entry, api_version)
         name = path.rpartition("/")[2]
-        new = change(self.object_of(resource, entry, api_version) if is_patch else old)
+        new = change(plans.object_of(resource, entry, api_version) if is_patch else old)
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
         strategy.begin_update(resource, new, old, subresource=subresource)
         strategy.check(resource, api_version, new, old)
         ownership.check_update(resource, new, old)
-        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        key = resource.key_of(path)
-        guard = RevisionIs(key, entry[0])  # type: ignore[arg-type]
-        goes_away = bool(new["metadata"].get("deletionTimestamp")) and not strategy.has_finalizers(
-            resource, new
-        )
-        if goes_away:
+        metadata, key = new["metadata"], resource.key_of(path)
+        metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if metadata.get("deletionTimestamp") and not strategy.has_finalizers(resource, new):
             ownership.check_delete(resource, old)
-        if dry_run:
-            return Written(body=_dumps(resource, new, api_version), removed=goes_away)
-        if goes_away:
-            await self._commit(resource, guard, lambda _: Delete(key))
-            return Written(body=_dumps(resource, new, api_version), removed=True)
-        return await self._put(resource, api_version, entry, guard, new, old)
-
-    async def _put(  # noqa: PLR0917 - one write, handed down whole
-        self,
-        resource: Resource,
-        api_version: str,
-        entry: Entry,
-        guard: RevisionIs,
-        new: Object,
-        old: Object,
-    ) -> Written:
-        unchanged = False
-
-        def write(encoding: Encoding) -> Write | None:
-            nonlocal unchanged
-            stored = self._stored(resource, new, api_version, encoding)
-            # The same object in the same version: nothing is written, and nothing is announced.
-            if encoding.api_version == entry[1]:
-                body = served_form(resource, stored, entry[1], entry[0])
-                unchanged = body == entry[2] or (len(body) == len(entry[2]) and _equal(new, old))
-            return None if unchanged else Put(guard.key, stored)
-
-        revision, stored, encoded = await self._commit(resource, guard, write)
-        if unchanged:
-            return Written(body=self.body_of(resource, entry, api_version))
-        if encoded == api_version:
-            return Written(body=served_form(resource, stored, encoded, revision))
-        new["metadata"]["resourceVersion"] = str(revision)
-        return Written(body=_dumps(resource, new, api_version))
+            return RemovePlan(resource, api_version, key, entry, new)
+        return UpdatePlan(resource, api_version, key, entry, new, old)
 
     async def delete(
         self, resource: Resource, version: str, path: str, wish: DeleteWish
@@ -337,30 +340,29 @@ class ResourceStore:
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
                 raise self.missing(resource, path, cache)
+            plan = self._plan_delete(resource, api_version, path, entry, wish)
+            if wish.dry_run:
+                return plan.preview()
             try:
-                return await self._delete(resource, api_version, path, entry, wish)
+                return await self._commit(plan)
             except _Retry as retry:
                 entry = retry.current
         raise status.server_timeout(
             resource.kind.group_resource, "delete", retry_after_seconds=RETRY_SECONDS
         )
 
-    async def _delete(
+    def _plan_delete(
         self, resource: Resource, api_version: str, path: str, entry: Entry, wish: DeleteWish
-    ) -> Written:
-        obj = self.object_of(resource, entry, api_version)
+    ) -> UpdatePlan | RemovePlan:
+        obj = plans.object_of(resource, entry, api_version)
         self._check_preconditions(resource, obj, path, wish)
         ownership.check_delete(resource, obj)
         goes_away = strategy.mark_deleted(resource, obj, now=self._clock.wall(), policy=wish.policy)
         key = resource.key_of(path)
-        guard = RevisionIs(key, entry[0])  # type: ignore[arg-type]
-        if wish.dry_run:
-            return Written(body=_dumps(resource, obj, api_version), removed=goes_away)
         if goes_away:
-            await self._commit(resource, guard, lambda _: Delete(key))
-            return Written(body=_dumps(resource, obj, api_version), removed=True)
-        old = self.object_of(resource, entry, api_version)
-        return await self._put(resource, api_version, entry, guard, obj, old)
+            return RemovePlan(resource, api_version, key, entry, obj)
+        old = plans.object_of(resource, entry, api_version)
+        return UpdatePlan(resource, api_version, key, entry, obj, old)
 
     def _check_preconditions(
         self, resource: Resource, obj: Object, path: str, wish: DeleteWish
@@ -396,50 +398,53 @@ class ResourceStore:
 
     # The one place where objects are committed.
 
-    async def _commit(
-        self,
-        resource: Resource,
-        guard: Absent | RevisionIs,
-        write: Callable[[Encoding], Write | None],
-        *,
-        place: RevisionIs | None = None,
-    ) -> tuple[int, bytes, str]:
-        """Commit one write under its own guards and the fence; the revision, bytes and version.
+    async def _commit(self, plan: Plan) -> Written:
+        """Commit one write under its own guards and the fence.
 
         Raises `_Retry` with the newest state when the object's guard does not hold.
         """
-        own: tuple[Guard, ...] = (guard,) if place is None else (guard, place)
+        resource = plan.resource
         for _ in range(FENCE_ATTEMPTS_MAX):
             encoding = self._policy.encoding(resource)
-            wanted = write(encoding)
-            if wanted is None:
-                return 0, b"", encoding.api_version
-            stored = wanted.value if isinstance(wanted, Put) else b""
+            write = plan.write(encoding)
+            if write is None:
+                return plan.unchanged()
             try:
-                outcome = await self._storage.commit(
-                    Transaction((*own, *encoding.guards), (wanted,))
-                )
+                outcome = await self._storage.commit(_transaction(plan, encoding, write))
             except StorageError as error:
                 raise translate(error) from error
             match outcome:
                 case Done(revision):
-                    return revision, stored, encoding.api_version
-                case Refused(failed, current, _) if failed is guard:
+                    return plan.written(revision, write, encoding.api_version)
+                case Refused(failed, current, _) if failed is plan.guard:
                     raise _Retry(self._entry(resource, current))
-                case Refused(failed, _, _) if failed is place:
+                case Refused(failed, _, _) if failed is plan.place:
                     raise PlaceMoved
                 case Refused():
                     await self._policy.refresh(resource)
-                case Unknown(reason):
-                    raise status.timeout(
-                        f"it is not known whether the write has happened: {reason}"
-                    )
+                case Unknown():
+                    raise _unknown(outcome)
                 case _:
                     assert_never(outcome)
         raise status.unavailable(
             f"the storage version of {resource.kind.group_resource} is changing; try again",
             retry_after_seconds=RETRY_SECONDS,
         )
+
+    def _begin(self, plan: Plan) -> Begun | Written | None:
+        """The same, once and without waiting: see `Begun`. None when the store cannot."""
+        encoding = self._policy.encoding(plan.resource)
+        write = plan.write(encoding)
+        if write is None:
+            return plan.unchanged()
+        try:
+            outcome = self._storage.submit(_transaction(plan, encoding, write))
+        except StorageError as error:
+            raise translate(error) from error
+        if outcome is None:
+            self._must_wait = True
+            return None
+        return Begun(outcome, plan, write, encoding.api_version)
 
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:
         if item is None:
@@ -449,28 +454,16 @@ class ResourceStore:
         except StorageError as error:
             raise translate(error) from error
 
-    def _stored(
-        self, resource: Resource, obj: Object, api_version: str, encoding: Encoding
-    ) -> bytes:
-        try:
-            return stored_form(resource, obj, api_version, encoding.api_version)
-        except MachineryError as error:
-            raise of_machinery_error(error) from error
+
+def _transaction(plan: Plan, encoding: Encoding, write: Write) -> Transaction:
+    """One write with all its guards: its own, its place's, and the fence."""
+    if plan.place is None:
+        return Transaction((plan.guard, *encoding.guards), (write,))
+    return Transaction((plan.guard, plan.place, *encoding.guards), (write,))
 
 
-def _equal(new: Object, old: Object) -> bool:
-    """Whether two objects differ in nothing but the order of their fields."""
-    # Python takes 1, 1.0 and true for equal; their bytes are not.
-    return new == old and orjson.dumps(new, option=_SORTED) == orjson.dumps(old, option=_SORTED)
+def _unknown(outcome: Unknown) -> status.StatusError:
+    return status.timeout(f"it is not known whether the write has happened: {outcome.reason}")
 
 
-def _dumps(resource: Resource, obj: Object, api_version: str) -> bytes:
-    """An object as a client gets it, type first."""
-    return orjson.dumps({"kind": resource.kind.kind, "apiVersion": api_version, **_rest(obj)})
-
-
-def _rest(obj: Object) -> dict[str, Any]:
-    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-
-
-__all__ = ["DeleteWish", "PlaceMoved", "ResourceStore", "Written"]
+__all__ = ["Begun", "DeleteWish", "PlaceMoved", "ResourceStore", "Written"]

@@ -10,6 +10,7 @@ Not here: what the bytes mean, and conversion between versions.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -72,6 +73,7 @@ class Splicer:
         return revision, version, splice(head_of(kind, version), canonical, revision)
 
 
+@cache
 def head_of(kind: str, api_version: str) -> bytes:
     """How every stored object of this kind and version begins."""
     return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (
@@ -89,13 +91,18 @@ def splice(head: bytes, value: bytes, revision: int) -> bytes:
     return b"".join((head, _FIELD % revision, value[cut:end]))
 
 
+def served_length(value: bytes, revision: int) -> int:
+    """How long the served form of a stored value with some metadata is."""
+    return len(value) - value.endswith(b"\n") + len(_FIELD % revision)
+
+
 def encode(fields: dict[str, Any], api_version: str, kind: str) -> bytes:
     """The stored form of an object: canonical order of the first fields, no resource version."""
-    metadata = {
-        name: value for name, value in fields["metadata"].items() if name != "resourceVersion"
-    }
-    ordered = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
-    for name, value in fields.items():
-        if name not in ordered:
-            ordered[name] = value
-    return orjson.dumps(ordered) + b"\n"
+    metadata = fields["metadata"]
+    if "resourceVersion" in metadata:
+        metadata = metadata.copy()
+        del metadata["resourceVersion"]
+    # Whatever order they are in, these come first, and each name comes once.
+    ordered = {"kind": None, "apiVersion": None, "metadata": None, **fields}
+    ordered["kind"], ordered["apiVersion"], ordered["metadata"] = kind, api_version, metadata
+    return orjson.dumps(ordered, option=orjson.OPT_APPEND_NEWLINE)

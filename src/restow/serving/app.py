@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
@@ -21,11 +21,13 @@ from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
 from restow.resources.watch_cache import WatchCache
+from restow.runtime import TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.authentication import Authentication
 from restow.serving.authorization.rules import Authorizer, refusal
 from restow.serving.context import Context, Sender
 from restow.serving.forms import check_form
+from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create
 from restow.serving.handlers.deleting import delete, delete_collection
 from restow.serving.handlers.listing import list_objects
@@ -41,12 +43,14 @@ from restow.serving.nonresource import NonResources, not_found_text
 from restow.serving.parameters import check_parameters
 from restow.serving.request_info import RequestInfo, parse_request
 from restow.storage.errors import StorageError
+from restow.storage.interface import Outcome
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[Server, Context], Promise]
+Handler: TypeAlias = "Callable[[Server, Context], Promise | Committing]"
 Barrier = Callable[[Context, Resource], None]
 
+RETRY_SECONDS: Final = 1
 ROUTES_MAX: Final = 4096
 # Longer ones are rare, and would fill the memory with what will not be asked again.
 ROUTE_LENGTH_MAX: Final = 512
@@ -143,6 +147,8 @@ class App:
             return self._counted(context, request, error_answer(context, as_status(error)))
         if isinstance(answer, Response):
             return self._counted(context, request, answer)
+        if isinstance(answer, Committing):
+            return self._when_committed(context, answer)
         if isinstance(answer, Shielded):
             return Shielded(self._later(context, answer.awaitable))
         if isinstance(answer, Awaitable):
@@ -185,6 +191,37 @@ class App:
         self._caches.freshened().add_done_callback(answer)
         return deferred
 
+    def _when_committed(self, context: Context, committing: Committing) -> Deferred:
+        """Answer a write when the store has committed it. No task is needed, unless it has to be
+        done again."""
+        deferred = Deferred()
+
+        def answer(_outcome: asyncio.Future[Outcome]) -> None:
+            try:
+                written = committing.begun.settle()
+                if written is None:
+                    self._server.tasks.spawn(
+                        "write again", self._write_again(context, committing, deferred)
+                    )
+                    return
+                found = committing.answer(written)
+            except (TasksFull, TasksClosed):
+                found = error_answer(
+                    context,
+                    status.unavailable("too many writes wait", retry_after_seconds=RETRY_SECONDS),
+                )
+            except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
+                found = error_answer(context, as_status(error))
+            deferred.resolve(self._counted(context, context.request, found))
+
+        committing.begun.outcome.add_done_callback(answer)
+        return deferred
+
+    async def _write_again(
+        self, context: Context, committing: Committing, deferred: Deferred
+    ) -> None:
+        deferred.resolve(await self._later(context, committing.again()))
+
     def gate(self, request: Request) -> Response | None:
         """The refusal of a request whose body is still to come, so that nobody reads it for
         nothing; None lets it in."""
@@ -202,7 +239,7 @@ class App:
         if not self._authorizer.allows(context.user, context.info):
             raise refusal(context.user, context.info)
 
-    def _chain(self, context: Context, route: _Route) -> Promise:
+    def _chain(self, context: Context, route: _Route) -> Promise | Committing:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         self._admit(context)

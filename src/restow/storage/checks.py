@@ -17,7 +17,6 @@ from restow.storage.interface import (
     Guard,
     Item,
     Key,
-    Present,
     Put,
     RevisionIs,
     Span,

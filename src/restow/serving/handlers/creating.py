@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import orjson
 
 from restow.machinery import status
 from restow.resources.definition import Object, Resource
-from restow.resources.store import PlaceMoved, Written
+from restow.resources.store import Begun, PlaceMoved, Written
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
 from restow.serving.handlers.bodies import needs_thread, read_object
+from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
@@ -23,12 +25,44 @@ from restow.storage.interface import Revision, RevisionIs
 NAMESPACE_ATTEMPTS_MAX: Final = 4
 
 
-def create(server: Server, context: Context) -> Promise:
+def create(server: Server, context: Context) -> Promise | Committing:
     """POST to a collection."""
     resource = resource_of(context)
     if needs_thread(context):
         return Shielded(_read_and_create(server, context, resource))
-    return Shielded(create_object(server, context, read_object(context, resource)))
+    obj = read_object(context, resource)
+    begun = _begin(server, context, resource, obj)
+    if begun is None:
+        return Shielded(create_object(server, context, obj))
+    return Committing(
+        begun,
+        partial(_created, server, context),
+        partial(create_object, server, context, obj),
+    )
+
+
+def _begin(server: Server, context: Context, resource: Resource, obj: Object) -> Begun | None:
+    """Hand the object to the store if nothing must be waited for."""
+    info, place = context.info, None
+    if is_dry_run(info):
+        return None
+    if resource.kind.namespaced:
+        place = _known_place(server, info.namespace)
+        if place is None:
+            return None
+    return server.store.begin_create(
+        resource, info.version, obj, namespace=info.namespace, place=place
+    )
+
+
+def _known_place(server: Server, namespace: str) -> RevisionIs | None:
+    """A namespace that is known here and is not going away; the guard says the rest."""
+    namespaces = server.catalog.of_kind("", "Namespace")
+    cache = None if namespaces is None else server.store.ready(namespaces)
+    entry = None if cache is None else cache.get(namespace)
+    if namespaces is None or entry is None or b'"deletionTimestamp":' in entry[2]:
+        return None
+    return RevisionIs(namespaces.key_of(namespace), Revision(entry[0]))
 
 
 async def _read_and_create(server: Server, context: Context, resource: Resource) -> Response:
@@ -38,12 +72,15 @@ async def _read_and_create(server: Server, context: Context, resource: Resource)
 
 async def create_object(server: Server, context: Context, obj: Object) -> Response:
     """Store a new object and answer with it."""
-    resource = resource_of(context)
-    if resource.kind.behaviour_missing:
-        context.warn(
-            f"{resource.kind.group_resource} are stored, but nothing acts on them in this release"
-        )
-    body = (await _store(server, context, resource, obj)).body
+    written = await _store(server, context, resource_of(context), obj)
+    return _created(server, context, written)
+
+
+def _created(server: Server, context: Context, written: Written) -> Response:
+    kind = resource_of(context).kind
+    if kind.behaviour_missing:
+        context.warn(f"{kind.group_resource} are stored, but nothing acts on them in this release")
+    body = written.body
     if context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 201, body)

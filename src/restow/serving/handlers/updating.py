@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -17,6 +18,7 @@ from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
 from restow.serving.handlers.bodies import needs_thread, read_object
+from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import make_scale, resource_of
 from restow.serving.handlers.server import Server
@@ -26,14 +28,32 @@ from restow.serving.parameters import is_dry_run
 REPLICAS_MAX: Final = 2**31 - 1
 
 
-def update(server: Server, context: Context) -> Promise:
+def update(server: Server, context: Context) -> Promise | Committing:
     """PUT to an object."""
-    if context.info.subresource == "scale":
+    info = context.info
+    if info.subresource == "scale":
         return Shielded(_update_scale(server, context))
     resource = resource_of(context)
     if needs_thread(context):
         return Shielded(_read_and_update(server, context, resource))
-    return Shielded(_update(server, context, read_object(context, resource)))
+    obj = read_object(context, resource)
+    if is_dry_run(info):
+        return Shielded(_update(server, context, obj))
+    check_identity(context, obj)
+    begun = server.store.begin_update(
+        resource,
+        info.version,
+        resource.path_of(info.namespace, info.name),
+        lambda current: _replaced(obj, current, info.subresource),
+        subresource=info.subresource,
+    )
+    if begun is None:
+        return Shielded(_update(server, context, obj))
+    if isinstance(begun, Written):
+        return written_answer(server, context, begun)
+    return Committing(
+        begun, partial(written_answer, server, context), partial(_update, server, context, obj)
+    )
 
 
 async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:

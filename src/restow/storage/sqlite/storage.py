@@ -174,6 +174,10 @@ class SqliteStorage:
         check_transaction(transaction)
         return await self._writer.submit(transaction)
 
+    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
+        check_transaction(transaction)
+        return self._writer.submit(transaction)
+
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._check_open()
         check_span(span)
