@@ -9,7 +9,7 @@ Not here: the kinds themselves (`restow.kinds.builtin`), the fields of their typ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from restow.machinery.name_formats import (
@@ -145,6 +145,13 @@ class Kind:
     behaviour_missing: bool = False
     """It can be stored, but nothing acts on it yet: creating it gives a warning."""
 
+    has_status: bool = field(init=False, repr=False, compare=False)
+    """Whether `status` is written through a path of its own, and only there."""
+
+    def __post_init__(self) -> None:
+        has_status = any(each.name == "status" for each in self.subresources)
+        object.__setattr__(self, "has_status", has_status)
+
     @property
     def group_kind(self) -> GroupKind:
         return GroupKind(self.group, self.kind)
@@ -156,11 +163,6 @@ class Kind:
     @property
     def list_kind(self) -> str:
         return f"{self.kind}List"
-
-    @property
-    def has_status(self) -> bool:
-        """Whether `status` is written through a path of its own, and only there."""
-        return any(each.name == "status" for each in self.subresources)
 
     @property
     def name_problem(self) -> NameRule:

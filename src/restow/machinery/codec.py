@@ -5,7 +5,8 @@ number that changed on the way. So nothing behind this file needs to look at the
 
 The checks run on every write, so they are made of calls that cost about as much as the parser:
 
-- Depth: the value is encoded inside so many lists that the encoder reaches its own limit.
+- Depth: what has no more brackets than levels are allowed is not too deep. Otherwise the value is
+  encoded inside so many lists that the encoder reaches its own limit.
 - Duplicate keys: the parser keeps the last. If what it kept has as many quotation marks as the
   body, then no string was lost, so no key was. Only otherwise a slow parser finds out where.
 - Integers: the parser makes floats of large ones. Only if there are nineteen digits in a row
@@ -92,13 +93,10 @@ def decode_value(
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _not_json(body, error) from None
-    encoded = _encoded_within_margin(value)
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+        _check_depth(value)
     has_long_number = _LONG_NUMBER in body.translate(_DIGITS_AS_ZERO)
-    may_have_duplicates = (
-        find_duplicates
-        and not (len(encoded) == len(body) + 2 * _MARGIN and encoded.startswith(body, _MARGIN))
-        and (encoded.count(_QUOTE) != body.count(_QUOTE) or _ESCAPED_QUOTE in body)
-    )
+    may_have_duplicates = find_duplicates and _may_have_duplicates(body, orjson.dumps(value))
     if not has_long_number and not may_have_duplicates:
         return value, ()
     duplicates = _examine(body)
@@ -177,12 +175,18 @@ def check_integer(text: str) -> int:
     raise bad_request(f"the number {text[:40]} does not fit into 64 bits")
 
 
-def _encoded_within_margin(value: Any) -> bytes:
+def _may_have_duplicates(body: bytes, encoded: bytes) -> bool:
+    return encoded != body and (
+        encoded.count(_QUOTE) != body.count(_QUOTE) or _ESCAPED_QUOTE in body
+    )
+
+
+def _check_depth(value: Any) -> None:
     nested = value
     for _ in range(_MARGIN):
         nested = [nested]
     try:
-        return orjson.dumps(nested)
+        orjson.dumps(nested)
     except orjson.JSONEncodeError:
         raise too_deep() from None
 

@@ -40,6 +40,8 @@ _TEXTS: Final = (
     "deletionTimestamp",
     "selfLink",
 )
+_TEXT_NAMES: Final = frozenset(_TEXTS)
+_ONLY_TEXTS: Final = {str}
 _INTEGERS: Final = ("generation", "deletionGracePeriodSeconds")
 _TEXT_MAPS: Final = ("labels", "annotations")
 _OBJECT_LISTS: Final = ("ownerReferences", "managedFields")
@@ -53,6 +55,8 @@ def check_types(metadata: Any) -> None:
         return
     if type(metadata) is not dict:
         raise _wrong_type("metadata", metadata, "object")
+    if _is_plain(metadata):
+        return
     get = metadata.get
     for name in _TEXTS:
         value = get(name)
@@ -72,6 +76,21 @@ def check_types(metadata: Any) -> None:
             _check_list(f"metadata.{name}", value, item_type=dict, wanted="object")
     for index, owner in enumerate(get("ownerReferences") or ()):
         _check_owner_types(f"metadata.ownerReferences[{index}]", owner)
+
+
+def _is_plain(metadata: dict[str, Any]) -> bool:
+    """Whether there are only texts, labels and annotations, all of their types: nearly always."""
+    for name, value in metadata.items():
+        if type(value) is str:
+            if name not in _TEXT_NAMES:
+                return False
+        elif name not in _TEXT_MAPS or type(value) is not dict or not _is_text_map(value):
+            return False
+    return True
+
+
+def _is_text_map(value: dict[str, Any]) -> bool:
+    return not value or set(map(type, value.values())) == _ONLY_TEXTS
 
 
 def _check_text_map(field: str, value: Any) -> None:

@@ -45,7 +45,8 @@ class Catalog:
         return self._by_path.get((group, version, plural))
 
     def of_kind(self, group: str, kind: str) -> Resource | None:
-        return self._by_kind.get(GroupKind(group, kind))
+        # A plain tuple is as good a key, and cheaper: every create asks for its namespace's kind.
+        return self._by_kind.get((group, kind))  # type: ignore[call-overload, no-any-return]
 
     def in_version(self, group: str, version: str) -> list[Resource]:
         """The resources that are served in a group version."""

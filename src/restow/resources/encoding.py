@@ -34,8 +34,15 @@ class EncodingPolicy(Protocol):
 class FixedPolicy:
     """One server alone: what the catalogue prefers, and no fence."""
 
+    def __init__(self) -> None:
+        self._encodings: dict[str, Encoding] = {}
+
     def encoding(self, resource: Resource) -> Encoding:
-        return Encoding(resource.storage_api_version, ())
+        version = resource.storage_api_version
+        found = self._encodings.get(version)
+        if found is None:
+            found = self._encodings[version] = Encoding(version, ())
+        return found
 
     async def refresh(self, resource: Resource) -> None:
         return None

@@ -6,7 +6,7 @@ that a release or a library user declares as data only. Both satisfy `definition
 
 from __future__ import annotations
 
-from restow.kinds.defaults import apply_defaults, prepare_create
+from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create
 from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import validate
@@ -27,6 +27,7 @@ class BuiltinShape:
     def __init__(self, kind: Kind, converter: Converter) -> None:
         self._kind = kind
         self._converter = converter
+        self._has_defaults = has_defaults(kind.group, kind.kind)
         self._structs: dict[str, Struct | None] = {}
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
@@ -37,7 +38,9 @@ class BuiltinShape:
         return checked.value, checked.unknown
 
     def default(self, version: str, obj: Object) -> Object:
-        apply_defaults(self._kind.group, GroupVersion.parse(version).version, self._kind.kind, obj)
+        if self._has_defaults:
+            group, kind = self._kind.group, self._kind.kind
+            apply_defaults(group, GroupVersion.parse(version).version, kind, obj)
         return obj
 
     def prepare_create(self, obj: Object) -> None:

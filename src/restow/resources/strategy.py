@@ -8,6 +8,7 @@ change the object they are given, which is always a fresh one, and never the old
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from restow.kinds.definitions import Kind
@@ -29,14 +30,16 @@ ORPHAN: Final = "orphan"
 _STATUS_SUBRESOURCES: Final = frozenset({"status", "approval"})
 
 # Set by the server alone; what a client sends in them is dropped.
-_SERVER_FIELDS: Final = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
-    "resourceVersion",
-    "generation",
+_SERVER_FIELDS: Final = frozenset(
+    {
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+        "generation",
+    }
 )
 # Also not changed by a write of the status alone, of kinds that say so.
 _KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -51,6 +54,12 @@ _KEPT_FROM_OLD: Final = (
 
 def timestamp(now: datetime) -> str:
     """A time as metadata carries it."""
+    return _text_of_second(now.replace(microsecond=0))
+
+
+# Many objects are made in one second.
+@lru_cache(maxsize=4)
+def _text_of_second(now: datetime) -> str:
     return now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -61,8 +70,9 @@ def begin_create(
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise status.bad_request("resourceVersion should not be set on objects to be created")
-    for name in _SERVER_FIELDS:
-        metadata.pop(name, None)
+    if not _SERVER_FIELDS.isdisjoint(metadata):
+        for name in _SERVER_FIELDS:
+            metadata.pop(name, None)
     place(resource.kind, metadata, namespace)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], ids)

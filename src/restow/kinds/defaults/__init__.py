@@ -14,7 +14,7 @@ from typing import Final
 from restow.kinds.defaults import control, core, pods, workloads
 from restow.kinds.defaults.fields import Object, child, put
 
-__all__ = ["apply_defaults", "prepare_create"]
+__all__ = ["apply_defaults", "has_defaults", "prepare_create"]
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
@@ -66,6 +66,11 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     (_STORAGE, "CSIDriver"): core.default_csi_driver,
     (_STORAGE, "StorageClass"): core.default_storage_class,
 }
+
+
+def has_defaults(group: str, kind: str) -> bool:
+    """Whether `apply_defaults` ever does anything to objects of a kind."""
+    return (group, kind) in _BY_KIND
 
 
 def apply_defaults(group: str, version: str, kind: str, obj: Object) -> None:

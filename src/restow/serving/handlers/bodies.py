@@ -24,7 +24,7 @@ def read_object(context: Context, resource: Resource) -> Object:
     """The object in the body of a create or update."""
     version = resource.api_version(context.info.version)
     content_type = context.request.headers.get("content-type") or ""
-    if codec.media_type_name(content_type) == PROTOBUF:
+    if content_type != codec.JSON and codec.media_type_name(content_type) == PROTOBUF:
         envelope = protobuf.read_envelope(context.request.body)
         check_type(resource, context, envelope.api_version, envelope.kind)
         obj = resource.shape.decode_protobuf(version, envelope.raw)
@@ -84,7 +84,7 @@ def drop_duplicate_owners(context: Context, metadata: Object) -> None:
 
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
     """Warn of fields that were dropped, or refuse the request because of them."""
-    mode = field_validation(context.info)
+    mode = field_validation(context.info) if context.info.query else "Warn"
     if mode == "Ignore" or not (unknown or duplicates):
         return
     problems = [f'unknown field "{path}"' for path in unknown]
