@@ -122,9 +122,10 @@ def begin_update(resource: Resource, new: Object, old: Object, *, subresource: s
     for name in _KEPT_FROM_OLD:
         if name in before:
             metadata[name] = before[name]
-        else:
-            metadata.pop(name, None)
-    metadata.pop("selfLink", None)
+        elif name in metadata:
+            del metadata[name]
+    if "selfLink" in metadata:
+        del metadata["selfLink"]
     if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
         for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():

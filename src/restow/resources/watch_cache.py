@@ -121,7 +121,7 @@ class WatchCache:
     def add(self, items: Iterable[Item]) -> None:
         """Some of the objects of a load, for a cache that nobody reads yet."""
         for item in items:
-            self._put(item.key[self._cut :], item)
+            self._put(item.key[self._cut :], item.value, item.revision)
 
     def end_load(self, revision: int) -> None:
         """All objects have been added, as they were at a revision."""
@@ -166,8 +166,10 @@ class WatchCache:
                 return
             before = self._deleted(event, before)
         else:
-            self._put(key, Item(event.key, event.value, event.revision, event.created))
-            now, damage = self._entries.get(key), self.damaged.get(key)
+            self._put(key, event.value, event.revision)
+            now = self._entries.get(key)
+            if self.damaged:
+                damage = self.damaged.get(key)
             if before is None and now is not None:
                 insort(self._keys, key)
         self.changed_at = event.revision
@@ -185,10 +187,11 @@ class WatchCache:
             return before
         return self._splicer.serve(event.previous.value, event.revision)
 
-    def _put(self, key: str, item: Item) -> None:
+    def _put(self, key: str, value: bytes, revision: int) -> None:
         try:
-            self._entries[key] = self._splicer.serve(item.value, item.revision)
-            self.damaged.pop(key, None)
+            self._entries[key] = self._splicer.serve(value, revision)
+            if self.damaged:
+                self.damaged.pop(key, None)
         except StorageError as error:
             self.damaged[key] = str(error)
             if len(self.damaged) <= DAMAGED_LOGGED_MAX:

@@ -41,7 +41,7 @@ from restow.serving.listener import Answer, Deferred, Promise, Request, Response
 from restow.serving.metrics import Labels, Metrics
 from restow.serving.nonresource import NonResources, not_found_text
 from restow.serving.parameters import check_parameters
-from restow.serving.request_info import RequestInfo, parse_request
+from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
 
@@ -58,6 +58,7 @@ ROUTE_LENGTH_MAX: Final = 512
 _NAMED: Final = frozenset({"get", "update", "patch", "delete"})
 _IN_ONE_NAMESPACE: Final = frozenset({"create", "deletecollection"})
 _SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
+_WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 HANDLERS: Final[dict[str, Handler]] = {
@@ -132,6 +133,8 @@ class App:
         self._clock = server.runtime.clock
         self._caches = server.store.caches
         self._routes: dict[tuple[str, str, str], _Route] = {}
+        self._siblings: dict[tuple[str, str, str], _Route] = {}
+        """By method, path without the last segment, and query: the first of many like it."""
 
     def __call__(self, request: Request) -> Promise:
         context: Context | None = None
@@ -290,6 +293,8 @@ class App:
     def _route(self, request: Request) -> _Route:
         key = (request.method, request.path, request.query)
         route = self._routes.get(key)
+        if route is None and request.method in _WRITING_METHODS:
+            route = self._sibling(request)
         if route is None:
             query = f"?{request.query}" if request.query else ""
             route = _Route(parse_request(request.method, request.path + query))
@@ -298,6 +303,31 @@ class App:
             if len(self._routes) >= ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = route
+        return route
+
+    def _sibling(self, request: Request) -> _Route | None:
+        """The route of a write to an object, from that of another beside it; None: read it.
+
+        Objects are many and each is seldom written, so that their routes are not worth keeping.
+        """
+        folder, _, name = request.path.rpartition("/")
+        key = (request.method, folder, request.query)
+        known = self._siblings.get(key)
+        if known is not None:
+            info = sibling(known.info, request.path, name)
+            if info is None:
+                return None
+            route = _Route(info)
+            route.resource = known.resource
+            return route
+        query = f"?{request.query}" if request.query else ""
+        if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+            return None
+        route = _Route(parse_request(request.method, request.path + query))
+        if has_siblings(route.info, name):
+            if len(self._siblings) >= ROUTES_MAX:
+                self._siblings.clear()
+            self._siblings[key] = route
         return route
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:

@@ -6,9 +6,12 @@ climb, broken escapes) is refused here, before anything is built from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
 from typing import Final
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from restow.machinery import status
 
@@ -22,12 +25,13 @@ _VERBS: Final = {
     "DELETE": "delete",
 }
 _COLLECTION_VERBS: Final = {"get": "list", "delete": "deletecollection"}
+# No escapes, and no dots that climb.
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _FALSE: Final = frozenset({"0", "false"})
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(Struct, frozen=True):
     """One request, as authorisation and dispatch see it."""
 
     method: str
@@ -64,6 +68,33 @@ class RequestInfo:
         return int(text)
 
 
+def has_siblings(info: RequestInfo, name: str) -> bool:
+    """Whether paths that differ in their last segment, `name`, alone differ in nothing else."""
+    # A namespace's path is its objects' too.
+    return info.name == name and not info.subresource and info.resource != "namespaces"
+
+
+def sibling(info: RequestInfo, path: str, name: str) -> RequestInfo | None:
+    """What a path is about that names another object of the same kind and place.
+
+    None for a name that is not plain: then the path must be read.
+    """
+    if _PLAIN_NAME.fullmatch(name) is None:
+        return None
+    return RequestInfo(
+        info.method,
+        path,
+        info.verb,
+        info.is_resource,
+        info.group,
+        info.version,
+        info.namespace,
+        info.resource,
+        name,
+        query=info.query,
+    )
+
+
 def parse_request(method: str, target: str) -> RequestInfo:
     """Read a request line. Raises a 400 or 405 StatusError."""
     raw_path, _, raw_query = target.partition("?")
@@ -97,7 +128,7 @@ def parse_request(method: str, target: str) -> RequestInfo:
         query=query,
     )
     if verb == "list" and info.flag("watch"):
-        object.__setattr__(info, "verb", "watch")
+        force_setattr(info, "verb", "watch")
     return info
 
 

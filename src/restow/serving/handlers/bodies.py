@@ -38,22 +38,20 @@ def complete(
 ) -> Object:
     """Check an object's type and fields, and fill in defaults; a fresh one is returned."""
     version = resource.api_version(context.info.version)
-    kind = obj.get("kind")
-    check_type(resource, context, obj.get("apiVersion"), kind)
+    kind = resource.kind.kind
+    if obj.get("apiVersion") != version or obj.get("kind") != kind:
+        check_type(resource, context, obj.get("apiVersion"), obj.get("kind"))
     check_types(obj.get("metadata"))
     checked, unknown = resource.shape.check(version, obj)
-    report_fields(context, unknown, duplicates)
+    if unknown or duplicates or context.info.query:
+        report_fields(context, unknown, duplicates)
     metadata = checked.get("metadata")
-    fresh: Object = {
-        "kind": resource.kind.kind,
-        "apiVersion": version,
-        "metadata": dict(metadata) if isinstance(metadata, dict) else {},
-    }
-    for name, value in checked.items():
-        if name not in fresh:
-            fresh[name] = value
-    if len(fresh["metadata"].get("ownerReferences") or ()) > 1:
-        drop_duplicate_owners(context, fresh["metadata"])
+    metadata = metadata.copy() if isinstance(metadata, dict) else {}
+    # These come first, whatever order they came in, and each once.
+    fresh: Object = {"kind": kind, "apiVersion": version, "metadata": metadata, **checked}
+    fresh["kind"], fresh["apiVersion"], fresh["metadata"] = kind, version, metadata
+    if "ownerReferences" in metadata and len(metadata["ownerReferences"] or ()) > 1:
+        drop_duplicate_owners(context, metadata)
     return resource.shape.default(version, fresh)
 
 
@@ -84,7 +82,7 @@ def drop_duplicate_owners(context: Context, metadata: Object) -> None:
 
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
     """Warn of fields that were dropped, or refuse the request because of them."""
-    mode = field_validation(context.info) if context.info.query else "Warn"
+    mode = field_validation(context.info)
     if mode == "Ignore" or not (unknown or duplicates):
         return
     problems = [f'unknown field "{path}"' for path in unknown]
