@@ -61,8 +61,12 @@ class Resource:
     root: str = field(init=False)
     """How all its keys begin."""
 
+    _api_versions: dict[str, str] = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", f"{OBJECTS_PREFIX}{self.kind.key_prefix}/")
+        versions = {version: self.kind.api_version(version) for version in self.served}
+        object.__setattr__(self, "_api_versions", versions)
 
     @property
     def group(self) -> str:
@@ -73,7 +77,7 @@ class Resource:
         return self.kind.plural
 
     def api_version(self, version: str) -> str:
-        return self.kind.api_version(version)
+        return self._api_versions.get(version) or self.kind.api_version(version)
 
     def gvk(self, version: str) -> GroupVersionKind:
         return GroupVersionKind(self.kind.group, version, self.kind.kind)

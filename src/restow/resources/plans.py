@@ -56,8 +56,13 @@ class Plan(Protocol):
     def unchanged(self) -> Written:
         """The answer when there was nothing to store."""
 
-    def written(self, revision: int, write: Write, encoded: str) -> Written:
-        """The answer once it is committed, at this revision and in this version."""
+    def written(
+        self, revision: int, write: Write, encoded: str, served: bytes | None = None
+    ) -> Written:
+        """The answer once it is committed, at this revision and in this version.
+
+        `served` is its body in that version, if somebody has it already.
+        """
 
 
 class CreatePlan:
@@ -93,7 +98,11 @@ class CreatePlan:
     def unchanged(self) -> Written:
         return self.preview()  # a new object always has something to store
 
-    def written(self, revision: int, write: Write, encoded: str) -> Written:
+    def written(
+        self, revision: int, write: Write, encoded: str, served: bytes | None = None
+    ) -> Written:
+        if served is not None and encoded == self._api_version:
+            return Written(body=served, created=True)
         body = _served(self.resource, self._obj, self._api_version, revision, write, encoded)
         return Written(body=body, created=True)
 
@@ -143,7 +152,11 @@ class UpdatePlan:
     def unchanged(self) -> Written:
         return Written(body=body_of(self.resource, self._entry, self._api_version))
 
-    def written(self, revision: int, write: Write, encoded: str) -> Written:
+    def written(
+        self, revision: int, write: Write, encoded: str, served: bytes | None = None
+    ) -> Written:
+        if served is not None and encoded == self._api_version:
+            return Written(body=served)
         return Written(
             body=_served(self.resource, self._new, self._api_version, revision, write, encoded)
         )
@@ -173,7 +186,9 @@ class RemovePlan:
     def unchanged(self) -> Written:
         return self.preview()
 
-    def written(self, _revision: int, _write: Write, _encoded: str) -> Written:
+    def written(
+        self, _revision: int, _write: Write, _encoded: str, _served: bytes | None = None
+    ) -> Written:
         return self.preview()
 
 

@@ -74,15 +74,21 @@ class Begun:
     When `outcome` is done, `settle` says what has come of it.
     """
 
-    __slots__ = ("_encoded", "_plan", "_write", "outcome")
+    __slots__ = ("_cache", "_encoded", "_plan", "_write", "outcome")
 
     def __init__(
-        self, outcome: asyncio.Future[Outcome], plan: Plan, write: Write, encoded: str
+        self,
+        outcome: asyncio.Future[Outcome],
+        plan: Plan,
+        write: Write,
+        encoded: str,
+        cache: WatchCache | None,
     ) -> None:
         self.outcome = outcome
         self._plan = plan
         self._write = write
         self._encoded = encoded
+        self._cache = cache
 
     def settle(self) -> Written | None:
         """What a client is to be told; None when a guard did not hold, so that nothing was done.
@@ -95,13 +101,22 @@ class Begun:
             raise translate(error) from error
         match outcome:
             case Done(revision):
-                return self._plan.written(revision, self._write, self._encoded)
+                return self._plan.written(
+                    revision, self._write, self._encoded, self._cached(revision)
+                )
             case Refused():
                 return None
             case Unknown():
                 raise _unknown(outcome)
             case _:
                 assert_never(outcome)
+
+    def _cached(self, revision: int) -> bytes | None:
+        """The body, if the change has reached the cache already: it usually comes first."""
+        entry = None if self._cache is None else self._cache.of_key(self._plan.guard.key)
+        if entry is None or entry[0] != revision or entry[1] != self._encoded:
+            return None
+        return entry[2]
 
 
 class ResourceStore:
@@ -444,7 +459,8 @@ class ResourceStore:
         if outcome is None:
             self._must_wait = True
             return None
-        return Begun(outcome, plan, write, encoding.api_version)
+        cache = self._caches.ready(plan.resource.root)
+        return Begun(outcome, plan, write, encoding.api_version, cache)
 
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:
         if item is None:

@@ -8,7 +8,6 @@ change the object they are given, which is always a fresh one, and never the old
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from restow.kinds.definitions import Kind
@@ -54,12 +53,6 @@ _KEPT_FROM_OLD: Final = (
 
 def timestamp(now: datetime) -> str:
     """A time as metadata carries it."""
-    return _text_of_second(now.replace(microsecond=0))
-
-
-# Many objects are made in one second.
-@lru_cache(maxsize=4)
-def _text_of_second(now: datetime) -> str:
     return now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -254,6 +254,10 @@ class WatchCache:
     def get(self, key: str) -> Entry | None:
         return self._entries.get(key)
 
+    def of_key(self, key: str) -> Entry | None:
+        """The same by the whole key."""
+        return self._entries.get(key[self._cut :])
+
     def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> Selection:
         """Objects whose key begins with `prefix`, from `start` on."""
         keys = self._keys

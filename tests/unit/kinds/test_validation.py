@@ -61,6 +61,8 @@ GOOD: list[tuple[str, str, Object]] = [
 # What is wrong with it is told for these fields.
 BAD: list[tuple[str, str, Object, list[str]]] = [
     ("", "ConfigMap", {"data": {"a/b": "x"}}, ["data[a/b]"]),
+    ("", "ConfigMap", {"data": {"ok": "x", "a/b": "x", "": "x"}}, ["data[a/b]", "data[]"]),
+    ("", "ConfigMap", {"data": {"ok": "x", "k" * 254: "x"}}, [f"data[{'k' * 64}...]"]),
     ("", "ConfigMap", {"data": {"..": "x"}}, ["data[..]"]),
     ("", "ConfigMap", {"data": {"a": "x"}, "binaryData": {"a": "eA=="}}, ["data[a]"]),
     ("", "ConfigMap", {"data": {"a": "x" * (1024 * 1024 + 1)}}, [""]),

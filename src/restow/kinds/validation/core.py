@@ -25,7 +25,7 @@ from restow.machinery.name_formats import dns_label_problem, qualified_name_prob
 DATA_SIZE_MAX: Final = 1024 * 1024
 _KEY_LENGTH_MAX: Final = 253
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
-# Keys without dots at the beginning, joined by what no key has in it.
+# Keys without dots at the beginning, joined by what no key may have in it.
 _PLAIN_KEYS: Final = re.compile(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]*(?:/[-_a-zA-Z0-9][-._a-zA-Z0-9]*)*")
 _KEY_RULE: Final = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
@@ -87,10 +87,7 @@ def validate_secret(new: Object, old: Object | None) -> Causes:
 
 
 def _check_keys(causes: Causes, field: str, values: Object) -> None:
-    # All at once first, which is quick, since hardly ever one is wrong.
-    if not values or (
-        _PLAIN_KEYS.fullmatch("/".join(values)) and max(map(len, values)) <= _KEY_LENGTH_MAX
-    ):
+    if not values or _are_plain(values):
         return
     for name in values:
         if len(name) > _KEY_LENGTH_MAX:
@@ -101,6 +98,16 @@ def _check_keys(causes: Causes, field: str, values: Object) -> None:
         elif name in (".", "..") or name.startswith(".."):
             why = "must not be '.'" if name == "." else "must not start with '..'"
             causes.append(errors.invalid(f"{field}[{name}]", name, why))
+
+
+def _are_plain(names: Object) -> bool:
+    """Whether all keys are beyond doubt: looked at all at once, since hardly ever one is wrong."""
+    joined = "/".join(names)
+    return (
+        joined.count("/") == len(names) - 1  # else a key has one in it
+        and _PLAIN_KEYS.fullmatch(joined) is not None
+        and max(map(len, names)) <= _KEY_LENGTH_MAX
+    )
 
 
 def _check_frozen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from restow.kinds.types import load_types
@@ -15,9 +16,15 @@ from restow.machinery.strategic_merge_types import merge_schema
 from restow.resources.definition import Object
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import complete, report_fields
+from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
-from restow.serving.handlers.updating import change_scale, check_identity, written_answer
+from restow.serving.handlers.updating import (
+    begin_change,
+    change_scale,
+    check_identity,
+    written_answer,
+)
 from restow.serving.listener.response import Promise, Response, Shielded
 from restow.serving.parameters import invalid_options, is_dry_run
 
@@ -28,7 +35,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 Patch = Callable[[Object], Any]
 
 
-def patch(server: Server, context: Context) -> Promise:
+def patch(server: Server, context: Context) -> Promise | Committing:
     """PATCH of an object."""
     _check_media_type(context)
     if "force" in context.info.query:
@@ -36,7 +43,16 @@ def patch(server: Server, context: Context) -> Promise:
         raise invalid_options(context.info, [cause])
     if codec.takes_long(context.request.body):
         return Shielded(_read_and_patch(server, context))
-    return Shielded(_patch(server, context, read_patch(context)))
+    change = read_patch(context)
+    if context.info.subresource == "scale":
+        return Shielded(_patch(server, context, change))
+    return begin_change(
+        server,
+        context,
+        _completed(context, change),
+        again=partial(_patch, server, context, change),
+        is_patch=True,
+    )
 
 
 async def _read_and_patch(server: Server, context: Context) -> Response:
@@ -48,25 +64,31 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
     if info.subresource == "scale":
         return await change_scale(server, context, change, is_patch=True)
 
-    def apply(current: Object) -> Object:
-        patched = change(current)
-        if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
-            raise status.invalid_patch("the patched object is no object with metadata")
-        _keep_unsaid(patched, current)
-        obj = complete(context, resource, patched, ())
-        check_identity(context, obj)
-        return obj
-
     written = await server.store.update(
         resource,
         info.version,
         resource.path_of(info.namespace, info.name),
-        apply,
+        _completed(context, change),
         subresource=info.subresource,
         is_patch=True,
         dry_run=is_dry_run(context.info),
     )
     return written_answer(server, context, written)
+
+
+def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
+    """A patch, and what is done to every object that comes in."""
+
+    def apply(current: Object) -> Object:
+        patched = change(current)
+        if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
+            raise status.invalid_patch("the patched object is no object with metadata")
+        _keep_unsaid(patched, current)
+        obj = complete(context, resource_of(context), patched, ())
+        check_identity(context, obj)
+        return obj
+
+    return apply
 
 
 def _keep_unsaid(patched: Object, current: Object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -37,23 +37,40 @@ def update(server: Server, context: Context) -> Promise | Committing:
     if needs_thread(context):
         return Shielded(_read_and_update(server, context, resource))
     obj = read_object(context, resource)
-    if is_dry_run(info):
-        return Shielded(_update(server, context, obj))
     check_identity(context, obj)
+    return begin_change(
+        server,
+        context,
+        lambda current: _replaced(obj, current, info.subresource),
+        again=partial(_update, server, context, obj),
+    )
+
+
+def begin_change(
+    server: Server,
+    context: Context,
+    change: Callable[[Object], Object],
+    *,
+    again: Callable[[], Coroutine[Any, Any, Response]],
+    is_patch: bool = False,
+) -> Promise | Committing:
+    """Hand a change to the store if nothing must be waited for; otherwise do it `again`."""
+    info, resource = context.info, resource_of(context)
+    if is_dry_run(info):
+        return Shielded(again())
     begun = server.store.begin_update(
         resource,
         info.version,
         resource.path_of(info.namespace, info.name),
-        lambda current: _replaced(obj, current, info.subresource),
+        change,
         subresource=info.subresource,
+        is_patch=is_patch,
     )
     if begun is None:
-        return Shielded(_update(server, context, obj))
+        return Shielded(again())
     if isinstance(begun, Written):
         return written_answer(server, context, begun)
-    return Committing(
-        begun, partial(written_answer, server, context), partial(_update, server, context, obj)
-    )
+    return Committing(begun, partial(written_answer, server, context), again)
 
 
 async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
