@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from restow.resources.stored import Splicer
 from restow.storage.errors import StorageError
@@ -103,6 +103,8 @@ class WatchCache:
         """Objects that cannot be read, with the reason; never hidden from a caller."""
         self.has_damaged_changes = False
         """Whether to look for damage among the changes."""
+        self.memo: dict[object, Any] = {}
+        """What readers made of all objects as they are now. Every change empties it."""
         self._listeners: set[Callable[[], None]] = set()
 
     def __len__(self) -> int:
@@ -126,6 +128,7 @@ class WatchCache:
     def end_load(self, revision: int) -> None:
         """All objects have been added, as they were at a revision."""
         self._keys = sorted(self._entries)
+        self.memo = {}
         self._changes = []
         self._changes_base += 1 << 32  # no cursor of before is valid any more
         self._changes_bytes = 0
@@ -158,6 +161,7 @@ class WatchCache:
     def _apply(self, event: Event) -> None:
         key = event.key[self._cut :]
         before = self._entries.get(key)
+        self.memo = {}
         now = damage = None
         if event.value is None:
             self._remove(key)
@@ -266,8 +270,7 @@ class WatchCache:
         if limit:
             last = min(last, first + limit)
         chosen = keys[first:last]
-        entries = self._entries
-        return Selection(chosen, [entries[key] for key in chosen], self.changed_at)
+        return Selection(chosen, list(map(self._entries.__getitem__, chosen)), self.changed_at)
 
     def count(self, prefix: str = "", *, start: str = "") -> int:
         """How many objects `select` would give without a limit."""

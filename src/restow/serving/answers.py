@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import yaml
@@ -23,7 +23,8 @@ from restow.serving.listener.stream import PullStream
 from restow.serving.negotiation import PRETTY_AGENTS
 
 GZIP_BYTES_MIN: Final = 128 * 1024
-PIECE_ITEMS: Final = 100
+PIECE_BYTES: Final = 128 * 1024
+"""About how much of a list is joined and written at once."""
 YAML_PIECE_ITEMS: Final = 10
 YAML_BYTES_MAX: Final = 1024 * 1024
 """What is longer would hold up other requests, unless it can be written piece by piece."""
@@ -72,33 +73,47 @@ def error_answer(context: Context | None, error: StatusError) -> Response:
     return Response(error.code, body, headers)
 
 
-def respond_list(context: Context, head: bytes, items: list[bytes], tail: bytes) -> Answer:
+class Bodies(NamedTuple):
+    """Objects as bytes, and how many bytes they are together. Lists share it: it never changes."""
+
+    items: list[bytes]
+    nbytes: int
+
+    @classmethod
+    def of(cls, items: list[bytes]) -> Bodies:
+        return cls(items, sum(map(len, items)))
+
+
+def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> Answer:
     """A list: sent piece by piece, while the client keeps up, without ever being whole."""
     headers = JSON_HEADERS
+    items = bodies.items
     if context.form.media == "yaml":
         return PullStream(200, _yaml_pieces(head + tail, items), _YAML_HEADERS)
     if _wants_pretty(context):
         return respond(context, 200, b"".join((head, b",".join(items), tail)))
     if context.warnings:
         headers += warning_lines(context.warnings)
-    size = len(head) + len(tail) + sum(map(len, items)) + max(0, len(items) - 1)
+    size = len(head) + len(tail) + bodies.nbytes + max(0, len(items) - 1)
     if size > GZIP_BYTES_MIN and takes_gzip(context):
-        pieces = _compressed(list_pieces(head, items, tail))
+        pieces = _compressed(list_pieces(head, bodies, tail))
         return PullStream(200, pieces, headers + _GZIP_LINES)
     if size < GZIP_BYTES_MIN:
         return Response(200, b"".join((head, b",".join(items), tail)), headers)
-    return PullStream(200, list_pieces(head, items, tail), headers, length=size)
+    return PullStream(200, list_pieces(head, bodies, tail), headers, length=size)
 
 
-def list_pieces(head: bytes, items: list[bytes], tail: bytes) -> Iterator[bytes]:
+def list_pieces(head: bytes, bodies: Bodies, tail: bytes) -> Iterator[bytes]:
     """The bytes of a list, some items at a time."""
-    if not items:
-        yield head + tail
-        return
-    yield head + b",".join(items[:PIECE_ITEMS])
-    for first in range(PIECE_ITEMS, len(items), PIECE_ITEMS):
-        yield b"," + b",".join(items[first : first + PIECE_ITEMS])
-    yield tail
+    items = bodies.items
+    step = max(1, PIECE_BYTES * len(items) // max(bodies.nbytes, 1))
+    before = head
+    for first in range(0, len(items), step):
+        some = items[first : first + step]
+        some[0] = before + some[0]  # so that the piece itself is copied only once
+        yield b",".join(some)
+        before = b","
+    yield tail if items else head + tail
 
 
 def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:

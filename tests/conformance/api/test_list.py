@@ -54,6 +54,24 @@ async def test_a_list(api: ApiClient) -> None:
     assert set(reply.json["metadata"]) == {"resourceVersion"}
 
 
+@EVERY_STORE
+async def test_lists_between_changes(api: ApiClient) -> None:
+    """Whole lists are remembered, and yet each shows every change before it, long ones too."""
+    big = "x" * 100_000
+    for name in ("a", "c"):
+        await api.post(CONFIG_MAPS, config_map(name, {"v": big}))
+    assert [(await api.get(CONFIG_MAPS)).names for _ in range(2)] == [["a", "c"]] * 2
+    await api.post(CONFIG_MAPS, config_map("b", {"v": big}))
+    assert (await api.get(CONFIG_MAPS)).names == ["a", "b", "c"]
+    await api.put(f"{CONFIG_MAPS}/b", config_map("b", {"v": "small"}))
+    items = (await api.get(CONFIG_MAPS)).json["items"]
+    assert [len(item["data"]["v"]) for item in items] == [100_000, 5, 100_000]
+    await api.delete(f"{CONFIG_MAPS}/a")
+    for _ in range(2):
+        assert (await api.get(CONFIG_MAPS)).names == ["b", "c"]
+        assert (await api.get("/api/v1/configmaps")).names == ["b", "c"]
+
+
 async def test_all_namespaces_in_order_of_key(api: ApiClient) -> None:
     """Across namespaces: by namespace, then name; a namespace that is not there has no items."""
     for namespace in ("b", "a", "a-b"):

@@ -16,7 +16,7 @@ from restow.machinery.names import GroupKind
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
 from restow.resources.watch_cache import Entry, WatchCache
-from restow.serving.answers import respond_list
+from restow.serving.answers import Bodies, respond_list
 from restow.serving.context import Context
 from restow.serving.continue_tokens import INCONSISTENT, Place
 from restow.serving.forms import list_in_form
@@ -33,6 +33,8 @@ from restow.storage.errors import Compacted, StorageError
 from restow.storage.interface import Revision, Span
 
 LIMIT_MAX: Final = 1 << 31
+LISTS_KEPT_MAX: Final = 16
+"""Whole lists that are remembered for each resource, until one of its objects changes."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
@@ -67,8 +69,7 @@ def list_objects(server: Server, context: Context) -> Promise:
     if wish.version is None and wish.place is None:
         cache = server.store.fresh(resource)
         if cache is not None:
-            found = _from_cache(server, cache, selection, wish)
-            answer: Answer = _answer(server, context, selection, found)
+            answer: Answer = _answer_now(server, context, cache, selection, wish)
             return answer
     return _list_later(server, context, selection, wish)
 
@@ -77,7 +78,7 @@ async def _list_later(server: Server, context: Context, selection: Selection, wi
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
         cache = await fresh_enough(server, resource, wish.version)
-        return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
+        return _answer_now(server, context, cache, selection, wish)
     cache = await server.store.loaded(resource)
     place = wish.place or Place(wish.version or 0, "")
     if place.revision == INCONSISTENT:
@@ -133,6 +134,28 @@ def _check_match(match: str, text: str, token: str) -> None:
 def _invalid(field: str, why: str) -> status.StatusError:
     cause = field_errors.forbidden(field, why)
     return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+
+
+def _answer_now(
+    server: Server, context: Context, cache: WatchCache, selection: Selection, wish: Wish
+) -> Answer:
+    """A list from its beginning, out of a cache that is as fresh as it must be."""
+    if selection or wish.limit or cache.damaged:
+        return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
+    resource = resource_of(context)
+    api_version = resource.api_version(context.info.version)
+    wanted = (selection.prefix, api_version)
+    bodies: Bodies | None = cache.memo.get(wanted)
+    if bodies is None:
+        entries = cache.select(selection.prefix).entries
+        bodies = Bodies.of(bodies_of(server, resource, entries, api_version))
+        # What had to be converted is not kept: it would be in memory twice.
+        if all(entry[1] == api_version for entry in entries):
+            if len(cache.memo) >= LISTS_KEPT_MAX:
+                cache.memo.clear()
+            cache.memo[wanted] = bodies
+    revision = max(server.store.position, cache.changed_at)
+    return _list_of(server, context, bodies, {"resourceVersion": str(revision)})
 
 
 def _from_cache(
@@ -252,8 +275,12 @@ def list_answer(
     server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
 ) -> Answer:
     """A list of objects, as the client asks for it."""
+    return _list_of(server, context, Bodies.of(bodies), metadata)
+
+
+def _list_of(server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]) -> Answer:
     if context.form.as_kind:
-        return list_in_form(server, context, bodies, metadata)
+        return list_in_form(server, context, bodies.items, metadata)
     resource = resource_of(context)
     head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         orjson.dumps(resource.kind.list_kind),
