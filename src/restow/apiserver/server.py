@@ -116,6 +116,7 @@ class ApiServer:
                 runtime=runtime,
                 tls=TlsMaterial(pki.tls_files()),
                 gate=assembly.app.gate,
+                quick=assembly.app.quick,
                 error_body=error_body,
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)

@@ -81,12 +81,11 @@ class Caches:
 
     def fresh(self, root: str) -> WatchCache | None:
         """The cache, if it is known at once that it misses nothing that was acknowledged."""
-        if root not in self._ready:
+        cache = self._caches.get(root)
+        if cache is None:
             return None
         revision = self._storage.revision_now()
-        if revision is None or revision > self.position:
-            return None
-        return self._caches[root]
+        return cache if revision is not None and revision <= self.position else None
 
     async def freshen(self) -> None:
         """Wait until the caches have all that was acknowledged before this call."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
@@ -20,7 +20,6 @@ from restow.machinery.status import of_machinery_error
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
-from restow.resources.watch_cache import WatchCache
 from restow.runtime import TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.authentication import Authentication
@@ -37,8 +36,18 @@ from restow.serving.handlers.reviews import review
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.updating import update
 from restow.serving.handlers.watching import watch
-from restow.serving.listener import Answer, Deferred, Promise, Request, Response, Shielded
-from restow.serving.metrics import Labels, Metrics
+from restow.serving.listener import (
+    Answer,
+    Deferred,
+    Headers,
+    Promise,
+    Quick,
+    Request,
+    RequestLine,
+    Response,
+    Shielded,
+)
+from restow.serving.metrics import Metrics
 from restow.serving.nonresource import NonResources, not_found_text
 from restow.serving.parameters import check_parameters
 from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
@@ -77,25 +86,22 @@ def open_barrier(_context: Context, _resource: Resource) -> None:
     """The barrier of a server that need not wait for anything."""
 
 
-class ShortGet(NamedTuple):
+class ShortGet:
     """A get of an object whose answer is what memory holds, as it is."""
 
-    root: str
-    path: str
-    api_version: str
-    labels: Labels
+    __slots__ = ("api_version", "info", "path", "root", "tally")
 
-    @classmethod
-    def of(cls, resource: Resource, info: RequestInfo) -> ShortGet | None:
-        """The short way to answer a request like this; None when there is none."""
-        if info.verb != "get" or info.method != "GET" or info.subresource or info.query:
-            return None
-        return cls(
-            resource.root,
-            resource.path_of(info.namespace, info.name),
-            resource.api_version(info.version),
-            ("get", info.group, info.version, info.resource, "", "200"),
-        )
+    def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
+        self.info = info
+        self.root = resource.root
+        self.path = resource.path_of(info.namespace, info.name)
+        self.api_version = resource.api_version(info.version)
+        self.tally = metrics.tally(("get", info.group, info.version, info.resource, "", "200"))
+
+    @staticmethod
+    def is_there(info: RequestInfo) -> bool:
+        """Whether a request like this can be answered that way."""
+        return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)
 
 
 class _Route:
@@ -131,7 +137,10 @@ class App:
         self._metrics = metrics
         self._barrier = barrier
         self._clock = server.runtime.clock
+        self._monotonic = self._clock.monotonic
+        self._allows = authorizer.allows
         self._caches = server.store.caches
+        self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
         self._routes: dict[tuple[str, str, str], _Route] = {}
         self._siblings: dict[tuple[str, str, str], _Route] = {}
         """By method, path without the last segment, and query: the first of many like it."""
@@ -141,9 +150,9 @@ class App:
         try:
             route = self._route(request)
             if route.short is not None:
-                answered = self._short_get(request, route, route.short)
-                if answered is not None:
-                    return answered
+                awaited = self._get_when_fresh(request, route, route.short)
+                if awaited is not None:
+                    return awaited
             context = Context(request, route.info)
             answer = self._chain(context, route)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
@@ -158,27 +167,37 @@ class App:
             return self._later(context, answer)
         return answer
 
-    def _short_get(
-        self, request: Request, route: _Route, short: ShortGet
-    ) -> Response | Deferred | None:
+    def quick_get(
+        self, line: RequestLine, headers: Headers, received_seconds: float
+    ) -> bytes | None:
         """The most travelled way, in as few steps as can be; None: go the long one."""
-        sender: Sender | None = request.headers.memo
-        if sender is None or not sender.is_plain:
-            return None
-        if not self._authorizer.allows(sender.user, route.info):
+        short: ShortGet | None = line.memo
+        if short is None:
+            route = self._routes.get((line.method, line.path, line.query))
+            if route is None or route.short is None:
+                return None
+            short = line.memo = route.short
+        sender: Sender | None = headers.memo
+        if sender is None or not sender.is_plain or not self._allows(sender.user, short.info):
             return None
         cache = self._caches.fresh(short.root)
         if cache is None:
-            loaded = self._caches.ready(short.root)
-            return None if loaded is None else self._get_when_fresh(request, route, loaded)
+            return None
         entry = cache.get(short.path)
         if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
             return None
-        self._metrics.count(short.labels, self._clock.monotonic() - request.received_seconds)
-        return Response(200, entry[2], JSON_HEADERS)
+        short.tally.add(self._monotonic() - received_seconds)
+        return entry[2]
 
-    def _get_when_fresh(self, request: Request, route: _Route, cache: WatchCache) -> Deferred:
-        """Answer a get when memory has all that was acknowledged before it. No task is needed."""
+    def _get_when_fresh(self, request: Request, route: _Route, short: ShortGet) -> Deferred | None:
+        """Answer a get when memory has all that was acknowledged before it, without a task; None
+        if that is not what it lacks."""
+        sender: Sender | None = request.headers.memo
+        if sender is None or not sender.is_plain or not self._allows(sender.user, short.info):
+            return None
+        cache = self._caches.ready(short.root)
+        if cache is None or self._caches.fresh(short.root) is not None:
+            return None
         deferred = Deferred()
         context = Context(request, route.info)
         context.resource = route.resource
@@ -255,8 +274,8 @@ class App:
             resource = self._resource(info)
             check_parameters(info)
             route.resource = resource
-            if resource.kind.persisted:
-                route.short = ShortGet.of(resource, info)
+            if resource.kind.persisted and ShortGet.is_there(info):
+                route.short = ShortGet(resource, info, self._metrics)
         context.resource = resource
         check_form(context)
         if info.verb in _WRITES:

@@ -6,7 +6,7 @@ ambient state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from restow.resources.definition import Resource
@@ -24,10 +24,10 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    is_master: bool = field(init=False)
 
-    @property
-    def is_master(self) -> bool:
-        return "system:masters" in self.groups
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_master", "system:masters" in self.groups)
 
 
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))

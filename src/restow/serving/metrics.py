@@ -27,6 +27,24 @@ Labels = tuple[str, str, str, str, str, str]
 Gauge = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 
 
+class Tally:
+    """How often one kind of request was answered in one way."""
+
+    __slots__ = ("_durations", "requests")
+
+    def __init__(self, durations: _Durations | None) -> None:
+        self.requests = 0
+        self._durations = durations
+
+    def add(self, seconds: float) -> None:
+        """Note a request that took so long."""
+        self.requests += 1
+        durations = self._durations
+        if durations is not None:
+            durations.buckets[bisect_left(_BOUNDS, seconds)] += 1
+            durations.sum_seconds += seconds
+
+
 class _Durations:
     """How long requests of one verb took."""
 
@@ -51,20 +69,24 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(self)
-        self._requests: dict[Labels, int] = {}
+        self._tallies: dict[Labels, Tally] = {}
         self._durations: dict[str, _Durations] = {}
         self._gauges: list[tuple[str, str, tuple[str, ...], Gauge]] = []
 
     def count(self, labels: Labels, seconds: float) -> None:
         """Note an answered request; the labels are those of a request that was understood."""
-        self._requests[labels] = self._requests.get(labels, 0) + 1
-        verb = labels[0]
-        if verb != "watch":
-            durations = self._durations.get(verb)
-            if durations is None:
-                durations = self._durations[verb] = _Durations()
-            durations.buckets[bisect_left(_BOUNDS, seconds)] += 1
-            durations.sum_seconds += seconds
+        self.tally(labels).add(seconds)
+
+    def tally(self, labels: Labels) -> Tally:
+        """Where to note requests with these labels, for who has many of them."""
+        found = self._tallies.get(labels)
+        if found is None:
+            verb = labels[0]
+            durations = None
+            if verb != "watch":
+                durations = self._durations.setdefault(verb, _Durations())
+            found = self._tallies[labels] = Tally(durations)
+        return found
 
     def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Gauge) -> None:
         """Add something that is read when asked for."""
@@ -77,8 +99,9 @@ class Metrics(Collector):
             "Requests by what they were about and how they were answered.",
             labels=_LABELS,
         )
-        for labels, number in list(self._requests.items()):
-            requests.add_metric(labels, number)
+        for labels, tally in list(self._tallies.items()):
+            if tally.requests:
+                requests.add_metric(labels, tally.requests)
         yield requests
         durations = HistogramMetricFamily(
             "apiserver_request_duration_seconds",

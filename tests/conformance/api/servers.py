@@ -89,6 +89,7 @@ async def start_server(
         port=0,
         runtime=runtime,
         gate=assembly.app.gate,
+        quick=assembly.app.quick,
         error_body=error_body,
     )
     client = ApiClient(listener.port, token=TOKEN)

@@ -55,6 +55,22 @@ async def test_a_list(api: ApiClient) -> None:
 
 
 @EVERY_STORE
+async def test_gets_between_changes(api: ApiClient) -> None:
+    """Gets that repeat byte for byte show every change before them, and are all counted."""
+    target = f"{CONFIG_MAPS}/a"
+    await api.post(CONFIG_MAPS, config_map("a", {"v": "0"}))
+    for number in range(1, 4):
+        await api.put(target, config_map("a", {"v": str(number)}))
+        found = [(await api.get(target)).json["data"]["v"] for _ in range(4)]
+        assert found == [str(number)] * 4
+    await api.delete(target)
+    assert [(await api.get(target)).status for _ in range(3)] == [404] * 3
+    text = (await api.get("/metrics")).body.decode()
+    line = 'code="200",group="",resource="configmaps",subresource="",verb="get",version="v1"'
+    assert f"apiserver_request_total{{{line}}} 12.0" in text
+
+
+@EVERY_STORE
 async def test_lists_between_changes(api: ApiClient) -> None:
     """Whole lists are remembered, and yet each shows every change before it, long ones too."""
     big = "x" * 100_000

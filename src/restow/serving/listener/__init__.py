@@ -10,7 +10,7 @@ Not here: paths, users, kinds, and what bodies mean. httptools is used in this p
 """
 
 from restow.serving.listener.limits import Limits
-from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request
+from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request, RequestLine
 from restow.serving.listener.response import (
     Answer,
     App,
@@ -18,6 +18,7 @@ from restow.serving.listener.response import (
     ErrorBody,
     Gate,
     Promise,
+    Quick,
     Response,
     Shielded,
     header_block,
@@ -42,7 +43,9 @@ __all__ = [
     "Promise",
     "PullStream",
     "PushStream",
+    "Quick",
     "Request",
+    "RequestLine",
     "Response",
     "Shielded",
     "StreamWriter",

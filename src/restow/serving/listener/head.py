@@ -67,12 +67,14 @@ class HeaderBlock:
         "length",
         "minor",
         "raw",
+        "raw_bytes",
         "version_minor",
     )
 
     def __init__(self, raw: bytes, collector: Collector, *, minor: bytes) -> None:
         headers = Headers(collector.lines)
         self.raw = raw
+        self.raw_bytes = len(raw)
         self.headers = headers
         # As it stands in the request line; emptied where the lines must be parsed again.
         self.minor = minor

@@ -25,9 +25,12 @@ from restow.serving.listener.head import (
     too_large,
 )
 from restow.serving.listener.limits import Budget, Limits
-from restow.serving.listener.request import Peer, Request
+from restow.serving.listener.request import Peer, Request, RequestLine
 
 _END: Final = b"\r\n\r\n"
+LINES_KEPT_MAX: Final = 4_096
+# Longer ones are rare, and will not come again.
+LINE_BYTES_KEPT_MAX: Final = 512
 # A line has a method and a version beside its target.
 _LINE_EXTRA_BYTES: Final = 64
 
@@ -46,11 +49,26 @@ HEAD: Final = Phase.HEAD
 BODY: Final = Phase.BODY
 
 
+class Lines:
+    """Request lines seen before, as bytes: all connections of a listener share them."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, RequestLine] = {}
+
+    def note(self, raw: bytes, line: RequestLine) -> None:
+        """Remember a line, of whatever connection. It must have been found to be good."""
+        if len(raw) <= LINE_BYTES_KEPT_MAX and raw not in self.known:
+            if len(self.known) >= LINES_KEPT_MAX:
+                self.known.clear()
+            self.known[raw] = line
+
+
 class RequestReader:
     """The incoming half of one connection."""
 
     __slots__ = (
-        "_block",
         "_body",
         "_budget",
         "_chunks",
@@ -60,16 +78,21 @@ class RequestReader:
         "_length",
         "_limits",
         "_line_checked",
+        "_lines",
         "_other",
         "_partial",
         "_peer",
         "_position",
         "_request",
+        "block",
         "phase",
     )
 
-    def __init__(self, limits: Limits, *, budget: Budget, peer: Peer) -> None:
+    def __init__(
+        self, limits: Limits, *, budget: Budget, peer: Peer, lines: Lines | None = None
+    ) -> None:
         self._limits = limits
+        self._lines = Lines() if lines is None else lines
         self._budget = budget
         self._peer = peer
         self._data = b""
@@ -78,7 +101,7 @@ class RequestReader:
         self._partial = bytearray()
         self._line_checked = False
         # The latest header lines: clients repeat them, and equal bytes need no second parse.
-        self._block: HeaderBlock | None = None
+        self.block: HeaderBlock | None = None
         self._other: HeaderBlock | None = None
         # The request whose body is not complete.
         self._request: Request | None = None
@@ -107,7 +130,7 @@ class RequestReader:
     @property
     def expects_continue(self) -> bool:
         """Whether the sender of a half-read request waits for a word before it sends the body."""
-        block = self._block
+        block = self.block
         if self._request is None or block is None or not block.expects_continue:
             return False
         return not self._body and self._chunks_bytes == 0
@@ -129,10 +152,10 @@ class RequestReader:
         Only for a reader that waits for a request and holds nothing. None says nothing about the
         data but that it must be read the general way.
         """
-        block = self._block
+        block = self.block
         if block is None or not block.is_plain or not data.endswith(block.raw):
             return None
-        line = REQUEST_LINE.fullmatch(data, 0, len(data) - len(block.raw))
+        line = REQUEST_LINE.fullmatch(data, 0, len(data) - block.raw_bytes)
         if line is None:
             return None
         method, target, minor = line.groups()
@@ -140,6 +163,7 @@ class RequestReader:
         if name is None or minor != b"1" or len(target) > self._limits.target_bytes_max:
             return None
         path, _, query = target.decode().partition("?")
+        self._lines.note(data[: -block.raw_bytes], RequestLine(name, path, query))
         return Request(name, path, query, block.headers, b"", self._peer, now_seconds)
 
     def next_request(self, now_seconds: float) -> Request | None:
@@ -195,7 +219,7 @@ class RequestReader:
         Kept lines end with the only mark of an end in them, so equal bytes end equally. The two
         latest are kept: who reads and writes in turn has two kinds of lines.
         """
-        for block in (self._block, self._other):
+        for block in (self.block, self._other):
             if block is None or minor != block.minor or not data.startswith(block.before, begin):
                 continue
             end, length = begin + len(block.before), block.length
@@ -205,7 +229,7 @@ class RequestReader:
                     continue
                 end, length = digits.end() + len(block.after), int(digits[0])
             if block is self._other:
-                self._other, self._block = self._block, block
+                self._other, self.block = self.block, block
             return block, end, length
         return None, 0, 0
 
@@ -236,7 +260,7 @@ class RequestReader:
             raise refuse_method(method)
         parser = HeadParser(self._limits)
         block = parser.parse_head(head, raw=raw, minor=minor)
-        self._other, self._block = self._block, block
+        self._other, self.block = self.block, block
         self._chunks = None
         if block.length == CHUNKED:
             # Its body goes through the same parser, so the next head needs a new one.

@@ -123,6 +123,21 @@ class Peer:
         return self._certificate
 
 
+class RequestLine:
+    """Method, path and query of requests. All requests with equal lines share one object.
+
+    `memo` is the application's, like that of Headers: what it found these lines to mean.
+    """
+
+    __slots__ = ("memo", "method", "path", "query")
+
+    def __init__(self, method: str, path: str, query: str) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.memo: Any = None
+
+
 class Request:
     """One request. Path and query are percent-encoded as received, without the question mark."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from restow.serving.listener.request import Request
+    from restow.serving.listener.request import Headers, Request, RequestLine
     from restow.serving.listener.stream import PullStream, PushStream
 
 CLOSE_LINE: Final = b"Connection: close\r\n"
@@ -35,7 +35,7 @@ def _status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
-_LENGTH_ENDS: dict[int, bytes] = {}
+LENGTH_ENDS: Final[dict[int, bytes]] = {}
 
 STATUS_LINES: Final = {status: _status_line(status) for status in range(200, 600)}
 
@@ -130,6 +130,19 @@ Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
 App: TypeAlias = "Callable[[Request], Promise]"
 # Asked when a head is complete and its body is not: an answer here spares reading the body.
 Gate: TypeAlias = "Callable[[Request], Response | None]"
+
+
+class Quick(NamedTuple):
+    """The application's shortest way: asked first, if the whole head of a request is known.
+
+    `body_of` (the line, the headers, when it was received) gives the body of an answer with
+    status 200 and these headers; None, or any error, and the request goes the usual way.
+    """
+
+    body_of: Callable[[RequestLine, Headers, float], bytes | None]
+    headers: bytes
+
+
 # (status, message) -> (content type, body), for refusals made before the application is asked.
 ErrorBody: TypeAlias = Callable[[int, str], tuple[str, bytes]]
 
@@ -157,17 +170,17 @@ def encode_response(
             date_line,
             connection_line,
             response.headers,
-            _LENGTH_ENDS.get(length) or _length_end(length),
+            LENGTH_ENDS.get(length) or length_end(length),
             b"" if head_only else body,
         )
     )
 
 
-def _length_end(length: int) -> bytes:
+def length_end(length: int) -> bytes:
     """The last line of a head and the empty one behind it."""
     line = b"Content-Length: %d\r\n\r\n" % length
-    if len(_LENGTH_ENDS) < LENGTHS_KEPT_MAX:
-        _LENGTH_ENDS[length] = line
+    if len(LENGTH_ENDS) < LENGTHS_KEPT_MAX:
+        LENGTH_ENDS[length] = line
     return line
 
 

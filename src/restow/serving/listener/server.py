@@ -16,7 +16,7 @@ from typing import Final
 from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.limits import Budget, Limits
-from restow.serving.listener.response import App, ErrorBody, Gate, plain_error_body
+from restow.serving.listener.response import App, ErrorBody, Gate, Quick, plain_error_body
 from restow.serving.listener.shared import Counters, Shared
 from restow.serving.listener.tls import TlsMaterial
 
@@ -63,6 +63,7 @@ class Listener:
         tls: TlsMaterial | None = None,
         limits: Limits | None = None,
         gate: Gate | None = None,
+        quick: Quick | None = None,
         error_body: ErrorBody = plain_error_body,
         reuse_port: bool = False,
     ) -> Listener:
@@ -71,6 +72,7 @@ class Listener:
         shared = Shared(
             app=app,
             gate=gate,
+            quick=quick,
             error_body=error_body,
             limits=limits,
             clock=runtime.clock,
@@ -99,7 +101,7 @@ class Listener:
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS_DEFAULT) -> None:
         """Stop accepting, let requests in work finish, end streams cleanly, close."""
         shared = self._shared
-        shared.stopping = True
+        shared.begin_stop()
         if self._server is not None:
             self._server.close()
         for connection in list(shared.connections):
@@ -156,8 +158,7 @@ class Listener:
     def _sweep(self) -> None:
         shared = self._shared
         now = shared.clock.monotonic()
-        date = format_datetime(shared.clock.wall(), usegmt=True)
-        shared.date_line = f"Date: {date}\r\n".encode()
+        shared.set_date(format_datetime(shared.clock.wall(), usegmt=True))
         for connection in list(shared.connections):
             try:
                 connection.check(now)

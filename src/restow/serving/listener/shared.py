@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from restow.runtime import Clock, InvariantViolation, Tasks
 from restow.serving.listener.limits import Budget, Limits
-from restow.serving.listener.response import App, ErrorBody, Gate
+from restow.serving.listener.reader import Lines
+from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, Quick
 
 if TYPE_CHECKING:
     from restow.serving.listener.connection import Connection
@@ -44,7 +45,22 @@ class Shared:
     fatal: Callable[[InvariantViolation], None]
     tasks: Tasks
     budget: Budget
+    quick: Quick | None = None
+    quick_head: bytes = b""
+    """Status, date and headers of quick answers; empty while there are none."""
     date_line: bytes = b""
     stopping: bool = False
+    lines: Lines = field(default_factory=Lines)
     counters: Counters = field(default_factory=Counters)
     connections: set[Connection] = field(default_factory=set)
+
+    def set_date(self, date: str) -> None:
+        """Begin to use another date in all answers."""
+        self.date_line = f"Date: {date}\r\n".encode()
+        if self.quick is not None:
+            self.quick_head = STATUS_LINES[200] + self.date_line + self.quick.headers
+
+    def begin_stop(self) -> None:
+        """From now on each answer of a connection is its last; quick ones are not."""
+        self.stopping = True
+        self.quick, self.quick_head = None, b""

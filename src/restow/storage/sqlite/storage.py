@@ -163,6 +163,8 @@ class SqliteStorage:
 
     def revision_now(self) -> Revision | None:
         self._check_open()
+        if self._pulse.read() == self._seen:
+            return self._revision
         try:
             return self._current_revision()
         except apsw.BusyError:
