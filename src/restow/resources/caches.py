@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from restow.resources.stored import Splicer
@@ -29,7 +29,12 @@ RETRY_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
 
+TELL_AT_ONCE: Final = 100
+"""Reads that are answered in one turn of the loop."""
+
 logger = logging.getLogger(__name__)
+
+Freshened = Callable[[StorageError | None], None]
 
 
 class Caches:
@@ -45,7 +50,7 @@ class Caches:
         self._held: dict[str, deque[Event]] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
-        self._freshened: asyncio.Future[None] | None = None
+        self._wanting: deque[Freshened] = deque()
         self._freshening = False
         self._reloads = 0
         self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
@@ -60,6 +65,8 @@ class Caches:
 
     async def close(self) -> None:
         await self._tasks.close()
+        # The task that would have told them may have been cancelled before it ever ran.
+        _tell(self._wanting, StorageClosed("the server is shutting down"), len(self._wanting))
         await self._watch.close()
         for _, _, waiter in self._waiting:
             waiter.cancel()
@@ -89,40 +96,49 @@ class Caches:
 
     async def freshen(self) -> None:
         """Wait until the caches have all that was acknowledged before this call."""
-        await asyncio.shield(self.freshened())
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def freshened(self) -> asyncio.Future[None]:
-        """Done when the caches have all that was acknowledged before this call.
+        def tell(error: StorageError | None) -> None:
+            if waiter.done():
+                return  # whoever waited has left
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
 
-        It is shared by all who ask before the store is asked, so nobody may cancel it. It may
-        have a StorageError.
-        """
-        if self._freshened is None:
-            self._freshened = asyncio.get_running_loop().create_future()
-            if not self._freshening:
-                self._freshening = True
-                self._tasks.spawn("freshen", self._freshen())
-        return self._freshened
+        self.when_fresh(tell)
+        await waiter
+
+    def when_fresh(self, tell: Freshened) -> None:
+        """Call back when the caches have all that was acknowledged before this call, or never
+        will: then with the reason."""
+        self._wanting.append(tell)
+        if not self._freshening:
+            self._freshening = True
+            self._tasks.spawn("freshen", self._freshen())
 
     async def _freshen(self) -> None:
         """Ask the store, for all who wait; and again, for those who came meanwhile."""
-        asked: asyncio.Future[None] | None = None
+        asked: deque[Freshened] = deque()
         try:
-            while (asked := self._freshened) is not None:
-                self._freshened = None  # who comes from here on needs another question
+            while self._wanting:
+                # Who comes from here on needs another question.
+                asked, self._wanting = self._wanting, deque()
+                error = None
                 try:
                     await self.reach(await self._storage.revision())
-                except StorageError as error:
-                    asked.set_exception(error)
-                    asked.exception()  # it has been looked at, even if everyone has left
-                else:
-                    asked.set_result(None)
+                except StorageError as failed:
+                    error = failed
+                while asked:
+                    _tell(asked, error, TELL_AT_ONCE)
+                    # Besides others, this lets those in who have just sent their next request:
+                    # a question costs as much as several of its answers.
+                    await self._clock.sleep(0)
         finally:
             self._freshening = False
-            for left in (asked, self._freshened):
-                if left is not None and not left.done():
-                    left.set_exception(StorageClosed("the server is shutting down"))
-                    left.exception()
+            asked += self._wanting
+            self._wanting = deque()
+            _tell(asked, StorageClosed("the server is shutting down"), len(asked))
 
     async def reach_future(self, revision: int) -> None:
         """Wait until the store, and the caches too, have come to what may be no revision yet."""
@@ -281,3 +297,11 @@ class Caches:
 def resource_key(root: str) -> str:
     """What `storage.checks.resource_of` gives for the keys under a root."""
     return root[len(OBJECTS_PREFIX) : -1]
+
+
+def _tell(waiting: deque[Freshened], error: StorageError | None, count_max: int) -> None:
+    for _ in range(min(count_max, len(waiting))):
+        try:
+            waiting.popleft()(error)
+        except Exception:  # one bad waiter must not keep the others waiting
+            logger.exception("a waiting read has failed")

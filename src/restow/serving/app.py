@@ -20,6 +20,7 @@ from restow.machinery.status import of_machinery_error
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
+from restow.resources.watch_cache import WatchCache
 from restow.runtime import TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.authentication import Authentication
@@ -183,11 +184,7 @@ class App:
         cache = self._caches.fresh(short.root)
         if cache is None:
             return None
-        entry = cache.get(short.path)
-        if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
-            return None
-        short.tally.add(self._monotonic() - received_seconds)
-        return entry[2]
+        return self._short_body(short, cache, received_seconds)
 
     def _get_when_fresh(self, request: Request, route: _Route, short: ShortGet) -> Deferred | None:
         """Answer a get when memory has all that was acknowledged before it, without a task; None
@@ -199,19 +196,41 @@ class App:
         if cache is None or self._caches.fresh(short.root) is not None:
             return None
         deferred = Deferred()
+
+        def answer(error: StorageError | None) -> None:
+            body = None
+            if error is None:
+                body = self._short_body(short, cache, request.received_seconds)
+            if body is not None:
+                deferred.resolve(Response(200, body, JSON_HEADERS))
+            else:
+                deferred.resolve(self._long_answer(request, route, cache, error))
+
+        self._caches.when_fresh(answer)
+        return deferred
+
+    def _short_body(
+        self, short: ShortGet, cache: WatchCache, received_seconds: float
+    ) -> bytes | None:
+        entry = cache.get(short.path)
+        if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
+            return None
+        short.tally.add(self._monotonic() - received_seconds)
+        return entry[2]
+
+    def _long_answer(
+        self, request: Request, route: _Route, cache: WatchCache, error: StorageError | None
+    ) -> Response:
+        """The answer to a get that has waited, when it is not just what memory holds."""
         context = Context(request, route.info)
         context.resource = route.resource
-
-        def answer(fresh: asyncio.Future[None]) -> None:
-            try:
-                fresh.result()
-                found = answer_from(self._server, context, cache)
-            except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
-                found = error_answer(context, as_status(error))
-            deferred.resolve(self._counted(context, request, found))
-
-        self._caches.freshened().add_done_callback(answer)
-        return deferred
+        try:
+            if error is not None:
+                raise error
+            answer = answer_from(self._server, context, cache)
+        except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
+            answer = error_answer(context, as_status(failed))
+        return self._counted(context, request, answer)
 
     def _when_committed(self, context: Context, committing: Committing) -> Deferred:
         """Answer a write when the store has committed it. No task is needed, unless it has to be

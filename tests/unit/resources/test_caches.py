@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 import pytest
@@ -13,7 +13,7 @@ from restow.resources.caches import Caches
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import DAMAGED_LOGGED_MAX, WatchCache
 from restow.runtime import Runtime
-from restow.storage.errors import Unavailable
+from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import (
     Delete,
     Item,
@@ -105,6 +105,53 @@ async def test_nothing_is_missed_when_reloading_fails(
     await write(storage, "c", value(4))
     await caches.freshen()
     assert numbers(cache) == {"a": 2, "b": 3, "c": 4}
+
+
+async def test_waiting_reads_share_questions(
+    storage: FlakyStorage, caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All who wait are told after one question, though some fail or have left; those who came
+    while it was out need the next; an error of the store is told; nobody waits at the end."""
+    asked = 0
+    out = asyncio.Event()
+
+    async def revision() -> Revision:
+        nonlocal asked
+        asked += 1
+        await out.wait()
+        if asked == 3:
+            raise Unavailable("away")
+        return Revision(1)
+
+    monkeypatch.setattr(storage, "revision", revision)
+    told: list[str] = []
+
+    def bad(_error: StorageError | None) -> None:
+        raise RuntimeError("a bad waiter")
+
+    def reader(name: str) -> Callable[[StorageError | None], None]:
+        return lambda error: told.append(name if error is None else f"{name}: {error}")
+
+    caches.when_fresh(bad)
+    for _ in range(250):
+        caches.when_fresh(reader("first"))
+    left = asyncio.ensure_future(caches.freshen())
+    await asyncio.sleep(0.01)
+    left.cancel()
+    caches.when_fresh(reader("second"))
+    out.set()
+    await asyncio.sleep(0.01)
+    assert (asked, told) == (2, ["first"] * 250 + ["second"])
+    caches.when_fresh(reader("third"))
+    await asyncio.sleep(0.01)
+    assert (asked, told[-1]) == (3, "third: away")
+    out.clear()
+    caches.when_fresh(reader("fourth"))
+    await asyncio.sleep(0.01)
+    caches.when_fresh(reader("fifth"))
+    await caches.close()
+    assert [line.partition(":")[0] for line in told[-2:]] == ["fourth", "fifth"]
+    assert "shutting down" in told[-1]
 
 
 async def test_many_share_one_load(storage: FlakyStorage, caches: Caches) -> None:

@@ -325,8 +325,12 @@ class Connection(Answering):
 
     def _go_on(self) -> None:
         """An answer is out: look at what came meanwhile."""
-        if self.state is READING and not self._advancing:
-            self._set_deadline(self._monotonic(), IDLE)
+        if self.state is not READING or self._advancing:
+            return
+        self._set_deadline(self._monotonic(), IDLE)
+        if self._reader.is_empty and not self._writing_paused and not self._reading_paused:
+            self._direct = True  # nothing came: the usual case, in short
+        else:
             self._advance()
 
     # --- called by the listener --------------------------------------------------------------

@@ -155,6 +155,10 @@ class RequestReader:
         block = self.block
         if block is None or not block.is_plain or not data.endswith(block.raw):
             return None
+        known = self._lines.known.get(data[: -block.raw_bytes])
+        if known is not None:
+            asked = (known.method, known.path, known.query)
+            return Request(*asked, block.headers, b"", self._peer, now_seconds)
         line = REQUEST_LINE.fullmatch(data, 0, len(data) - block.raw_bytes)
         if line is None:
             return None
