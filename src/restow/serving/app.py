@@ -50,7 +50,7 @@ from restow.serving.listener import (
 )
 from restow.serving.metrics import Metrics
 from restow.serving.nonresource import NonResources, not_found_text
-from restow.serving.parameters import check_parameters
+from restow.serving.parameters import check_parameters, seconds_of
 from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
@@ -108,10 +108,11 @@ class ShortGet:
 class _Route:
     """What a request line means. It never changes, so it is worked out once."""
 
-    __slots__ = ("info", "resource", "short")
+    __slots__ = ("info", "resource", "seconds_max", "short")
 
     def __init__(self, info: RequestInfo) -> None:
         self.info = info
+        self.seconds_max = seconds_of(info)
         self.resource: Resource | None = None
         """Set once the path, the verb and the parameters have been found to be good."""
         self.short: ShortGet | None = None
@@ -150,6 +151,7 @@ class App:
         context: Context | None = None
         try:
             route = self._route(request)
+            request.answer_by_seconds = request.received_seconds + route.seconds_max
             if route.short is not None:
                 awaited = self._get_when_fresh(request, route, route.short)
                 if awaited is not None:

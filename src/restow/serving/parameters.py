@@ -6,6 +6,7 @@ A parameter that makes no sense is refused before anything is done: 400 for what
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -15,8 +16,21 @@ from restow.serving.request_info import RequestInfo
 
 FIELD_MANAGER_LENGTH_MAX: Final = 128
 DURATION_LENGTH_MAX: Final = 64
+REQUEST_SECONDS_MAX: Final = 60.0
+"""How long any request but a watch may take."""
 
 _DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_SECONDS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
 _FIELD_VALIDATION: Final = ("Ignore", "Warn", "Strict")
 _OPTIONS: Final = {
     "create": "CreateOptions",
@@ -34,8 +48,24 @@ def check_parameters(info: RequestInfo) -> None:
         check_field_manager(info)
 
 
+def seconds_of(info: RequestInfo) -> float:
+    """How long a request may take: as long as it says, but not longer than all may.
+
+    Zero or less is no wish. Watches take their own time. What is no duration counts as no wish
+    here: `check_timeout` refuses it.
+    """
+    if info.verb == "watch":
+        return math.inf
+    seconds = 0.0
+    text = info.parameter("timeout")
+    if text and len(text) <= DURATION_LENGTH_MAX and not text.startswith("-"):
+        parts = _DURATION_PART.findall(text)
+        seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    return seconds if 0 < seconds < REQUEST_SECONDS_MAX else REQUEST_SECONDS_MAX
+
+
 def check_timeout(info: RequestInfo) -> None:
-    """`timeout` must be a duration as Go writes it. How long requests may take is fixed."""
+    """`timeout` must be a duration as Go writes it."""
     if "timeout" not in info.query:
         return
     text = info.parameter("timeout")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from restow.serving import parameters as limits
 from restow.serving.handlers import reading, watching
 from restow.storage.interface import Revision
 from restow.testing.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
@@ -52,6 +53,30 @@ async def test_a_list(api: ApiClient) -> None:
         int(item["metadata"]["resourceVersion"]) for item in reply.json["items"]
     )
     assert set(reply.json["metadata"]) == {"resourceVersion"}
+
+
+async def test_a_request_has_the_time_it_asks_for(api: ApiClient) -> None:
+    """What takes longer than `timeout` is answered by a Timeout, soon after."""
+    await api.post(CONFIG_MAPS, config_map("a"))
+    future = "resourceVersion=1000000000000"
+    for target in (f"{CONFIG_MAPS}/a?{future}", f"{CONFIG_MAPS}?{future}"):
+        async with asyncio.timeout(reading.FUTURE_SECONDS_MAX - 0.5):
+            reply = await api.get(f"{target}&timeout=100ms")
+        assert (reply.status, reply.json["reason"]) == (504, "Timeout")
+        assert "did not complete within the allotted timeout" in reply.json["message"]
+    assert (await api.get(f"{CONFIG_MAPS}/a?timeout=100ms")).status == 200
+    stream = f"{CONFIG_MAPS}?watch=true&timeoutSeconds=1&timeout=1ms&resourceVersion=0"
+    assert (await api.get(stream)).status == 200
+
+
+async def test_no_request_has_more_time_than_all(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer `timeout`, none, zero and less are the same: there is one limit for all."""
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 0.1)
+    for wish in ("", "&timeout=1h", "&timeout=0s", "&timeout=-1s"):
+        reply = await api.get(f"{CONFIG_MAPS}?resourceVersion=1000000000000{wish}")
+        assert "did not complete within the allotted timeout" in reply.json["message"]
 
 
 @EVERY_STORE

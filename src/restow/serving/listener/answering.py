@@ -11,8 +11,9 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-from restow.runtime import TaskHandle, TasksClosed, TasksFull
+from restow.runtime import TaskHandle, TasksClosed, TasksFull, Timer
 from restow.serving.listener.request import Request
 from restow.serving.listener.response import (
     Answer,
@@ -41,13 +42,17 @@ from restow.serving.listener.wire import (
     connection_line,
 )
 
+TIMED_SECONDS_MAX: Final = 10.0
+# Timers count whole milliseconds, and one that comes too early would be of no use.
+TIMER_SLACK_SECONDS: Final = 0.002
+
 logger = logging.getLogger(__name__)
 
 
 class Answering(Wire):
     """The half of a connection that has a request and owes an answer."""
 
-    __slots__ = ("_pull", "_request", "_ticket", "_waiting_for", "_writer")
+    __slots__ = ("_pull", "_request", "_ticket", "_timer", "_waiting_for", "_writer")
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -55,6 +60,8 @@ class Answering(Wire):
         self._request: Request | None = None
         self._ticket = 0
         self._waiting_for: Deferred | TaskHandle | None = None
+        # Only for an answer that is soon due: the listener's sweep is late by up to a second.
+        self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
         self._pull: PullStream | None = None
 
@@ -109,8 +116,17 @@ class Answering(Wire):
         self.state = ANSWERING
         self._request = request
         self._counters.answers_pending += 1
-        self.deadline_seconds = self._monotonic() + self._shared.limits.answer_seconds
+        now = self._monotonic()
+        by = request.answer_by_seconds
+        self.deadline_seconds = min(now + self._shared.limits.answer_seconds, by)
+        if by - now < TIMED_SECONDS_MAX:
+            seconds = max(by - now, 0) + TIMER_SLACK_SECONDS
+            self._timer = self._shared.clock.call_later(seconds, self._look_at_time)
         return self._ticket
+
+    def _look_at_time(self) -> None:
+        """A deadline may have passed."""
+        raise NotImplementedError
 
     def _await_deferred(self, deferred: Deferred, request: Request) -> None:
         if deferred.answer is not None:
@@ -166,6 +182,9 @@ class Answering(Wire):
         self.state = state
         self._request = None
         self._counters.answers_pending -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         waiting_for, self._waiting_for = self._waiting_for, None
         return waiting_for
 

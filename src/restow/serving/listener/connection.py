@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Final
 
 from restow.runtime import InvariantViolation
 from restow.serving.listener.answering import Answering
@@ -25,6 +26,9 @@ from restow.serving.listener.response import (
 )
 from restow.serving.listener.shared import Shared
 from restow.serving.listener.wire import ANSWERING, CLOSED, ENDING, READING, STREAMING, State
+
+# In the words of kube-apiserver.
+OVERDUE: Final = "request did not complete within the allotted timeout"
 
 
 class Connection(Answering):
@@ -354,6 +358,9 @@ class Connection(Answering):
         elif now_seconds >= self.deadline_seconds:
             self._overdue()
 
+    def _look_at_time(self) -> None:
+        self.check(self._monotonic())
+
     def _overdue(self) -> None:
         match self.state:
             case State.READING if self._writing_paused:
@@ -365,7 +372,7 @@ class Connection(Answering):
             case State.ANSWERING:
                 request = self._request
                 self._abandon(READING)
-                response = self._error(504, "the answer did not come in time")
+                response = self._error(504, OVERDUE)
                 self._respond_and_end(response, request)
             case State.ENDING:
                 self._transport.abort()

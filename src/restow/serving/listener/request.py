@@ -6,6 +6,7 @@ no authentication here.
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -139,9 +140,14 @@ class RequestLine:
 
 
 class Request:
-    """One request. Path and query are percent-encoded as received, without the question mark."""
+    """One request. Path and query are percent-encoded as received, without the question mark.
+
+    `answer_by_seconds` is the application's to set, in the time of `received_seconds`: an answer
+    that has not come by then is replaced by a 504.
+    """
 
     __slots__ = (
+        "answer_by_seconds",
         "body",
         "headers",
         "keep_alive",
@@ -173,6 +179,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.received_seconds = received_seconds
+        self.answer_by_seconds = math.inf
         self.version_minor = version_minor
         self.keep_alive = keep_alive
 

@@ -272,3 +272,59 @@ async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
     plug = connection._transport.get_extra_info("socket")
     assert plug.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+
+@pytest.mark.parametrize("seconds", [0.05, -1.0])
+async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, seconds: float) -> None:
+    """What comes too late is replaced by a 504, without waiting for the sweep; work that must
+    not be cut off goes on, and whatever it then says is dropped."""
+    await harness.start()
+    ended: list[str] = []
+
+    async def work(name: str) -> Response:
+        try:
+            await asyncio.sleep(0.3)
+            ended.append(f"{name} done")
+        except asyncio.CancelledError:
+            ended.append(f"{name} cancelled")
+            raise
+        return Response(200)
+
+    def due(request: Request) -> None:
+        request.answer_by_seconds = request.received_seconds + seconds
+
+    def task(request: Request) -> object:
+        due(request)
+        return work("task")
+
+    def shielded(request: Request) -> object:
+        due(request)
+        return Shielded(work("shielded"))
+
+    def deferred(request: Request) -> object:
+        due(request)
+        return Deferred(lambda: ended.append("deferred abandoned"))
+
+    harness.app.paths.update({"/task": task, "/shielded": shielded, "/deferred": deferred})
+    async with asyncio.timeout(0.25):
+        for path in harness.app.paths:
+            answer, rest = await harness.ask(request_bytes("GET", path))
+            assert (answer.status, answer.headers["connection"], rest) == (504, "close", b"")
+    await until(lambda: len(ended) == 3)
+    assert sorted(ended) == ["deferred abandoned", "shielded done", "task cancelled"]
+
+
+async def test_an_answer_in_time_is_not_disturbed(harness: Harness) -> None:
+    """A deadline that was met does not touch what comes after it."""
+    await harness.start()
+
+    def act(request: Request) -> object:
+        request.answer_by_seconds = request.received_seconds + 0.2
+        return later(b"in time")
+
+    harness.app.paths["/"] = act
+    client = await harness.connect()
+    for _ in range(3):
+        client.get("/")
+        assert (await client.answer()).body == b"in time"
+        await asyncio.sleep(0.1)
