@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from restow.resources.watch_cache import Entry
 from restow.serving import parameters as limits
-from restow.serving.handlers import reading, watching
+from restow.serving.handlers import listing, reading, watching
+from restow.serving.selection import Selection
 from restow.storage.interface import Revision
 from restow.testing.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
 from tests.conformance.api.conftest import StartServer
@@ -53,6 +56,42 @@ async def test_a_list(api: ApiClient) -> None:
         int(item["metadata"]["resourceVersion"]) for item in reply.json["items"]
     )
     assert set(reply.json["metadata"]) == {"resourceVersion"}
+
+
+@pytest.mark.parametrize(
+    "selector", ["labelSelector=odd%3D1", "fieldSelector=metadata.name!%3Dn00"]
+)
+async def test_many_objects_are_looked_at_in_slices(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, selector: str
+) -> None:
+    """A list with a selector gives others their turn; its pages are those of a list in one go."""
+    for number in range(25):
+        labels = {"odd": str(number % 2)}
+        await api.post(CONFIG_MAPS, config_map(f"n{number:02}", labels=labels))
+    target = f"{CONFIG_MAPS}?{selector}"
+    at_once = [(await api.get(target)).names]
+    at_once += [page.names for page in await pages(api, f"{target}&limit=5")]
+
+    monkeypatch.setattr(listing, "SLICE_ITEMS", 4)
+    looked: list[int] = []
+    turns: list[int] = []
+    matches = Selection.matches
+
+    def tick() -> None:
+        turns.append(len(looked))
+        ticking[0] = asyncio.get_running_loop().call_soon(tick)
+
+    def counted(selection: Selection, path: str, entry: Entry) -> bool:
+        looked.append(1)
+        return matches(selection, path, entry)
+
+    monkeypatch.setattr(Selection, "matches", counted)
+    ticking = [asyncio.get_running_loop().call_soon(tick)]
+    in_slices = [(await api.get(target)).names]
+    in_slices += [page.names for page in await pages(api, f"{target}&limit=5")]
+    ticking[0].cancel()
+    assert in_slices == at_once
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 4
 
 
 async def test_a_request_has_the_time_it_asks_for(api: ApiClient) -> None:

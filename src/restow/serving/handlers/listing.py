@@ -16,6 +16,7 @@ from restow.machinery.names import GroupKind
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
 from restow.resources.watch_cache import Entry, WatchCache
+from restow.resources.watch_cache import Selection as Slice
 from restow.serving.answers import Bodies, respond_list
 from restow.serving.context import Context
 from restow.serving.continue_tokens import INCONSISTENT, Place
@@ -35,6 +36,8 @@ from restow.storage.interface import Revision, Span
 LIMIT_MAX: Final = 1 << 31
 LISTS_KEPT_MAX: Final = 16
 """Whole lists that are remembered for each resource, until one of its objects changes."""
+SLICE_ITEMS: Final = 500
+"""Objects that are looked at in one turn of the loop: some milliseconds, if all must be decoded."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
 
 
@@ -68,7 +71,7 @@ def list_objects(server: Server, context: Context) -> Promise:
     wish = read_wish(server, context, selection)
     if wish.version is None and wish.place is None:
         cache = server.store.fresh(resource)
-        if cache is not None:
+        if cache is not None and not _takes_long(cache, selection):
             answer: Answer = _answer_now(server, context, cache, selection, wish)
             return answer
     return _list_later(server, context, selection, wish)
@@ -78,17 +81,20 @@ async def _list_later(server: Server, context: Context, selection: Selection, wi
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
         cache = await fresh_enough(server, resource, wish.version)
+        if _takes_long(cache, selection):
+            found = await _from_cache_in_slices(server, cache, selection, wish)
+            return _answer(server, context, selection, found)
         return _answer_now(server, context, cache, selection, wish)
     cache = await server.store.loaded(resource)
     place = wish.place or Place(wish.version or 0, "")
     if place.revision == INCONSISTENT:
         cache = await fresh_enough(server, resource, None)
-        found = _from_cache(server, cache, selection, wish, start=place.start)
+        found = await _from_cache_in_slices(server, cache, selection, wish, start=place.start)
         return _answer(server, context, selection, found)
     if place.revision > max(server.store.position, cache.changed_at):
         await wait_for_version(server, place.revision)
     if cache.changed_at <= place.revision:
-        found = _from_cache(server, cache, selection, wish, start=place.start)
+        found = await _from_cache_in_slices(server, cache, selection, wish, start=place.start)
         found.revision = place.revision
     else:
         found = await _from_store(server, context, selection, wish, place)
@@ -180,7 +186,37 @@ def _from_cache(
             if remaining := cache.count(selection.prefix, start=following):
                 found.next_start, found.remaining = following, remaining
         return found
-    return _matching(cache, selection, wish, revision, start)
+    page = cache.select(selection.prefix, start=start)
+    found = Found([], [], revision)
+    _match(found, page, selection, wish)
+    return found
+
+
+def _takes_long(cache: WatchCache, selection: Selection) -> bool:
+    """Whether so many objects must be looked at that others would notice."""
+    return (
+        bool(selection) and selection.single is None and cache.count(selection.prefix) > SLICE_ITEMS
+    )
+
+
+async def _from_cache_in_slices(
+    server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
+) -> Found:
+    """The same as `_from_cache`, with turns for others while many objects are looked at."""
+    if not _takes_long(cache, selection):
+        return _from_cache(server, cache, selection, wish, start=start)
+    if cache.damaged:
+        refuse_damaged(server, cache, selection)
+    # All of this moment: what is looked at later does not change any more.
+    page = cache.select(selection.prefix, start=start)
+    found = Found([], [], max(server.store.position, cache.changed_at))
+    for first in range(0, len(page.keys), SLICE_ITEMS):
+        last = first + SLICE_ITEMS
+        some = Slice(page.keys[first:last], page.entries[first:last], page.revision)
+        if _match(found, some, selection, wish):
+            break
+        await server.runtime.clock.sleep(0)
+    return found
 
 
 def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> None:
@@ -190,19 +226,16 @@ def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> N
         raise server.store.damaged(selection.resource, found)
 
 
-def _matching(
-    cache: WatchCache, selection: Selection, wish: Wish, revision: int, start: str
-) -> Found:
-    page = cache.select(selection.prefix, start=start)
-    found = Found([], [], revision)
+def _match(found: Found, page: Slice, selection: Selection, wish: Wish) -> bool:
+    """Add what matches; whether the page that is wished for is full."""
     for path, entry in zip(page.keys, page.entries, strict=True):
         if selection.matches(path, entry):
             if wish.limit and len(found.paths) == wish.limit:
                 found.next_start = found.paths[-1] + "\0"
-                break
+                return True
             found.paths.append(path)
             found.entries.append(entry)
-    return found
+    return False
 
 
 async def _from_store(
@@ -227,6 +260,8 @@ async def _from_store(
         except StorageError as error:
             raise translate(error) from error
         for position, item in enumerate(page.items, start=1):
+            if position % SLICE_ITEMS == 0:
+                await server.runtime.clock.sleep(0)
             path = item.key[len(resource.root) :]
             entry = splicer.serve(item.value, item.revision)
             if not selection or selection.matches(path, entry):
