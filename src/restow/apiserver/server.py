@@ -20,6 +20,7 @@ from typing import Final
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.kubeconfig import write_kubeconfig
+from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.coordination.agreements import Announcer
@@ -121,6 +122,9 @@ class ApiServer:
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
             _publish(assembly.metrics, listener)
+            tasks = runtime.tasks("apiserver")
+            undo.push_async_callback(tasks.close)
+            tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
             await _take_part(coordinator, assembly, options, listener.port)
             housekeeping = Housekeeping(
                 storage,
