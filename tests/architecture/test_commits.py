@@ -5,6 +5,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "restow"
 
+CALLS = ("commit", "submit")
 COMMITTERS = {
     "resources/store.py": "objects, under the fence of the encoding policy",
     "coordination/membership.py": "this server's own key and its lease",
@@ -32,14 +33,20 @@ def test_who_commits_is_known() -> None:
     assert found == COMMITTERS.keys()
 
 
-def test_objects_are_committed_by_one_function() -> None:
-    """`ResourceStore` calls the store's commit once, in `_commit`, with the policy's guards."""
+def test_objects_are_committed_in_one_place() -> None:
+    """`ResourceStore` gives the store what `_transaction` has made, with the policy's guards:
+    in `_commit`, which waits, and in `_begin`, which does not."""
     tree = ast.parse((SRC / "resources/store.py").read_text())
     places = [
-        function.name
+        (function.name, ast.unparse(node))
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
-        if isinstance(node, ast.Attribute) and node.attr == "commit"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in CALLS
     ]
-    assert places == ["_commit"]
+    assert places == [
+        ("_commit", "self._storage.commit(_transaction(plan, encoding, write))"),
+        ("_begin", "self._storage.submit(_transaction(plan, encoding, write))"),
+    ]

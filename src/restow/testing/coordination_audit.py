@@ -13,6 +13,7 @@ asks of every object whether its version was reported when it was written.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
@@ -90,6 +91,17 @@ class AuditedStorage(MemoryStorage):
                     await self._check_epoch(name, old)
             except PromiseBroken as broken:
                 # Background work may swallow it; the test asks for it at its end.
+                self.broken.append(str(broken))
+                raise
+        return outcome
+
+    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
+        """What is begun here is the write of one object, which touches no report."""
+        outcome = super().submit(transaction)
+        if isinstance(outcome.result(), Done):
+            try:
+                self._check_fence(transaction)
+            except PromiseBroken as broken:
                 self.broken.append(str(broken))
                 raise
         return outcome
