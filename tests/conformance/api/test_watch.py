@@ -316,7 +316,7 @@ async def test_all_watchers_see_the_same_order(server: RunningServer, start: Sta
     streams = []
     for i in range(10):
         place = one if i % 2 else other
-        await place.post(CONFIG_MAPS, config_map(f"n{i}"))
+        assert (await place.post(CONFIG_MAPS, config_map(f"n{i}"))).status == 201
         target = f"{CONFIG_MAPS}?resourceVersion={version}"
         streams.append(await one.watch(target))
         streams.append(await other.watch(target))

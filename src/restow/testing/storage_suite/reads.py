@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -185,7 +186,7 @@ class ReadSuite:
         names = [f"{number:05}" for number in range(harness.sizes.keys)]
         pinned = await fill(storage, dict.fromkeys(names, b"old"))
         snapshot = (await storage.range(TEST_SPAN)).items
-        paging_done = asyncio.Event()
+        paging_done, written_more = asyncio.Event(), asyncio.Event()
 
         async def write() -> None:
             for name in names:
@@ -193,23 +194,37 @@ class ReadSuite:
                     return
                 await commit(storage, Put(k(name), b"new"), Put(k(name + "x"), b"new"))
                 await commit(storage, Delete(k(name)))
+                written_more.set()
                 await let_others_run(1)
+
+        async def let_it_write() -> None:
+            written_more.clear()
+            await written_more.wait()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(write())
-            pages = await read_pages(storage, limit=harness.sizes.keys // 20, revision=pinned)
+            limit = harness.sizes.keys // 20
+            pages = await read_pages(
+                storage, limit=limit, revision=pinned, between_pages=let_it_write
+            )
             written = await storage.revision()
             paging_done.set()
         assert [found for page in pages for found in page.items] == snapshot
         assert {page.revision for page in pages} == {pinned}
-        assert written > pinned, "nothing was written meanwhile, so this showed nothing"
+        assert written >= pinned + len(pages) - 1  # something was written before each page
 
 
-async def read_pages(storage: Storage, *, limit: int, revision: Revision) -> list[Page]:
+async def read_pages(
+    storage: Storage,
+    *,
+    limit: int,
+    revision: Revision,
+    between_pages: Callable[[], Awaitable[None]],
+) -> list[Page]:
     """Read the suite's span page by page, each starting behind the last key of the one before."""
     pages = [await storage.range(TEST_SPAN, limit=limit, revision=revision)]
     while pages[-1].more:
-        await let_others_run(1)
+        await between_pages()
         rest = TEST_SPAN.starting_at(pages[-1].items[-1].key + "\0")
         pages.append(await storage.range(rest, limit=limit, revision=revision))
     return pages
