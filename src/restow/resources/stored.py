@@ -85,7 +85,7 @@ def head_of(kind: str, api_version: str) -> bytes:
 def splice(head: bytes, value: bytes, revision: int) -> bytes:
     """The served form of a stored value that begins with `head`."""
     cut = len(head)
-    end = len(value) - 1 if value.endswith(b"\n") else len(value)
+    end = len(value) - value.endswith(b"\n")
     if value.startswith(b"}", cut):  # metadata without any field, before which no comma may stand
         return b"".join((head, (_FIELD % revision)[:-1], value[cut:end]))
     return b"".join((head, _FIELD % revision, value[cut:end]))

@@ -21,7 +21,7 @@ from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.errors import translate
 from restow.resources.watch_cache import WatchCache
-from restow.runtime import TasksClosed, TasksFull
+from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.authentication import Authentication
 from restow.serving.authorization.rules import Authorizer, refusal
@@ -255,6 +255,10 @@ class App:
                 )
             except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
                 found = error_answer(context, as_status(error))
+            except InvariantViolation as violation:
+                # A callback's error is only logged; a task's would have ended the process.
+                self._server.runtime.fatal(violation)
+                raise
             deferred.resolve(self._counted(context, context.request, found))
 
         committing.begun.outcome.add_done_callback(answer)
