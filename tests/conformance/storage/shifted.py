@@ -1,6 +1,6 @@
 """A store seen with its revisions moved back, for comparison with one that has just begun."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from restow.storage.errors import Compacted, FutureRevision
 from restow.storage.feed import Entry
@@ -133,7 +133,7 @@ class ShiftedStorage:
 
     def _guard(self, guard: Guard, by: int) -> Guard:
         if isinstance(guard, RevisionIs):
-            return replace(guard, revision=Revision(guard.revision + by))
+            return RevisionIs(guard.key, Revision(guard.revision + by))
         return guard
 
     def _error(self, error: Compacted | FutureRevision) -> Gone | Ahead:
