@@ -344,7 +344,8 @@ class FanOut:
         self._cache = cache
         self._watchers: dict[Watcher, None] = {}  # in order of arrival
         self._scheduled = False
-        self._shared: dict[object, bytes] = {}
+        self._shared: dict[object, bytes] | None = None
+        """What was made in this flush; None outside of one."""
 
     def __len__(self) -> int:
         return len(self._watchers)
@@ -360,7 +361,13 @@ class FanOut:
             self._cache.unlisten(self._changed)
 
     def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
-        """Bytes that several watchers want in one flush; made once."""
+        """Bytes that several watchers want in one flush; made once.
+
+        Outside of a flush nothing is remembered: a change may come before the next one asks, who
+        would then be given bytes that end before it.
+        """
+        if self._shared is None:
+            return make()
         place = (cursor, key)
         found = self._shared.get(place)
         if found is None:
@@ -374,10 +381,12 @@ class FanOut:
 
     def _flush(self) -> None:
         self._scheduled = False
-        self._shared.clear()
-        for watcher in tuple(self._watchers):
-            watcher.flush()
-        self._shared.clear()
+        self._shared = {}
+        try:
+            for watcher in tuple(self._watchers):
+                watcher.flush()
+        finally:
+            self._shared = None
 
 
 def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
