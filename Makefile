@@ -46,7 +46,8 @@ test-long: setup checks ## The same at full size
 bench: environment ## Measure, and print the table
 	@$(PYTHON) -m tools.system_packages --for bench
 	@$(BIN)/python -m benchmarks.storage
-	@exec $(BIN)/python -m benchmarks.api
+	@$(BIN)/python -m benchmarks.api
+	@exec $(BIN)/python -m benchmarks.coordination
 
 .PHONY: setup
 setup: environment ## .venv, and the programs that tests and benchmarks need

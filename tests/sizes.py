@@ -46,6 +46,18 @@ class Sizes:
     storage_machine_steps: int
     """Steps of each of these programs."""
 
+    coordination_servers: int
+    """Servers that start together."""
+
+    coordination_kinds: int
+    """Kinds that each of them reports, besides the built-in ones."""
+
+    coordination_seeds: int
+    """Random scenarios that servers go through, for each mode."""
+
+    coordination_steps: int
+    """Steps of each of them."""
+
 
 SMALL: Final = Sizes(
     test_seconds_max=120,
@@ -59,6 +71,10 @@ SMALL: Final = Sizes(
     storage_commits=60,
     storage_machine_examples=12,
     storage_machine_steps=30,
+    coordination_servers=3,
+    coordination_kinds=50,
+    coordination_seeds=30,
+    coordination_steps=30,
 )
 
 LONG: Final = Sizes(
@@ -73,6 +89,10 @@ LONG: Final = Sizes(
     storage_commits=400,
     storage_machine_examples=500,
     storage_machine_steps=60,
+    coordination_servers=5,
+    coordination_kinds=200,
+    coordination_seeds=1000,
+    coordination_steps=60,
 )
 
 NAMED: Final = {"small": SMALL, "long": LONG}

@@ -16,7 +16,7 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.records import EPOCHS_PREFIX, decode_epoch
 from restow.coordination.rules import Agreement
 from restow.coordination.wire import timestamp
-from restow.machinery.status import AlreadyExists
+from restow.machinery.status import AlreadyExists, ServiceUnavailable
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
@@ -26,6 +26,8 @@ from restow.storage.interface import Item, Key
 QUEUE_MAX: Final = 10_000
 CATCH_UP_SECONDS: Final = 2.0
 SPARE_SECONDS: Final = 2.0
+TELL_ATTEMPTS_MAX: Final = 50
+TELL_AGAIN_SECONDS: Final = 0.2
 _NOTHING: Final = Agreement("(nobody reports)")
 EVENT_NAMESPACE: Final = "default"
 REPORTER: Final = "restow"
@@ -100,12 +102,21 @@ class Announcer:
                 continue
             if not leads():
                 await self._runtime.clock.sleep(SPARE_SECONDS)
+            await self._try_to_tell(view)
+
+    async def _try_to_tell(self, view: View) -> None:
+        for _ in range(TELL_ATTEMPTS_MAX):
             try:
-                await self._tell(view)
+                return await self._tell(view)
             except AlreadyExists:
-                pass
+                return None
+            except ServiceUnavailable:
+                # This server starts, and may not write Events yet; the others may be gone soon.
+                await self._runtime.clock.sleep(TELL_AGAIN_SECONDS)
             except StatusError as error:
-                logger.warning("no event for %s: %s", view.name, error)
+                return logger.warning("no event for %s: %s", view.name, error)
+        logger.warning("no event for %s: none could be written", view.name)
+        return None
 
     def _learn(self, view: View) -> None:
         if view.report.entries:

@@ -150,15 +150,27 @@ class Collector:
     @property
     def leads(self) -> bool:
         """Whether this server is the first of those that seem to live."""
+        living = map(server_of, self._living())
+        own = self._membership.id
+        return self._membership.is_member and own <= min(living, default=own)
+
+    def has_living_peers(self) -> bool:
+        """Whether other servers that take part have shown themselves within their lease time."""
+        return any(server_of(key) != self._membership.id for key in self._living())
+
+    def _living(self) -> list[Key]:
         now = self._clock.monotonic()
-        living = [
-            server_of(key)
+        return [
+            key
             for key, (_, since) in self._seen.items()
-            if now - since < self._lease_seconds(key)
+            if now - since < self._lease_seconds(key) and self._collects(key)
         ]
-        return self._membership.is_member and self._membership.id <= min(
-            living, default=self._membership.id
-        )
+
+    def _collects(self, key: Key) -> bool:
+        """Whether a server takes part in collection; one that is not understood may not."""
+        item = self._mirror.get(key)
+        record = None if item is None else decode_record(item.value)
+        return record is not None and record.mode != "off"
 
     def _lease_seconds(self, key: Key) -> float:
         item = self._mirror.get(key)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -59,6 +60,7 @@ AT_ONCE_MAX: Final = 64
 """Registrations under way at a time."""
 REPAIR_SECONDS_MAX: Final = 10.0
 WITHDRAW_SECONDS_MAX: Final = 3.0
+NO_AGREEMENT_SECONDS_MAX: Final = 120.0
 BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.3)
 
 logger = logging.getLogger(__name__)
@@ -122,6 +124,7 @@ class Coordinator:
         if mode in ("strict", "loose"):
             self._selection = Selection(
                 storage,
+                mirror,
                 catalog,
                 planner=votes,
                 registrar=self.registrar,
@@ -130,10 +133,9 @@ class Coordinator:
                 runtime=runtime,
                 tasks=self._tasks,
             )
-            mirror.listeners.append(self._selection.note)
         self.agreements = Agreements(mirror, runtime.clock)
         self._loops: list[TaskHandle] = []
-        self._joining = asyncio.Lock()
+        self._registering: TaskHandle | None = None
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._completed = False
         self._is_closing = False
@@ -186,7 +188,7 @@ class Coordinator:
             self._completed = True
             return
         self._loops.append(self._tasks.spawn("collector", self._collect()))
-        await self._register_until_done()
+        await self._registration().wait()
 
     async def start(self) -> None:
         """Join, then register."""
@@ -198,7 +200,8 @@ class Coordinator:
         self._is_closing = True
         self.table.close_all()
         self._completed = False
-        for loop in self._loops:  # Or it would join again as soon as it has left.
+        loops = [*self._loops, *([self._registering] if self._registering is not None else [])]
+        for loop in loops:  # Or it would join again as soon as it has left.
             await loop.stop()
         try:
             async with self._clock.timeout(WITHDRAW_SECONDS_MAX):
@@ -231,20 +234,16 @@ class Coordinator:
 
         Those that run see its key, and take back what they have agreed on.
         """
-        deadline = self._clock.monotonic() + self.membership.options.lease_seconds * 2
+        gives_up_at = self._clock.monotonic() + NO_AGREEMENT_SECONDS_MAX
         while agreed := [name for name, is_agreed in self.agreements.agreed.items() if is_agreed]:
-            if not self._has_peers():
-                return
-            if self._clock.monotonic() > deadline:
+            if not self.collector.has_living_peers():
+                return  # What the dead have agreed on binds nobody.
+            if self._clock.monotonic() > gives_up_at:
                 raise ModeRefused(
                     f"the running servers still agree on {len(agreed)} resources, such as"
                     f" {agreed[0]}: a server without a fence would break what they promise"
                 )
             await self._clock.sleep(0.1)
-
-    def _has_peers(self) -> bool:
-        """Whether there are servers with reports."""
-        return any(mode != "off" for mode in Roster(self.mirror).modes().values())
 
     async def _join(self) -> None:
         await self.membership.join()
@@ -256,12 +255,9 @@ class Coordinator:
 
     async def _register_until_done(self) -> None:
         began_at, failures = self._clock.monotonic(), 0
-        while not await self._register_all():
+        while not await self._try_to_settle():
             await self._clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
             failures += 1
-            if not self.membership.is_member:
-                await self._join()
-        await self.membership.renew(settled=True)
         self._completed = True
         self.registration_seconds = self._clock.monotonic() - began_at
         logger.info(
@@ -270,8 +266,25 @@ class Coordinator:
             self.registration_seconds,
         )
 
-    async def _register_all(self) -> bool:
-        """Try everything that is not registered; whether all of it is now."""
+    async def _try_to_settle(self) -> bool:
+        """Join if need be, register everything, say that it is done; whether all that worked."""
+        try:
+            if not self.membership.is_member:
+                self.table.close_all()
+                await self._join()
+            await self._register_all()
+            if not self._all_open() or not await self.membership.renew(settled=True):
+                return False
+        except StorageError as error:
+            logger.warning("this server is not registered: %s", error)
+            return False
+        return self._all_open()
+
+    def _all_open(self) -> bool:
+        return all(self.table.find(resource) is not None for resource in self._catalog.persisted())
+
+    async def _register_all(self) -> None:
+        """Try everything that is not registered."""
         resources = [r for r in self._catalog.persisted() if self.table.find(r) is None]
         waiting = iter(resources)
 
@@ -282,7 +295,6 @@ class Coordinator:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE_MAX, len(resources))):
                 group.create_task(take(), name="registration")
-        return all(self.table.find(resource) is not None for resource in resources)
 
     async def _try_to_register(self, resource: Resource) -> None:
         if not self.membership.is_member:
@@ -290,7 +302,8 @@ class Coordinator:
         try:
             await self.registrar.register(resource)
         except MembershipLost:
-            await self.membership.check()
+            with suppress(StorageError):
+                await self.membership.check()
         except (CoordinationError, StorageError) as error:
             if self.table.pending(resource) != str(error):
                 logger.warning("%s is not registered: %s", resource.kind.group_resource, error)
@@ -301,7 +314,10 @@ class Coordinator:
     async def _renew(self) -> float:
         if not await self.membership.renew() and not self._is_closing:
             logger.error("the key of this server is gone: it joins anew")
-            await (self._join() if self._is_off else self._begin_again())
+            if self._is_off:
+                await self._join()
+            else:
+                self._registration()
         elif self.membership.revision is not None:
             await self._confirm(self.membership.revision)
         return self.membership.options.renew_seconds
@@ -312,15 +328,17 @@ class Coordinator:
         if reached and isinstance(self.table, LooseTable):
             self.table.confirm(self.membership.renewed_at)
 
-    async def _begin_again(self) -> None:
-        """Take a new identity, and register everything under it."""
-        async with self._joining:
-            if self.membership.is_member or self._is_closing:
-                return
+    def _registration(self) -> TaskHandle:
+        """The task that joins, if need be, and registers everything; there is one at a time.
+
+        It is nobody's but this server's own: neither a client that goes away nor a write that has
+        waited long enough may end it half-way.
+        """
+        if self._registering is None or self._registering.done():
             self._completed = False
-            self.table.close_all()
-            await self._join()
-            await self._register_until_done()
+            work = self._register_until_done()
+            self._registering = self._tasks.spawn("registration", work)
+        return self._registering
 
     async def _repair(self, resource: Resource) -> None:
         """A fence has failed: see what is true now, so that the write can be tried again."""
@@ -346,9 +364,8 @@ class Coordinator:
             return
         if await self.membership.check():
             self.table.close(resource)
-            await self.registrar.register(resource)
-        else:
-            await self._begin_again()
+        if not self._is_closing:
+            await self._registration().wait()
 
     async def _collect(self) -> None:
         async def step() -> float:

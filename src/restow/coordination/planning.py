@@ -225,7 +225,11 @@ class VotePlanner(ReportPlanner):
             view,
             entries,
             kind=resource.kind.store.kind,
-            guards=(self._own_guard(), *self._vote_guards(view.name, item)),
+            guards=(
+                self._own_guard(),
+                *_gone(before, ballot),
+                *self._vote_guards(view.name, item),
+            ),
             writes=(
                 *self._vote_writes(view.name, item, stored, ballot),
                 *self._own_encoder(view, entry),
@@ -241,15 +245,12 @@ class VotePlanner(ReportPlanner):
         stored = decode_ballot(item)
         entries = self._living(view)
         ballot = self._counted(stored.ballot, entries)
-        gone = {c.server_id for c in stored.ballot.candidates} - {
-            c.server_id for c in ballot.candidates
-        }
         return self._change(
             view,
             self._moved(entries, stored.ballot, ballot),
             kind=kind,
             guards=(
-                *(Absent(server_key(server_id)) for server_id in sorted(gone)),
+                *_gone(stored.ballot, ballot),
                 *self._vote_guards(name, item),
             ),
             writes=self._vote_writes(name, item, stored, ballot),
@@ -316,10 +317,9 @@ class VotePlanner(ReportPlanner):
 
     def _vote_guards(self, name: str, item: Item | None) -> tuple[Guard, ...]:
         key, selected = selected_key(name), self._mirror.get(selected_key(name))
-        guards: list[Guard] = [_unchanged(key, selected)]
-        if item is not None:
-            guards.append(RevisionIs(item.key, item.revision))
-        return tuple(guards)
+        if item is None:
+            return (Absent(key),)  # Something selected without a ballot: that was not seen yet.
+        return (_unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
         self, name: str, item: Item | None, stored: StoredBallot | None, ballot: Ballot
@@ -348,3 +348,11 @@ class VotePlanner(ReportPlanner):
 
 def _unchanged(key: Key, item: Item | None) -> Guard:
     return Absent(key) if item is None else RevisionIs(key, item.revision)
+
+
+def _gone(before: Ballot, after: Ballot) -> tuple[Guard, ...]:
+    """That the servers whose candidates are taken out have no key."""
+    left = {candidate.server_id for candidate in after.candidates}
+    return tuple(
+        Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
+    )

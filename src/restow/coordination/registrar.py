@@ -11,6 +11,7 @@ lose what it cannot read. Not here: what becomes of the entries of dead servers 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from restow.coordination.changes import View, hash_of
@@ -56,6 +57,8 @@ class Registrar:
         self._table = table
         self._runtime = runtime
         self._scanned: set[str] = set()
+        self.on_open: Callable[[Resource, Revision], None] | None = None
+        """Told of each resource that was opened, and of the revision that it is right for."""
         self.conflicts = 0
 
     async def register(self, resource: Resource) -> None:
@@ -73,6 +76,8 @@ class Registrar:
             outcome = await self._storage.commit(planned.change.transaction)
             if isinstance(outcome, Done):
                 self._table.open(resource, planned.encoding)
+                if self.on_open is not None:
+                    self.on_open(resource, outcome.revision)
                 return
             await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
             if isinstance(outcome, Refused) and outcome.guard == Present(
@@ -121,14 +126,27 @@ class Registrar:
         versions = (*resource.decodable, resource.storage_api_version)
         readable = {hash_of(kind, version) for version in versions}
         persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
+        foreign = undecodable(persisted, readable)
         if UNKNOWN_HASH in persisted:
-            if resource.root not in self._scanned:
+            # What was stored before anything was listed does not become more; what is listed may.
+            if foreign or resource.root not in self._scanned:
+                self._check_writers(resource, view)
                 await self._check_stored(resource)
                 self._scanned.add(resource.root)
-        elif foreign := undecodable(persisted, readable):
+        elif foreign:
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
+            )
+
+    def _check_writers(self, resource: Resource, view: View) -> None:
+        """What is stored can only be judged when nobody goes on to store what cannot be read."""
+        readable = {*resource.decodable, resource.storage_api_version}
+        written = {entry.encoding_version for entry in view.report.entries} - readable
+        if written:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is written in versions that this server cannot"
+                f" read ({', '.join(sorted(written))}): go up or down by one release at a time"
             )
 
     async def _check_stored(self, resource: Resource) -> None:

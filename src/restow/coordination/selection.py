@@ -12,6 +12,7 @@ from typing import Final
 
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import CoordinationError, VersionUnsupported
+from restow.coordination.mirror import Mirror
 from restow.coordination.planning import VotePlanner
 from restow.coordination.records import SELECTED_PREFIX, name_of, selected_key
 from restow.coordination.registrar import Registrar
@@ -19,7 +20,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.runtime import Runtime, Tasks
 from restow.storage.errors import StorageError
-from restow.storage.interface import Item, Key, Storage
+from restow.storage.interface import Item, Key, Revision, Storage
 
 OLDER_WRITES_SECONDS: Final = 30.0
 """By then every commit that was sent before a switch has been answered, one way or the other."""
@@ -34,6 +35,7 @@ class Selection:
     def __init__(
         self,
         storage: Storage,
+        mirror: Mirror,
         catalog: Catalog,
         *,
         planner: VotePlanner,
@@ -44,6 +46,7 @@ class Selection:
         tasks: Tasks,
     ) -> None:
         self._storage = storage
+        self._mirror = mirror
         self._planner = planner
         self._registrar = registrar
         self._table = table
@@ -51,6 +54,8 @@ class Selection:
         self._runtime = runtime
         self._tasks = tasks
         self._resources = {name_of(r.kind.group_resource): r for r in catalog.persisted()}
+        mirror.listeners.append(self.note)
+        registrar.on_open = self.catch_up
 
     def note(self, key: Key, item: Item | None) -> None:
         """Something was selected."""
@@ -58,6 +63,12 @@ class Selection:
             return
         resource = self._resources.get(key.removeprefix(SELECTED_PREFIX))
         if resource is not None:
+            self._switch(resource, item.value.decode())
+
+    def catch_up(self, resource: Resource, revision: Revision) -> None:
+        """A resource was opened as was right at a revision: what was selected since counts."""
+        item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
+        if item is not None and item.revision > revision:
             self._switch(resource, item.value.decode())
 
     async def look_again(self, resource: Resource) -> bool:

@@ -1,0 +1,1 @@
+"""What coordination costs, and how fast it is."""

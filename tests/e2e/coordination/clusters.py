@@ -1,0 +1,234 @@
+"""Several real servers on one store, and that store seen from below.
+
+A cluster begins without servers, on a store of its own, with keys that all its servers share, so
+that any number of them can be started at once. A server that a test will pause or kill is *mortal*:
+if it shows nothing for `LEASE_SECONDS` it is taken for dead by the others. These have the usual
+time, so that a busy machine does not make dead ones of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.coordination.records import ENCODERS_PREFIX, parse_encoder_key
+from restow.coordination.wire import LEASES_PREFIX
+from restow.kinds.releases import shipped_release
+from restow.resources.catalog import release_catalog
+from restow.runtime import Runtime
+from restow.storage.interface import Span, Storage
+from restow.storage.opening import open_storage
+from restow.testing.coordination_audit import audit_history
+from restow.testing.server_process import ServerProcess
+
+LEASE_SECONDS: Final = 3
+RENEW_SECONDS: Final = 1
+MORTAL: Final = (
+    *("--identity-lease-duration-seconds", str(LEASE_SECONDS)),
+    *("--identity-lease-renew-interval-seconds", str(RENEW_SECONDS)),
+)
+WAIT_SECONDS_MAX: Final = 40.0
+"""For whatever must happen sooner or later: a busy machine is no failure."""
+POLL_SECONDS: Final = 0.05
+
+REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
+EVENTS: Final = "/api/v1/namespaces/default/events"
+WIDGETS: Final = "/apis/example.com/v1/namespaces/default/widgets"
+WIDGETS_NAME: Final = "example.com.widgets"
+V1, V2 = "example.com/v1", "example.com/v2"
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """Servers that share a store and keys. Made without servers."""
+
+    def __init__(self, directory: Path, store: str, pki_dir: Path) -> None:
+        self.directory = directory
+        self.store = store
+        self.servers: list[ServerProcess] = []
+        """All that were ever made, running or not."""
+        self._pki_dir = pki_dir
+
+    def server(self, release: str = "x+1", *arguments: str) -> ServerProcess:
+        """A new server, not started."""
+        data_dir = self.directory / f"server-{len(self.servers) + 1}"
+        data_dir.mkdir(mode=0o700, parents=True)
+        shutil.copytree(self._pki_dir, data_dir / "pki")
+        server = ServerProcess(
+            data_dir, store=self.store, arguments=("--release", release, *arguments)
+        )
+        self.servers.append(server)
+        return server
+
+    def start(self, *releases: str, mortals: int = 0) -> list[ServerProcess]:
+        """A server of each of these releases, started together; returns when all are ready.
+
+        The first so many are mortal.
+        """
+        servers = [
+            self.server(release, *(MORTAL if number < mortals else ()))
+            for number, release in enumerate(releases)
+        ]
+        for server in servers:
+            server.launch()
+        return [server.wait_ready(seconds_max=WAIT_SECONDS_MAX) for server in servers]
+
+    def close(self) -> None:
+        """End all processes."""
+        for server in self.servers:
+            server.kill()
+
+    # What is in the store, whatever the servers say.
+
+    def look(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
+        """Do something with the store itself."""
+
+        async def run() -> T:
+            storage = await open_storage(self.store, Runtime.system())
+            try:
+                return await work(storage)
+            finally:
+                await storage.close()
+
+        return asyncio.run(run())
+
+    def keys(self, prefix: str) -> list[str]:
+        async def read(storage: Storage) -> list[str]:
+            return [item.key for item in (await storage.range(Span.of_prefix(prefix))).items]
+
+        return self.look(read)
+
+    def members(self) -> set[ServerId]:
+        """The servers that have a key."""
+        return set(self._members())
+
+    def id_of(self, server: ServerProcess) -> ServerId:
+        """The identity of a server that lives."""
+        wait_for(lambda: self.find_id(server), "it has a key", servers=[server])
+        found = self.find_id(server)
+        assert found is not None, "it had one a moment ago"
+        return found
+
+    def find_id(self, server: ServerProcess) -> ServerId | None:
+        """The identity of a server, if it has a key."""
+        for server_id, address in self._members().items():
+            if address.endswith(f":{server.port}"):
+                return server_id
+        return None
+
+    def _members(self) -> dict[ServerId, str]:
+        """The servers that have a key, with their addresses."""
+
+        async def read(storage: Storage) -> dict[ServerId, str]:
+            found = (await storage.range(Span.of_prefix(SERVERS_PREFIX))).items
+            records = {server_of(item.key): decode_record(item.value) for item in found}
+            return {
+                each: "" if record is None else record.address for each, record in records.items()
+            }
+
+        return self.look(read)
+
+    def traces(self, server_id: ServerId) -> list[str]:
+        """Everything in the store that stands for a server."""
+
+        async def read(storage: Storage) -> list[str]:
+            found = (await storage.range(Span.of_prefix("/"))).items
+            own = f'"{server_id}"'.encode()
+            return [
+                item.key
+                for item in found
+                if server_id in item.key
+                or (item.key.startswith("/registry/storageversions/") and own in item.value)
+            ]
+
+        return self.look(read)
+
+    def encoders(self, server_id: ServerId) -> set[str]:
+        """The resources that a server has reported."""
+        found = (parse_encoder_key(_key(key)) for key in self.keys(ENCODERS_PREFIX))
+        return {name for each, name in found if each == server_id}
+
+    def identity_leases(self) -> set[str]:
+        return {key.removeprefix(LEASES_PREFIX) for key in self.keys(LEASES_PREFIX)}
+
+    def audit(self) -> int:
+        """See that nothing was ever written in a version that nobody reported; how many objects."""
+        catalog = release_catalog(shipped_release("x+1"))
+        return self.look(lambda storage: audit_history(storage, catalog))
+
+
+def _key(text: str) -> Any:
+    return text
+
+
+# What servers say.
+
+
+def call(server: ServerProcess, method: str, path: str, body: object = None) -> Any:
+    """The answer to a request that must succeed."""
+    code, answer = server.request(method, path, body)
+    assert code in (200, 201), f"{method} {path}: {code} {answer}"
+    return json.loads(answer)
+
+
+def report(server: ServerProcess, name: str = WIDGETS_NAME) -> dict[str, Any]:
+    """What a server shows of how a resource is written."""
+    found: dict[str, Any] = call(server, "GET", f"{REPORTS}/{name}")["status"]
+    return found
+
+
+def common(server: ServerProcess, name: str = WIDGETS_NAME) -> str | None:
+    """The version that all servers write, as one of them shows it."""
+    found: str | None = report(server, name).get("commonEncodingVersion")
+    return found
+
+
+def entries(server: ServerProcess, name: str = WIDGETS_NAME) -> dict[str, str]:
+    """The version that each server writes, as one of them shows it."""
+    return {
+        entry["apiServerID"]: entry["encodingVersion"]
+        for entry in report(server, name).get("storageVersions", [])
+    }
+
+
+def reports(server: ServerProcess) -> dict[str, set[str]]:
+    """Who has reported each resource."""
+    return {
+        item["metadata"]["name"]: {
+            entry["apiServerID"] for entry in item["status"].get("storageVersions", [])
+        }
+        for item in call(server, "GET", REPORTS)["items"]
+    }
+
+
+def widget(name: str, **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, **fields}
+
+
+def add_widget(server: ServerProcess, name: str, **fields: Any) -> None:
+    call(server, "POST", WIDGETS, widget(name, **fields))
+
+
+def is_ready(server: ServerProcess) -> bool:
+    return server.get("/readyz")[0] == 200
+
+
+def wait_for(
+    condition: Callable[[], object], what: str, *, servers: Sequence[ServerProcess] = ()
+) -> None:
+    """Wait until a condition holds; if it never does, `servers` tell what they logged."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"--- {each.data_dir.name}\n{each.log_tail()}" for each in servers)
+            raise AssertionError(f"it does not come that {what}\n{logs}")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,397 @@
+"""Runs scenario files: one command a line, `#` begins a comment.
+
+    start s1 x+1 [mode=strict] [change-mode] [force]   start, and wait until it has registered
+    begin s1 x+1 ...                                   start, and do not wait
+    crash s1 at commit 3 before|after                  said before its start: it dies there
+    stop s1        withdraw and end            kill s1     end without a word
+    pause s1       SIGSTOP                     wake s1     SIGCONT
+    cut s1         nothing gets through        mend s1     everything does, faults end too
+    faults s1 reply_lost=0.1 delay=0.5 ...     chances, see `faults.Chances`; also before its start
+    advance 17s                                move time on
+    write s1 a     write, and wait for it      send s1 a   write, and do not wait
+    hang-up        the clients of all writes that were sent go away
+    heal           wake and mend all, and let two minutes pass
+    seed 7         what all chance comes from, if not 1
+    expect <what> ...                          see `EXPECTATIONS`
+
+Versions are written without their group. A file may begin with `each n=1..3 mode=report,strict`:
+it is run once for every combination, with `{n}` and `{mode}` replaced. A wrong expectation is
+reported with its place, what was expected and what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shlex
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from restow.coordination.changes import hash_of
+from restow.coordination.errors import ModeRefused
+from restow.coordination.rules import UNKNOWN_HASH
+from restow.machinery.status_error import StatusError
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Event, Span
+from tests.scenarios.cluster import Cluster, Node
+from tests.unit.coordination.world import GROUP
+
+HEAL_SECONDS = 120.0
+START_SECONDS_MAX = 60.0
+NONE = "none"
+
+
+class ScenarioFailed(AssertionError):
+    """An expectation of a scenario was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One command, and where it stands."""
+
+    place: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text, comments=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    lines: tuple[Line, ...]
+
+    @property
+    def seed(self) -> int:
+        seeds = [int(line.words[1]) for line in self.lines if line.words[0] == "seed"]
+        return seeds[0] if seeds else 1
+
+    @classmethod
+    def of_text(cls, name: str, text: str, *, place: str | None = None) -> Scenario:
+        lines = enumerate(text.splitlines(), start=1)
+        found = [Line(f"{place or name}:{number}", line.strip()) for number, line in lines]
+        return cls(name, tuple(line for line in found if line.words))
+
+
+def scenarios_of(path: Path) -> Iterator[Scenario]:
+    """The scenarios of a file: one, or one for each combination of its first line."""
+    text = path.read_text(encoding="utf-8")
+    whole = Scenario.of_text(path.stem, text, place=f"{path.parent.name}/{path.name}")
+    if whole.lines[0].words[0] != "each":
+        yield whole
+        return
+    names, values = zip(*(_alternatives(word) for word in whole.lines[0].words[1:]), strict=True)
+    for chosen in itertools.product(*values):
+        filled = dict(zip(names, chosen, strict=True))
+        label = ",".join(f"{name}={value}" for name, value in filled.items())
+        yield Scenario(
+            f"{path.stem}[{label}]",
+            tuple(replace(line, text=line.text.format(**filled)) for line in whole.lines[1:]),
+        )
+
+
+def _alternatives(word: str) -> tuple[str, list[str]]:
+    name, _, values = word.partition("=")
+    first, dots, last = values.partition("..")
+    if dots:
+        return name, [str(number) for number in range(int(first), int(last) + 1)]
+    return name, values.split(",")
+
+
+class Runner:
+    """Plays one scenario on a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._crashes: dict[str, tuple[int, str]] = {}
+        self._refusals: dict[str, str] = {}
+        self._faults: dict[str, dict[str, float]] = {}
+        self.sent: list[asyncio.Task[None]] = []
+
+    async def play(self, scenario: Scenario) -> None:
+        try:
+            for line in scenario.lines:
+                await self._play(line)
+        finally:
+            for task in self.sent:
+                task.cancel()
+            await asyncio.gather(*self.sent, return_exceptions=True)
+        self.cluster.storage.check()
+
+    async def _play(self, line: Line) -> None:
+        command, *words = line.words
+        if command == "expect":
+            await self._expect(line, words)
+            return
+        try:
+            await getattr(self, f"do_{command.replace('-', '_')}")(*words)
+        except (TimeoutError, ModeRefused, StatusError) as error:
+            raise ScenarioFailed(f"{line.place}: {line.text}: {error!r}") from error
+
+    # Commands.
+
+    async def do_seed(self, seed: str) -> None:
+        """The cluster was made with it."""
+        assert self.cluster.seed == int(seed)
+
+    async def do_start(self, name: str, release: str, *options: str) -> None:
+        """Wait until it is there, has crashed, or was refused (which only `expect` tells)."""
+        node = await self._begin(name, release, options)
+        began_at = self.cluster.clock.monotonic()
+        assert node.starting is not None
+        while not node.starting.done() and not node.wire.crashed.is_set():
+            if self.cluster.clock.monotonic() - began_at > START_SECONDS_MAX:
+                break
+            await self.cluster.clock.advance(0.05)
+        if node.wire.crashed.is_set():
+            await node.end()
+            return
+        await self._note_end_of_start(name, node)
+
+    async def do_begin(self, name: str, release: str, *options: str) -> None:
+        await self._begin(name, release, options)
+        await self.cluster.clock.settle()
+
+    async def _begin(self, name: str, release: str, options: tuple[str, ...]) -> Node:
+        given: dict[str, Any] = {}
+        for option in options:
+            key, _, value = option.partition("=")
+            match key:
+                case "mode":
+                    given["mode"] = value
+                case "change-mode":
+                    given["may_change_mode"] = True
+                case "force":
+                    given["may_force"] = True
+                case _:
+                    raise ValueError(f"no option of start: {option}")
+        if given.get("mode") == "loose":
+            self.cluster.storage.is_fenced = False
+        node = self.cluster.node(name, release, **given)
+        if name in self._crashes:
+            number, moment = self._crashes.pop(name)
+            node.wire.crash_at = (number, "before" if moment == "before" else "after")
+        self._refusals.pop(name, None)
+        await self.cluster.begin(node)
+        self._set_faults(node, self._faults.pop(name, {}))
+        return node
+
+    async def _note_end_of_start(self, name: str, node: Node) -> None:
+        """A server that does not reach the store before it has joined ends; it may do so."""
+        if node.starting is None or not node.starting.done() or node.starting.cancelled():
+            return
+        error = node.starting.exception()
+        if isinstance(error, ModeRefused):
+            self._refusals[name] = str(error)
+        elif isinstance(error, Unavailable) and not node.server.coordinator.membership.is_member:
+            await node.end()
+        elif error is not None:
+            raise error
+
+    async def do_crash(self, name: str, _at: str, _commit: str, number: str, moment: str) -> None:
+        self._crashes[name] = (int(number), moment)
+
+    async def do_stop(self, name: str) -> None:
+        node = self.cluster.nodes[name]
+        await node.cancel_start()
+        await self.cluster.run(node.server.stop())
+        await node.end()
+
+    async def do_kill(self, name: str) -> None:
+        await self.cluster.nodes[name].end()
+
+    async def do_pause(self, name: str) -> None:
+        self.cluster.nodes[name].pause()
+
+    async def do_wake(self, name: str) -> None:
+        self.cluster.nodes[name].wake()
+        await self.cluster.clock.settle()
+
+    async def do_cut(self, name: str) -> None:
+        node = self.cluster.nodes[name]
+        node.was_disturbed = node.wire.is_cut = True
+
+    async def do_mend(self, name: str) -> None:
+        node = self.cluster.nodes[name]
+        node.wire.is_cut = False
+        for field in ("commit_lost", "reply_lost", "commit_late", "error", "delay", "watch_delay"):
+            setattr(node.wire.chances, field, 0.0)
+
+    async def do_faults(self, name: str, *chances: str) -> None:
+        found = {field: float(value) for field, _, value in (c.partition("=") for c in chances)}
+        node = self.cluster.nodes.get(name)
+        if node is None or not node.is_running:
+            self._faults[name] = found
+        else:
+            self._set_faults(node, found)
+
+    def _set_faults(self, node: Node, chances: dict[str, float]) -> None:
+        for field, value in chances.items():
+            assert hasattr(node.wire.chances, field), field
+            setattr(node.wire.chances, field, value)
+            node.was_disturbed = node.was_disturbed or field not in ("delay", "watch_delay")
+
+    async def do_advance(self, seconds: str) -> None:
+        await self.cluster.clock.advance(float(seconds.removesuffix("s")))
+
+    async def do_write(self, name: str, obj: str) -> None:
+        """What refuses it is kept for `expect refused`."""
+        self._refusals.pop(name, None)
+        node = self.cluster.nodes[name]
+        try:
+            stamp = str(self.cluster.clock.monotonic())
+            await self.cluster.run(node.server.write(obj, stamp=stamp))
+        except StatusError as error:
+            self._refusals[name] = f"{error.code}: {error}"
+
+    async def do_send(self, name: str, obj: str) -> None:
+        node = self.cluster.nodes[name]
+
+        async def write() -> None:
+            try:
+                await node.server.write(obj, stamp=str(self.cluster.clock.monotonic()))
+            except StatusError as error:
+                self._refusals[name] = f"{error.code}: {error}"
+
+        self.sent.append(asyncio.create_task(write(), name=f"write {obj}"))
+        await self.cluster.clock.settle()
+
+    async def do_hang_up(self) -> None:
+        for task in self.sent:
+            task.cancel()
+        await self.cluster.clock.settle()
+
+    async def do_heal(self) -> None:
+        for name, node in self.cluster.running().items():
+            await self.do_mend(name)
+            node.wake()
+        await self.cluster.clock.advance(HEAL_SECONDS)
+        for name, node in self.cluster.running().items():
+            await self._note_end_of_start(name, node)
+
+    # Expectations.
+
+    async def _expect(self, line: Line, words: list[str]) -> None:
+        what, *wanted = words
+        if what not in EXPECTATIONS:
+            raise ValueError(f"{line.place}: nothing is known of {what!r}")
+        seen = await EXPECTATIONS[what](self, wanted)
+        if isinstance(seen, str):
+            expected = " ".join(wanted)
+            if seen != expected:
+                raise ScenarioFailed(
+                    f"{line.place}: {line.text}\n  expected {expected}\n  seen     {seen}"
+                )
+        elif not seen[0]:
+            raise ScenarioFailed(f"{line.place}: {line.text}\n  seen     {seen[1]}")
+
+    async def common(self, wanted: list[str]) -> str:
+        return _short(await self.cluster.common())
+
+    async def selected(self, wanted: list[str]) -> str:
+        """What the ballot and the key of the fence say; they are the same."""
+        ballots, selected = await self.cluster.ballots(), await self.cluster.selected()
+        if [ballot.selected for ballot in ballots] != ([] if selected is None else [selected]):
+            return f"{selected} at the fence, {[ballot.selected for ballot in ballots]} voted for"
+        return _short(selected)
+
+    async def candidates(self, wanted: list[str]) -> str:
+        return self._pairs((c.server_id, c.preferred) for b in await self.cluster.ballots()
+                           for c in b.candidates)  # fmt: skip
+
+    async def entries(self, wanted: list[str]) -> str:
+        report = await self.cluster.report()
+        if report is None:
+            return NONE
+        return self._pairs((entry.server_id, entry.encoding_version) for entry in report.entries)
+
+    def _pairs(self, pairs: Any) -> str:
+        named = sorted((self.cluster.name_of(name), _short(version)) for name, version in pairs)
+        return " ".join(f"{name}={version}" for name, version in named) or NONE
+
+    async def stored(self, wanted: list[str]) -> str:
+        return f"{wanted[0]} {await self.cluster.stored(wanted[0])}"
+
+    async def epoch(self, wanted: list[str]) -> str:
+        return str((await self.cluster.epoch()).epoch)
+
+    async def persisted(self, wanted: list[str]) -> str:
+        names = {hash_of("Widget", f"{GROUP}/{v}"): v for v in ("v1", "v2")}
+        names[UNKNOWN_HASH] = UNKNOWN_HASH
+        return " ".join(names[value] for value in (await self.cluster.state()).persisted)
+
+    async def condition(self, wanted: list[str]) -> str:
+        report = await self.cluster.report()
+        if report is None:
+            return NONE
+        return f"{report.conditions[0].status} {report.conditions[0].reason}"
+
+    async def ready(self, wanted: list[str]) -> tuple[bool, str]:
+        states = {name: self.cluster.nodes[name].server.coordinator.completed for name in wanted}
+        return all(states.values()), str(states)
+
+    async def waiting(self, wanted: list[str]) -> tuple[bool, str]:
+        """Not ready, with a reason that contains a text."""
+        server = self.cluster.nodes[wanted[0]].server
+        reason = str(server.coordinator.pending(server.resource()))
+        return not server.coordinator.completed and wanted[1] in reason, reason
+
+    async def refused(self, wanted: list[str]) -> tuple[bool, str]:
+        """Its last write, or its start, was refused with a text."""
+        reason = self._refusals.get(wanted[0], "not refused")
+        return wanted[1] in reason, reason
+
+    async def accepted(self, wanted: list[str]) -> tuple[bool, str]:
+        reasons = {name: self._refusals.get(name, "") for name in wanted}
+        return not any(reasons.values()), str(reasons)
+
+    async def renamed(self, wanted: list[str]) -> tuple[bool, str]:
+        """The server has taken a new identity since it joined."""
+        keys = {event.key for event in _history(self.cluster) if event.value is not None}
+        lives = [key for key in keys if key.startswith("/restow/servers/")]
+        node = self.cluster.nodes[wanted[0]]
+        first = f"{node.server.name!r}"
+        found = [key for key in lives if await self._host(key) == node.server.name]
+        return len(found) == int(wanted[1]), f"{first} has had {len(found)} identities"
+
+    async def _host(self, key: str) -> str:
+        return next(
+            event.value.decode().partition('"host":"')[2].partition('"')[0]
+            for event in _history(self.cluster)
+            if event.key == key and event.value is not None
+        )
+
+    async def members(self, wanted: list[str]) -> str:
+        found = (await self.cluster.storage.range(Span.of_prefix("/restow/servers/"))).items
+        ids = [item.key.rpartition("/")[2] for item in found]
+        return " ".join(sorted(self.cluster.name_of(server_id) for server_id in ids)) or NONE
+
+
+Seen = str | tuple[bool, str]
+EXPECTATIONS: dict[str, Callable[[Runner, list[str]], Awaitable[Seen]]] = {
+    "common": Runner.common,
+    "selected": Runner.selected,
+    "candidates": Runner.candidates,
+    "entries": Runner.entries,
+    "members": Runner.members,
+    "stored": Runner.stored,
+    "epoch": Runner.epoch,
+    "persisted": Runner.persisted,
+    "condition": Runner.condition,
+    "ready": Runner.ready,
+    "waiting": Runner.waiting,
+    "refused": Runner.refused,
+    "accepted": Runner.accepted,
+    "identities": Runner.renamed,
+}
+
+
+def _short(version: str | None) -> str:
+    return NONE if version is None else version.removeprefix(f"{GROUP}/")
+
+
+def _history(cluster: Cluster) -> list[Event]:
+    return [event for entry in cluster.storage._log for event in entry.events]

@@ -1,0 +1,59 @@
+"""Random scenarios: nothing that happens breaks a promise, and when it ends all is well again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.chaos import check_healed, check_history, random_scenario
+from tests.scenarios.cluster import open_cluster
+from tests.scenarios.runner import Runner, Scenario
+from tests.sizes import SIZES
+from tests.unit.coordination.world import RELEASES
+
+GROUPS = 10
+"""Seeds are tested in so many tests, to see roughly where one fails."""
+
+pytestmark = pytest.mark.area("coordination")
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("mode", ["report", "strict", "loose"])
+async def test_servers_recover_from_whatever_happens(mode: str, group: int, tmp_path: Path) -> None:
+    """Two minutes after all faults have ended every server that runs is registered, agreement is
+    what the entries say, the dead have left nothing, and writes succeed. The audited store checks
+    every commit, and the history is checked at its end."""
+    for seed in range(group, SIZES.coordination_seeds, GROUPS):
+        text = random_scenario(seed, mode=mode, steps=SIZES.coordination_steps)
+        try:
+            await _play(text, seed, tmp_path, is_fenced=mode != "loose")
+        except Exception as error:
+            raise AssertionError(f"{mode}, seed {seed}: {error}\n{text}") from error
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_no_release_stores_what_another_that_runs_cannot_read(
+    mode: str, tmp_path: Path
+) -> None:
+    """Servers of all four releases come and go, as nobody should run them: some wait for ever, and
+    none breaks a promise."""
+    for seed in range(SIZES.coordination_seeds // 3):
+        text = random_scenario(
+            seed, mode=mode, steps=SIZES.coordination_steps, releases=tuple(RELEASES)
+        )
+        try:
+            await _play(text, seed, tmp_path, is_fenced=True, heals=False)
+        except Exception as error:
+            raise AssertionError(f"{mode}, seed {seed}: {error}\n{text}") from error
+
+
+async def _play(
+    text: str, seed: int, directory: Path, *, is_fenced: bool, heals: bool = True
+) -> None:
+    scenario = Scenario.of_text(f"seed {seed}", f"{text}heal\n")
+    async with open_cluster(directory, seed=seed) as cluster:
+        await Runner(cluster).play(scenario)
+        if heals:
+            await check_healed(cluster)
+        check_history(cluster, is_fenced=is_fenced)

@@ -1,0 +1,41 @@
+"""What a server does about a fence that has failed, when the store fails too."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from restow.coordination.identity import ServerId
+from restow.coordination.records import encoder_key
+from restow.machinery.status_error import StatusError
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Delete, Transaction
+from restow.storage.memory import MemoryStorage
+from tests.scenarios.cluster import WIDGETS, open_cluster
+from tests.scenarios.runner import Runner, Scenario
+
+pytestmark = pytest.mark.area("coordination")
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_repair_that_fails_is_tried_again_without_being_asked(
+    seed: int, tmp_path: Path
+) -> None:
+    """An encoder key was removed by hand, and the store is cut off while the write that finds it
+    out is repaired: the resource does not stay closed for ever."""
+    async with open_cluster(tmp_path, seed=seed) as cluster:
+        await Runner(cluster).play(Scenario.of_text("made-up", "start s1 x+1\n"))
+        node = cluster.nodes["s1"]
+        removed = Transaction((), (Delete(encoder_key(ServerId(node.id), WIDGETS)),))
+        await MemoryStorage.commit(cluster.storage, removed)
+        node.wire.chances.error = 0.5
+        for number in range(5):
+            with suppress(StatusError, Unavailable):
+                await cluster.run(node.server.write(f"o{number}"))
+        node.wire.chances.error = 0.0
+        await cluster.clock.advance(30)
+        assert node.server.coordinator.completed
+        await cluster.run(node.server.write("a"))
+        assert await cluster.stored("a") == "v1"
