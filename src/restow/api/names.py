@@ -15,6 +15,7 @@ __all__ = [
     "IDENTITY_LABEL_VALUE",
     "KEYS_ANNOTATION",
     "LEASE_NAMESPACE",
+    "MEMBER_ANNOTATION",
     "OWNED_ANNOTATION_PREFIX",
 ]
 
@@ -30,5 +31,7 @@ OWNED_ANNOTATION_PREFIX: Final = "coordination.restow.dev/"
 """Annotations that only servers write begin so."""
 EPOCH_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}epoch"
 """How often the agreement on a resource has changed."""
+MEMBER_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}member"
+"""On the lease of a server that takes part: what it writes is guarded, whatever else is seen."""
 KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
 """Which server writes with which encryption key, as JSON."""

@@ -19,6 +19,7 @@ from typing import Final
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import (
+    MODES_KEY,
     Encoder,
     EpochRecord,
     decode_epoch,
@@ -74,6 +75,7 @@ class View:
     report_item: Item | None
     epoch_item: Item | None
     state_item: Item | None
+    modes_item: Item | None
     stored: StoredReport | None
     epoch: EpochRecord | None
     state: StoredState | None
@@ -88,6 +90,7 @@ class View:
             report_item=report_item,
             epoch_item=epoch_item,
             state_item=state_item,
+            modes_item=mirror.get(MODES_KEY),
             stored=None if report_item is None else decode_report(report_item),
             epoch=None if epoch_item is None else decode_epoch(epoch_item.value),
             state=None if state_item is None else decode_state(state_item),
@@ -113,6 +116,7 @@ class View:
             _unchanged(report_key(self.name), self.report_item),
             _unchanged(epoch_key(self.name), self.epoch_item),
             _unchanged(state_key(self.name), self.state_item),
+            _unchanged(MODES_KEY, self.modes_item),
         ]
 
 
@@ -146,13 +150,17 @@ def change(
     writes: Iterable[Write] = (),
     own: ServerId | None = None,
     selected: str | None = None,
+    selection_moves: bool = False,
 ) -> Change:
     """The change of a resource's entries to these; `kind` is what its objects are called.
 
     `guards` and `writes` belong to whoever makes the change; `own` is the server that makes it, if
     it may take itself out while it lives; `selected` a version that may be written from now on,
-    whatever the entries say yet. Without entries the StorageVersion is deleted; the epoch
-    and the state stay, as they tell what may be stored.
+    whatever the entries say yet. A selection that moves touches the state even if it says the same
+    afterwards: whoever would narrow it by what was read before must not succeed.
+
+    Without entries the StorageVersion is deleted; the epoch and the state stay, as they tell what
+    may be stored.
     """
     before = view.report
     after = report_after(before, entries, obstacle=obstacle, now=timestamp(now))
@@ -164,7 +172,10 @@ def change(
     versions = [entry.encoding_version for entry in after.entries]
     if selected is not None:
         versions.append(selected)
-    found += _state_writes(view, after, versions, kind=kind, now=now, new_uid=new_uid)
+    is_moved = after.epoch != before.epoch or selection_moves
+    found += _state_writes(
+        view, after, versions, is_moved=is_moved, kind=kind, now=now, new_uid=new_uid
+    )
     transaction = Transaction((*guards, *own_guards, *view.guards()), tuple(found))
     return Change(view.name, transaction, before, after)
 
@@ -218,12 +229,12 @@ def _state_writes(
     after: Report,
     versions: list[str],
     *,
+    is_moved: bool,
     kind: str,
     now: datetime,
     new_uid: Callable[[], str],
 ) -> list[Write]:
     """The state, when a version is new in it or the agreement has moved."""
-    moved = after.epoch != view.report.epoch
     if view.state is None and not versions:
         return []  # Nobody writes it, and nobody has asked what is stored.
     state = state_after(
@@ -235,7 +246,7 @@ def _state_writes(
     if view.state is None:
         metadata = new_metadata(str(resource_of_name(view.name)), uid=new_uid(), now=now)
         stored = StoredState(state, metadata, timestamp(now))
-    elif moved or state != view.state.state:
+    elif is_moved or state != view.state.state:
         stored = StoredState(state, view.state.metadata, view.state.heartbeat)
     else:
         return []

@@ -21,14 +21,20 @@ from restow.coordination.agreements import Agreements, Announcer
 from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
 from restow.coordination.collector import Collector
 from restow.coordination.encoding_table import EncodingTable, LooseTable
-from restow.coordination.errors import CoordinationError, MembershipLost, ModeRefused
-from restow.coordination.identity import SERVERS_PREFIX
+from restow.coordination.errors import (
+    CoordinationError,
+    MembershipLost,
+    ModeRefused,
+    VersionUnsupported,
+)
+from restow.coordination.identity import SERVERS_PREFIX, Mode
 from restow.coordination.membership import Membership, MembershipOptions
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import ReportPlanner, VotePlanner
 from restow.coordination.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
+    MODES_KEY,
     SELECTED_PREFIX,
     name_of,
 )
@@ -55,6 +61,7 @@ MIRRORED: Final = (
     BALLOTS_PREFIX,
     STATES_PREFIX,
     LEASES_PREFIX,
+    MODES_KEY,
 )
 AT_ONCE_MAX: Final = 64
 """Registrations under way at a time."""
@@ -118,7 +125,7 @@ class Coordinator:
             storage, mirror, membership, planner=planner, table=self.table, runtime=runtime
         )
         self.collector = Collector(
-            storage, mirror, membership, planner=planner, catalog=catalog, runtime=runtime
+            storage, mirror, membership, planner=votes, catalog=catalog, runtime=runtime
         )
         self._selection: Selection | None = None
         if mode in ("strict", "loose"):
@@ -136,6 +143,8 @@ class Coordinator:
         self.agreements = Agreements(mirror, runtime.clock)
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
+        self._unsupported: set[str] = set()
+        """Where resources are stored that this server cannot read or write now."""
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._completed = False
         self._is_closing = False
@@ -175,6 +184,11 @@ class Coordinator:
         self._check_mode()
         self.membership.options = replace(self.membership.options, address=address)
         await self._join()
+        try:
+            self._check_mode()  # Someone may have joined at the same time, before this server.
+        except ModeRefused:
+            await self.membership.leave()
+            raise
         renewal = repeat("the renewal of identity", self._renew, self._runtime)
         self._loops.append(self._tasks.spawn("renewal", renewal))
 
@@ -221,7 +235,7 @@ class Coordinator:
     def _check_mode(self) -> None:
         """Raises `ModeRefused` when the running servers coordinate in another way."""
         own = self.membership.options.mode
-        others = {mode for mode in Roster(self.mirror).modes().values() if mode != own}
+        others = self._other_modes()
         if others and not self._options.may_change_mode:
             raise ModeRefused(
                 f"this server would coordinate in mode {own!r}, but others run in"
@@ -245,8 +259,15 @@ class Coordinator:
                 )
             await self._clock.sleep(0.1)
 
+    def _other_modes(self) -> set[Mode]:
+        """The other modes of servers that were here before this one."""
+        roster = Roster(self.mirror)
+        modes = roster.modes()
+        earlier = roster.earlier_than(self.membership.id)
+        return {modes[server_id] for server_id in earlier} - {self.membership.options.mode}
+
     async def _join(self) -> None:
-        await self.membership.join()
+        await self.membership.join(changes_modes=self._is_off or bool(self._other_modes()))
         revision = self.membership.revision
         assert revision is not None
         await self._confirm(revision)
@@ -268,20 +289,19 @@ class Coordinator:
 
     async def _try_to_settle(self) -> bool:
         """Join if need be, register everything, say that it is done; whether all that worked."""
+        hosted = self._catalog.persisted()
         try:
             if not self.membership.is_member:
                 self.table.close_all()
                 await self._join()
             await self._register_all()
-            if not self._all_open() or not await self.membership.renew(settled=True):
-                return False
+            # What this server cannot read or write it will not write: nobody need wait for it.
+            if all(self.table.find(r) is not None or r.root in self._unsupported for r in hosted):
+                await self.membership.renew(settled=True)
         except StorageError as error:
             logger.warning("this server is not registered: %s", error)
             return False
-        return self._all_open()
-
-    def _all_open(self) -> bool:
-        return all(self.table.find(resource) is not None for resource in self._catalog.persisted())
+        return self.membership.is_member and all(self.table.find(r) is not None for r in hosted)
 
     async def _register_all(self) -> None:
         """Try everything that is not registered."""
@@ -299,12 +319,15 @@ class Coordinator:
     async def _try_to_register(self, resource: Resource) -> None:
         if not self.membership.is_member:
             return
+        self._unsupported.discard(resource.root)
         try:
             await self.registrar.register(resource)
         except MembershipLost:
             with suppress(StorageError):
                 await self.membership.check()
         except (CoordinationError, StorageError) as error:
+            if isinstance(error, VersionUnsupported):
+                self._unsupported.add(resource.root)
             if self.table.pending(resource) != str(error):
                 logger.warning("%s is not registered: %s", resource.kind.group_resource, error)
             self.table.close(resource, error=str(error))

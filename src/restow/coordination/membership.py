@@ -21,6 +21,7 @@ from restow.api.names import (
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
+    MEMBER_ANNOTATION,
 )
 from restow.coordination.identity import (
     COMPONENT,
@@ -33,6 +34,7 @@ from restow.coordination.identity import (
     make_server_id,
     server_key,
 )
+from restow.coordination.records import MODES_KEY
 from restow.coordination.wire import encode_lease, lease_key, new_metadata
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
@@ -112,15 +114,16 @@ class Membership:
         """How long ago that was."""
         return self._clock.monotonic() - self._renewed_at
 
-    async def join(self) -> None:
-        """Become a member under a new id.
+    async def join(self, *, changes_modes: bool = False) -> None:
+        """Become a member under a new id; `changes_modes`: unlike the others.
 
         Each try has an id of its own. One whose answer was lost may still happen, and must not
         bring back a key that others have seen, and have seen gone.
         """
         for _ in range(JOIN_ATTEMPTS_MAX):
             self._begin_life()
-            await self._touch(Absent(server_key(self._id)))
+            extra = (Put(MODES_KEY, self._id.encode()),) if changes_modes else ()
+            await self._touch(Absent(server_key(self._id)), extra)
             if self.is_member:
                 logger.info("joined as %s", self._id)
                 return
@@ -134,6 +137,7 @@ class Membership:
             **new_metadata(self._id, uid=self._ids.uid(), now=self._clock.wall()),
             "namespace": LEASE_NAMESPACE,
             "labels": {IDENTITY_LABEL: IDENTITY_LABEL_VALUE, HOSTNAME_LABEL: options.host},
+            "annotations": {MEMBER_ANNOTATION: options.mode},
         }
         self._record = ServerRecord(
             incarnation=nonce,
@@ -180,12 +184,12 @@ class Membership:
                 await self.check()
         return None
 
-    async def _touch(self, guard: Guard) -> bool:
+    async def _touch(self, guard: Guard, extra: tuple[Write, ...] = ()) -> bool:
         """Write the key; whether that has worked. What is known of it is up to date afterwards."""
         assert self._record is not None
         began_at = self._clock.monotonic()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
-        writes: list[Write] = [Put(server_key(self._id), encode_record(self._record))]
+        writes: list[Write] = [Put(server_key(self._id), encode_record(self._record)), *extra]
         if self.options.has_lease:
             writes.append(Put(lease_key(self._id), self._lease()))
         outcome = await self._storage.commit(Transaction((guard,), tuple(writes)))

@@ -174,17 +174,19 @@ class ReportPlanner:
         guards: Iterable[Guard] = (),
         writes: Iterable[Write] = (),
         selected: str | None = None,
+        selection_moves: bool = False,
     ) -> Change:
         return change(
             view,
             entries,
             kind=kind,
-            obstacle=self._roster.obstacle(view.name, entries),
+            obstacle=self._roster.obstacle(entries),
             now=self._runtime.clock.wall(),
             new_uid=self._runtime.ids.uid,
             guards=guards,
             writes=writes,
             selected=selected,
+            selection_moves=selection_moves,
             own=self._membership.id,
         )
 
@@ -235,6 +237,7 @@ class VotePlanner(ReportPlanner):
                 *self._own_encoder(view, entry),
             ),
             selected=ballot.selected,
+            selection_moves=ballot.selected != before.selected,
         )
         return Planned(found, self._fence(resource, entry))
 
@@ -255,6 +258,7 @@ class VotePlanner(ReportPlanner):
             ),
             writes=self._vote_writes(name, item, stored, ballot),
             selected=ballot.selected if ballot.candidates else None,
+            selection_moves=ballot.selected != stored.ballot.selected,
         )
 
     def encoding_of(self, resource: Resource, selected: str) -> Encoding:

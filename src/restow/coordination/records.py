@@ -5,6 +5,7 @@
 | `/restow/encoders/<id>/<name>`  | with what a server writes a resource; the fence compares it    |
 | `/restow/epoch/<name>`          | the agreement on a resource and how often it has changed       |
 | `/restow/selected/<name>`       | the version that was voted for                                 |
+| `/restow/modes`                 | that servers coordinate in another way than before             |
 
 `<name>` is that of the StorageVersion: `<group>.<resource>`, `core` for the core group. Values are
 compared byte by byte, so each has exactly one form.
@@ -26,6 +27,8 @@ from restow.storage.interface import Key
 ENCODERS_PREFIX: Final = "/restow/encoders/"
 EPOCHS_PREFIX: Final = "/restow/epoch/"
 SELECTED_PREFIX: Final = "/restow/selected/"
+MODES_KEY: Final = Key("/restow/modes")
+"""Touched by whoever joins in another mode than the others: what they compute is guarded by it."""
 CORE_GROUP: Final = "core"
 
 

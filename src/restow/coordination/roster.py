@@ -14,7 +14,7 @@ from restow.coordination.identity import (
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import encoder_key
 from restow.coordination.rules import Entry, Obstacle, obstacle_to
-from restow.coordination.wire import LEASES_PREFIX, is_identity_lease, lease_key
+from restow.coordination.wire import LEASES_PREFIX, is_foreign_lease, lease_key
 
 
 class Roster:
@@ -27,6 +27,15 @@ class Roster:
         """All members. None: one whose record is not understood, from another release."""
         found = self._mirror.under(SERVERS_PREFIX)
         return {server_of(item.key): decode_record(item.value) for item in found}
+
+    def earlier_than(self, server_id: ServerId) -> list[ServerId]:
+        """The members that joined before this one; all of them if it has not joined."""
+        own = self._mirror.get(server_key(server_id))
+        return [
+            server_of(item.key)
+            for item in self._mirror.under(SERVERS_PREFIX)
+            if own is None or item.created < own.created
+        ]
 
     def has(self, server_id: ServerId) -> bool:
         return self._mirror.get(server_key(server_id)) is not None
@@ -43,7 +52,7 @@ class Roster:
             server_id
             for item in self._mirror.under(LEASES_PREFIX)
             if not self.has(server_id := ServerId(item.key.removeprefix(LEASES_PREFIX)))
-            and is_identity_lease(item)
+            and is_foreign_lease(item)
         }
 
     def is_garbage(self, name: str, entry: Entry) -> bool:
@@ -58,12 +67,6 @@ class Roster:
             return True
         return self._mirror.get(lease_key(entry.server_id)) is None
 
-    def obstacle(self, name: str, entries: tuple[Entry, ...]) -> Obstacle | None:
-        """What stands against an agreement on a resource."""
-        foreign = {
-            entry.server_id
-            for entry in entries
-            if not self.has(entry.server_id)
-            and self._mirror.get(encoder_key(entry.server_id, name)) is None
-        }
-        return obstacle_to(entries, self.modes(), self.unfenced() | foreign)
+    def obstacle(self, entries: tuple[Entry, ...]) -> Obstacle | None:
+        """What stands against an agreement."""
+        return obstacle_to(entries, self.modes(), self.unfenced())

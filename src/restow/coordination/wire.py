@@ -29,6 +29,7 @@ from restow.api.names import (
     IDENTITY_LABEL_VALUE,
     KEYS_ANNOTATION,
     LEASE_NAMESPACE,
+    MEMBER_ANNOTATION,
 )
 from restow.coordination.identity import ServerId
 from restow.coordination.records import resource_of_name
@@ -217,13 +218,14 @@ def encode_lease(
     return encode(msgspec.to_builtins(lease), coordination_v1.API_VERSION, coordination_v1.KIND)
 
 
-def is_identity_lease(item: Item) -> bool:
-    """Whether some API server says by this lease that it lives."""
+def is_foreign_lease(item: Item) -> bool:
+    """Whether an API server that does not take part says by this lease that it lives."""
     try:
-        labels = msgspec.json.decode(item.value, type=coordination_v1.Lease).metadata["labels"]
-        return bool(labels[IDENTITY_LABEL] == IDENTITY_LABEL_VALUE)
+        metadata = msgspec.json.decode(item.value, type=coordination_v1.Lease).metadata
+        is_identity = metadata["labels"][IDENTITY_LABEL] == IDENTITY_LABEL_VALUE
     except (msgspec.MsgspecError, KeyError, TypeError):
         return False
+    return is_identity and not _annotation(metadata, MEMBER_ANNOTATION)
 
 
 # Metadata.

@@ -221,7 +221,7 @@ async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> N
         servers = [await world.started("x+1") for _ in range(2)]
         fewer = Catalog(r for r in servers[0].catalog if r.kind.kind != "Gadget")
         for server in servers:
-            server.coordinator.registrar._planner._hosted = {  # type: ignore[attr-defined]
+            server.coordinator.collector._planner._hosted = {  # type: ignore[attr-defined]
                 name_of(r.kind.group_resource) for r in fewer.persisted()
             }
         await world.clock.advance(40)

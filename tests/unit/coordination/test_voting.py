@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot
-from restow.coordination.changes import hash_of
+from restow.coordination.changes import View, hash_of
 from restow.coordination.errors import ModeRefused
+from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.records import SELECTED_PREFIX
 from restow.coordination.voting import Ballot
+from restow.coordination.wire import state_key
 from restow.machinery.status_error import StatusError
-from restow.storage.interface import Span
+from restow.storage.interface import Key, Put, Refused, Span, Transaction
 from tests.unit.coordination.world import GROUP, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
@@ -221,3 +223,52 @@ async def test_loose_servers_follow_the_selection_within_the_bound(tmp_path: Pat
         assert hash_of("Widget", V2) in (await world.state()).persisted
         await world.clock.advance(60)
         assert (await versions(world), await world.common()) == ({V2}, V2)
+
+
+async def test_a_loose_selection_that_moves_back_and_forth_touches_the_state(
+    tmp_path: Path,
+) -> None:
+    """Whoever has read the state before a change of the selection cannot narrow it afterwards,
+    although it says the same again."""
+    async with open_world(tmp_path) as world:
+        world.storage.is_fenced = False
+        old = await world.started("x+1", mode="loose")
+        await world.started("x+2", mode="loose")
+        await world.run(old.stop())
+        await world.clock.advance(60)
+        key = state_key(f"{GROUP}.widgets")
+        before = await world.storage.get(key)
+        back = await world.started("x+1", mode="loose")
+        (newer,) = [s for s in world.servers if s.coordinator.completed and s is not back]
+        await world.run(newer.stop())
+        await world.clock.advance(1)
+        after = await world.storage.get(key)
+        assert (await ballot(world)).selected == V1
+        assert before is not None
+        assert after is not None
+        assert after.revision > before.revision
+
+
+async def test_of_two_that_start_at_once_in_different_modes_one_is_refused(tmp_path: Path) -> None:
+    """The one that joins second sees the first, and leaves again."""
+    async with open_world(tmp_path) as world:
+        starts = [world.server("x+1", mode=mode).start() for mode in ("report", "strict")]
+        found = await world.run(asyncio.gather(*starts, return_exceptions=True))
+        assert sorted(type(each).__name__ for each in found) == ["ModeRefused", "NoneType"]
+        await world.clock.advance(1)
+        assert await world.storage.count(Span.of_prefix(SERVERS_PREFIX)) == 1
+
+
+async def test_what_was_computed_before_modes_changed_does_not_land(tmp_path: Path) -> None:
+    """A server that is about to agree when one without a fence joins does not get through."""
+    async with open_world(tmp_path) as world:
+        first = await world.started("x+1")
+        view = View.of(first.coordinator.mirror, f"{GROUP}.widgets")
+        careless = world.server("x+1", mode="off", may_change_mode=True)
+        await careless.caches.start()
+        await world.run(careless.coordinator.join())
+        harmless = Put(Key("/restow/test"), b"")
+        outcome = await world.storage.commit(Transaction(tuple(view.guards()), (harmless,)))
+        assert isinstance(outcome, Refused)
+        await world.clock.advance(1)
+        assert await world.common() is None

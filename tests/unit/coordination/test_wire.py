@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.api.names import MEMBER_ANNOTATION
 from restow.coordination.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
 from restow.coordination.identity import ServerId
 from restow.coordination.records import name_of, resource_of_name
@@ -22,7 +23,7 @@ from restow.coordination.wire import (
     encode_lease,
     encode_report,
     encode_state,
-    is_identity_lease,
+    is_foreign_lease,
     lease_key,
     report_key,
     state_key,
@@ -189,7 +190,10 @@ def test_a_lease_shows_that_an_api_server_lives() -> None:
         "renewTime": "2026-01-02T03:04:05.000000Z",
     }
     assert lease_key(ServerId("a")).endswith("/kube-system/a")
-    assert is_identity_lease(item(value))
-    assert not is_identity_lease(item(value.replace(b'"kube-apiserver"', b'"else"')))
-    assert not is_identity_lease(item(b'{"metadata":{"name":"kube-scheduler"}}'))
-    assert not is_identity_lease(item(b"\x00"))
+    assert is_foreign_lease(item(value))
+    assert not is_foreign_lease(item(value.replace(b'"kube-apiserver"', b'"else"')))
+    assert not is_foreign_lease(item(b'{"metadata":{"name":"kube-scheduler"}}'))
+    assert not is_foreign_lease(item(b"\x00"))
+    ours = {**metadata, "annotations": {MEMBER_ANNOTATION: "report"}}
+    value = encode_lease(ServerId("a"), metadata=ours, holder="n", seconds=15, now=NOW)
+    assert not is_foreign_lease(item(value))
