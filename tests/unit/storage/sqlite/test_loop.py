@@ -1,6 +1,7 @@
 """The event loop is never held up: not by the disk, not by another process, not by a stranger."""
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -50,6 +51,10 @@ class Ticker:
 @asynccontextmanager
 async def ticking() -> AsyncIterator[Ticker]:
     """The body may not hold up the loop."""
+    # As a server does: what was made before is not looked at again. The heap of a long test run
+    # takes the collector half a second, and that is not the store's fault either.
+    gc.collect()
+    gc.freeze()
     ticker = Ticker()
     task = asyncio.create_task(ticker.run())
     await asyncio.sleep(TICK_SECONDS)
@@ -59,6 +64,7 @@ async def ticking() -> AsyncIterator[Ticker]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+        gc.unfreeze()
     logger.info("the loop was late by at most %.1f ms", ticker.worst_seconds * 1000)
     assert ticker.ticks > 1
     assert ticker.worst_seconds < DELAY_SECONDS_MAX
