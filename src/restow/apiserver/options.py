@@ -50,8 +50,8 @@ class CoordinationOptions:
                     raise ValueError(f"{flag} is about a vote: it needs --coordination vote")
         if not 0 < self.loose_bound_seconds <= LOOSE_BOUND_SECONDS_MAX:
             raise ValueError(
-                f"--loose-bound-seconds {self.loose_bound_seconds:g} is not between 0 and"
-                f" {LOOSE_BOUND_SECONDS_MAX}"
+                f"--loose-bound-seconds {self.loose_bound_seconds:g} is not above 0 and at"
+                f" most {LOOSE_BOUND_SECONDS_MAX}"
             )
 
 
@@ -83,6 +83,13 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         self._check_lease()
+        coordination, renew = self.coordination, self.identity_lease_renew_interval_seconds
+        if coordination.guarantee == "loose" and coordination.loose_bound_seconds <= 2 * renew:
+            raise ValueError(
+                f"--loose-bound-seconds {coordination.loose_bound_seconds:g} must be more than"
+                f" twice --identity-lease-renew-interval-seconds {renew:g}: that is how often a"
+                " server hears that it is up to date"
+            )
         if self.coordination.mode == "vote" and not self.feature_gates.storage_version_api:
             raise ValueError(
                 "--coordination vote needs the feature gate StorageVersionAPI: votes are cast in"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from restow.api import internal_v1alpha1
@@ -21,6 +22,7 @@ from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import BoundedQueue, Clock, QueueFull, Runtime
+from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key
 
 QUEUE_MAX: Final = 10_000
@@ -77,7 +79,8 @@ class Announcer:
         self._known: dict[str, Agreement | None] = {}
         """What was agreed on when last seen, of resources that somebody reports."""
         for item in mirror.under(EPOCHS_PREFIX):
-            self._learn(View.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
+            with suppress(StorageError):  # One that cannot be read is nothing to tell about.
+                self._learn(View.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
         mirror.listeners.append(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
@@ -93,7 +96,11 @@ class Announcer:
         while True:
             item = await self._queue.get()
             await self._mirror.reach(item.revision, seconds=CATCH_UP_SECONDS)
-            view = View.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
+            try:
+                view = View.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
+            except StorageError as error:
+                logger.warning("nothing can be told about %s: %s", item.key, error)
+                continue
             before = self._known.get(view.name, _NOTHING)
             self._learn(view)
             after = self._known.get(view.name, _NOTHING)

@@ -30,10 +30,12 @@ from restow.coordination.records import (
     resource_of_name,
 )
 from restow.coordination.rules import (
+    UNFENCED,
     Agreement,
     Entry,
     Obstacle,
     Report,
+    State,
     report_after,
     state_after,
 )
@@ -167,15 +169,15 @@ def change(
     own_guards, own_writes = _encoder_changes(view.name, before.entries, entries, own=own)
     found: list[Write] = [*writes, *own_writes]
     found += _report_writes(view, after, now=now, new_uid=new_uid)
-    if view.epoch is None or after.epoch != before.epoch:
+    if _epoch_changes(view, after, kind):
         found.append(Put(epoch_key(view.name), _epoch_value(after, kind)))
     versions = [entry.encoding_version for entry in after.entries]
     if selected is not None:
         versions.append(selected)
     is_moved = after.epoch != before.epoch or selection_moves
-    found += _state_writes(
-        view, after, versions, is_moved=is_moved, kind=kind, now=now, new_uid=new_uid
-    )
+    is_unknown = obstacle is not None and obstacle.reason == UNFENCED
+    state = _state_after(view, after, versions, kind=kind, is_unknown=is_unknown)
+    found += _state_writes(view, state, is_moved=is_moved, now=now, new_uid=new_uid)
     transaction = Transaction((*guards, *own_guards, *view.guards()), tuple(found))
     return Change(view.name, transaction, before, after)
 
@@ -224,25 +226,27 @@ def _report_writes(
     return [] if value == view.report_item.value else [Put(key, value)]
 
 
-def _state_writes(
-    view: View,
-    after: Report,
-    versions: list[str],
-    *,
-    is_moved: bool,
-    kind: str,
-    now: datetime,
-    new_uid: Callable[[], str],
-) -> list[Write]:
-    """The state, when a version is new in it or the agreement has moved."""
+def _state_after(
+    view: View, after: Report, versions: list[str], *, kind: str, is_unknown: bool
+) -> State | None:
+    """The state; None when there is none and nobody writes, so that nobody asks what is stored."""
     if view.state is None and not versions:
-        return []  # Nobody writes it, and nobody has asked what is stored.
-    state = state_after(
+        return None
+    return state_after(
         None if view.state is None else view.state.state,
         written=[hash_of(kind, version) for version in versions],
         agreed=_agreed_hash(kind, after.agreement),
         epoch=after.epoch,
+        is_unknown=is_unknown,
     )
+
+
+def _state_writes(
+    view: View, state: State | None, *, is_moved: bool, now: datetime, new_uid: Callable[[], str]
+) -> list[Write]:
+    """The state, when a version is new in it or the agreement has moved."""
+    if state is None:
+        return []
     if view.state is None:
         metadata = new_metadata(str(resource_of_name(view.name)), uid=new_uid(), now=now)
         stored = StoredState(state, metadata, timestamp(now))
@@ -251,6 +255,12 @@ def _state_writes(
     else:
         return []
     return [Put(state_key(view.name), encode_state(view.name, stored))]
+
+
+def _epoch_changes(view: View, after: Report, kind: str) -> bool:
+    if view.epoch is None:
+        return bool(after.entries)
+    return after.epoch != view.epoch.epoch or bool(kind and kind != view.epoch.kind)
 
 
 def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:

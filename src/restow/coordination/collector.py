@@ -29,15 +29,24 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.planning import Planner
 from restow.coordination.records import (
     ENCODERS_PREFIX,
+    MODES_KEY,
     decode_epoch,
     epoch_key,
     name_of,
     parse_encoder_key,
 )
 from restow.coordination.roster import Roster
-from restow.coordination.wire import REPORTS_PREFIX, lease_key
+from restow.coordination.wire import (
+    LEASES_PREFIX,
+    REPORTS_PREFIX,
+    is_foreign_lease,
+    lease_key,
+    lease_seconds_of,
+)
+from restow.machinery.errors import MachineryError
 from restow.resources.catalog import Catalog
 from restow.runtime import Runtime
+from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Absent,
     Delete,
@@ -53,13 +62,14 @@ from restow.storage.interface import (
 
 SWEEP_SECONDS: Final = 30.0
 """Between looks at everything, whatever the watches have told."""
-STEP_IN_SECONDS: Final = 3.0
+STEP_IN_SECONDS: Final = 1.0
 """How much longer than the leader the others wait."""
 PAUSE_SECONDS: Final = 0.05
 """Between two passes, so that the changes of one transaction are seen together."""
 CATCH_UP_SECONDS: Final = 2.0
 AT_ONCE_MAX: Final = 32
 TIDY_ATTEMPTS_MAX: Final = 3
+LEASE_SECONDS_MAX: Final = 24 * 3600.0
 LEASE_SECONDS_UNKNOWN: Final = 60.0
 """For a record that is not understood: longer than what anybody uses."""
 
@@ -90,6 +100,9 @@ class Collector:
         }
         self._seen: dict[Key, tuple[Revision, float]] = {}
         self._settled: dict[Key, bool] = {}
+        self._strangers: dict[Key, tuple[Revision, float]] = {}
+        """Leases of servers that do not take part, and since when they are as they are."""
+        self._swept_at = self._clock.monotonic()
         self._changed = asyncio.Event()
         self.servers_removed = 0
         self.entries_removed = 0
@@ -97,8 +110,6 @@ class Collector:
 
     async def run(self) -> None:
         """Collect for ever; the owner of the task catches what is raised."""
-        for item in self._mirror.under(SERVERS_PREFIX):
-            self._note(item.key, item)
         while True:
             wait_seconds = await self.step()
             self._changed.clear()
@@ -111,9 +122,14 @@ class Collector:
 
     async def step(self) -> float:
         """One pass: end the dead, sweep what is left. Returns when to look again, in seconds."""
-        for server_id, revision in self._expired():
+        expired = self._expired()
+        for server_id, revision in expired:
             await self._end(server_id, revision)
-        if self.leads:
+        await self._end_strangers()
+        # Whoever had to step in goes on; and now and then everybody looks whether all is well.
+        now = self._clock.monotonic()
+        if self.leads or expired or now - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = now
             await self.sweep()
         for name in self._planner.unfounded():
             await self._tidy(name)
@@ -135,8 +151,29 @@ class Collector:
                 if self._settled.get(key) is not is_settled:
                     self._settled[key] = is_settled
                     self._changed.set()
-        elif key.startswith((REPORTS_PREFIX, BALLOTS_PREFIX)):
+        elif key.startswith(LEASES_PREFIX):
+            self._note_lease(key, item)
+        elif key.startswith((REPORTS_PREFIX, BALLOTS_PREFIX, MODES_KEY)):
             self._changed.set()
+
+    def _note_lease(self, key: Key, item: Item | None) -> None:
+        if item is not None and is_foreign_lease(item):
+            if key not in self._strangers:
+                self._changed.set()
+            self._strangers[key] = (item.revision, self._clock.monotonic())
+        elif self._strangers.pop(key, None) is not None:
+            self._changed.set()
+
+    async def _end_strangers(self) -> None:
+        """Remove the leases of servers that do not take part and have not renewed them in time."""
+        now = self._clock.monotonic()
+        for key, (revision, since) in list(self._strangers.items()):
+            item = self._mirror.get(key)
+            if item is None or now - since < lease_seconds_of(item):
+                continue
+            logger.warning("the lease %s was not renewed for its time; removed", key)
+            guard = RevisionIs(key, revision)
+            await self._storage.commit(Transaction((guard,), (Delete(key),)))
 
     def _expired(self) -> list[tuple[ServerId, Revision]]:
         now, extra = self._clock.monotonic(), 0.0 if self.leads else STEP_IN_SECONDS
@@ -175,7 +212,9 @@ class Collector:
     def _lease_seconds(self, key: Key) -> float:
         item = self._mirror.get(key)
         record = None if item is None else decode_record(item.value)
-        return LEASE_SECONDS_UNKNOWN if record is None else record.lease_seconds
+        if record is None:
+            return LEASE_SECONDS_UNKNOWN
+        return min(max(record.lease_seconds, 1.0), LEASE_SECONDS_MAX)
 
     def _next_look_seconds(self) -> float:
         """When some server's time is over, or that of the leader to remove it."""
@@ -210,7 +249,11 @@ class Collector:
 
         async def take() -> None:
             for name in waiting:
-                await self._tidy(name)
+                try:
+                    await self._tidy(name)
+                except (StorageError, MachineryError) as error:
+                    # One that cannot be read must not keep the others from being tidied.
+                    logger.warning("%s is not tidied: %s", name, error)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE_MAX, len(names))):
@@ -234,7 +277,8 @@ class Collector:
     def _kind(self, name: str) -> str:
         """What the resource's objects are called; whoever registered it first has noted it."""
         item = self._mirror.get(epoch_key(name))
-        return self._kinds.get(name, "") if item is None else decode_epoch(item.value).kind
+        noted = "" if item is None else decode_epoch(item.value).kind
+        return self._kinds.get(name) or noted
 
     async def _remove_strays(self) -> None:
         """Encoder keys of dead servers that no report has an entry for."""

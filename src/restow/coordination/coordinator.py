@@ -27,7 +27,7 @@ from restow.coordination.errors import (
     ModeRefused,
     VersionUnsupported,
 )
-from restow.coordination.identity import SERVERS_PREFIX, Mode
+from restow.coordination.identity import SERVERS_PREFIX, Mode, server_key
 from restow.coordination.membership import Membership, MembershipOptions
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import ReportPlanner, VotePlanner
@@ -40,17 +40,18 @@ from restow.coordination.records import (
 )
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
-from restow.coordination.selection import Selection
+from restow.coordination.selection import OLDER_WRITES_SECONDS, Selection
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
 from restow.machinery import status
+from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.resources.encoding import EncodingPolicy, FixedPolicy
+from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.housekeeping.repeating import repeat
 from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.errors import StorageError
-from restow.storage.interface import Revision, Storage
+from restow.storage.interface import Present, Revision, Storage
 
 MIRRORED: Final = (
     SERVERS_PREFIX,
@@ -165,7 +166,7 @@ class Coordinator:
     @property
     def policy(self) -> EncodingPolicy:
         """How this server writes."""
-        return FixedPolicy() if self._is_off else self.table
+        return _MemberPolicy(self) if self._is_off else self.table
 
     def version_of(self, resource: Resource) -> str:
         """The version in which a resource is written now, or will be when it is opened."""
@@ -198,8 +199,7 @@ class Coordinator:
         What cannot be registered yet is tried again for ever.
         """
         if self._is_off:
-            await self._wait_for_no_agreement()
-            self._completed = True
+            await self._come_without_a_fence()
             return
         self._loops.append(self._tasks.spawn("collector", self._collect()))
         await self._registration().wait()
@@ -287,21 +287,38 @@ class Coordinator:
             self.registration_seconds,
         )
 
+    async def _come_without_a_fence(self) -> None:
+        """Be a member, and write only when nobody relies on an agreement any more."""
+        if not self.membership.is_member:
+            await self._join()
+        await self._wait_for_no_agreement()
+        self._completed = True
+
     async def _try_to_settle(self) -> bool:
         """Join if need be, register everything, say that it is done; whether all that worked."""
         hosted = self._catalog.persisted()
         try:
+            if self._is_off:
+                await self._come_without_a_fence()
+                return True
             if not self.membership.is_member:
                 self.table.close_all()
+                await self._await_older_writes()
                 await self._join()
             await self._register_all()
             # What this server cannot read or write it will not write: nobody need wait for it.
             if all(self.table.find(r) is not None or r.root in self._unsupported for r in hosted):
                 await self.membership.renew(settled=True)
-        except StorageError as error:
+        except (StorageError, ModeRefused) as error:
             logger.warning("this server is not registered: %s", error)
             return False
         return self.membership.is_member and all(self.table.find(r) is not None for r in hosted)
+
+    async def _await_older_writes(self) -> None:
+        """Without a fence, what was sent under the lost identity may still land: let it, before
+        anybody is told of another version."""
+        if isinstance(self.table, LooseTable):
+            await self._clock.sleep(OLDER_WRITES_SECONDS)
 
     async def _register_all(self) -> None:
         """Try everything that is not registered."""
@@ -325,7 +342,7 @@ class Coordinator:
         except MembershipLost:
             with suppress(StorageError):
                 await self.membership.check()
-        except (CoordinationError, StorageError) as error:
+        except (CoordinationError, StorageError, MachineryError) as error:
             if isinstance(error, VersionUnsupported):
                 self._unsupported.add(resource.root)
             if self.table.pending(resource) != str(error):
@@ -337,17 +354,17 @@ class Coordinator:
     async def _renew(self) -> float:
         if not await self.membership.renew() and not self._is_closing:
             logger.error("the key of this server is gone: it joins anew")
-            if self._is_off:
-                await self._join()
-            else:
-                self._registration()
+            self._completed = False
+            self._registration()
         elif self.membership.revision is not None:
             await self._confirm(self.membership.revision)
         return self.membership.options.renew_seconds
 
     async def _confirm(self, revision: Revision) -> None:
         """Once all up to the own renewal was seen, all that was selected before it is known."""
-        reached = await self.mirror.reach(revision, seconds=REPAIR_SECONDS_MAX)
+        # Not for long: the next renewal waits for it.
+        seconds = min(REPAIR_SECONDS_MAX, self.membership.options.renew_seconds)
+        reached = await self.mirror.reach(revision, seconds=seconds)
         if reached and isinstance(self.table, LooseTable):
             self.table.confirm(self.membership.renewed_at)
 
@@ -380,6 +397,10 @@ class Coordinator:
             raise _unavailable(resource, error) from error
 
     async def _look_again(self, resource: Resource) -> None:
+        if self._is_off:
+            if not await self.membership.check() and not self._is_closing:
+                await self._registration().wait()
+            return
         encoding = self.table.find(resource)
         if encoding is None or await self.registrar.still_holds(encoding):
             return  # Someone else has repaired it meanwhile, or it is closed.
@@ -396,6 +417,27 @@ class Coordinator:
             return 0.0
 
         await repeat("the collector", step, self._runtime)
+
+
+class _MemberPolicy:
+    """How a server without a fence writes: as it likes, but only while it is a member.
+
+    So the others know of it, and do not agree on anything as long as it may write.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def encoding(self, resource: Resource) -> Encoding:
+        if not self._coordinator.completed:
+            raise status.unavailable(
+                "this server has not joined the others yet", retry_after_seconds=1
+            )
+        guard = Present(server_key(self._coordinator.membership.id))
+        return Encoding(resource.storage_api_version, (guard,))
+
+    async def refresh(self, resource: Resource) -> None:
+        await self._coordinator.table.refresh(resource)
 
 
 def _unavailable(resource: Resource, error: Exception) -> StatusError:

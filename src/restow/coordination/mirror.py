@@ -47,6 +47,10 @@ class Mirror:
         items = self._part(prefix).items
         return [item for item in items.values() if item.key.startswith(prefix)]
 
+    def changes_under(self, prefix: str) -> int:
+        """A number that grows whenever something there changes."""
+        return self._part(prefix).changes
+
     @property
     def position(self) -> Revision:
         """Everything up to this revision has been seen."""
@@ -68,9 +72,9 @@ class Mirror:
         for listener in self.listeners:
             try:
                 listener(key, item)
-            except StorageError as error:
+            except Exception:
                 # Somebody has put there what cannot be read. The watch must go on all the same.
-                logger.error("%s: %s", key, error)  # noqa: TRY400 - the text says it all
+                logger.exception("the change of %s is not understood", key)
 
     def _part(self, key: str) -> _Part:
         return next(part for part in self._parts if key.startswith(part.prefix))
@@ -83,6 +87,7 @@ class _Part:
         self.prefix = prefix
         self.items: dict[Key, Item] = {}
         self.position = Revision(0)
+        self.changes = 0
         self._mirror = mirror
         self._span = Span.of_prefix(prefix)
         self._watch: Watch | None = None
@@ -94,6 +99,7 @@ class _Part:
         gone = self.items.keys() - found.keys()
         changed = [item for item in page.items if self.items.get(item.key) != item]
         self.items = found
+        self.changes += 1
         for key in gone:
             self._mirror.tell(key, None)
         for item in changed:
@@ -135,6 +141,7 @@ class _Part:
 
     def _apply(self, batch: Batch) -> None:
         for event in batch.events:
+            self.changes += 1
             if event.value is None:
                 self.items.pop(event.key, None)
                 self._mirror.tell(event.key, None)

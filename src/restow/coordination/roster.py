@@ -22,6 +22,8 @@ class Roster:
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
+        self._unfenced: frozenset[str] = frozenset()
+        self._unfenced_at = (-1, -1)
 
     def servers(self) -> dict[ServerId, ServerRecord | None]:
         """All members. None: one whose record is not understood, from another release."""
@@ -46,14 +48,19 @@ class Roster:
             for server_id, record in self.servers().items()
         }
 
-    def unfenced(self) -> set[str]:
+    def unfenced(self) -> frozenset[str]:
         """Servers that say they live, by a lease, and do not take part: they write as they like."""
-        return {
-            server_id
-            for item in self._mirror.under(LEASES_PREFIX)
-            if not self.has(server_id := ServerId(item.key.removeprefix(LEASES_PREFIX)))
-            and is_foreign_lease(item)
-        }
+        changes = self._mirror.changes_under
+        now = (changes(LEASES_PREFIX), changes(SERVERS_PREFIX))
+        if self._unfenced_at != now:
+            self._unfenced_at = now
+            self._unfenced = frozenset(
+                server_id
+                for item in self._mirror.under(LEASES_PREFIX)
+                if not self.has(server_id := ServerId(item.key.removeprefix(LEASES_PREFIX)))
+                and is_foreign_lease(item)
+            )
+        return self._unfenced
 
     def is_garbage(self, name: str, entry: Entry) -> bool:
         """Whether an entry is that of a server which is gone.

@@ -20,6 +20,7 @@ from restow.coordination.identity import Mode, ServerId
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
 KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
 UNKNOWN_HASH: Final = "Unknown"
+UNFENCED: Final = "UnfencedServer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ def obstacle_to(
     careless = sorted({*unfenced, *(server for server, mode in modes.items() if mode == "off")})
     if careless:
         return Obstacle(
-            "UnfencedServer",
+            UNFENCED,
             f"these servers write without a fence: {', '.join(careless)}",
         )
     found = {modes[entry.server_id] for entry in entries if entry.server_id in modes}
@@ -197,14 +198,22 @@ def _transition(old: Condition | None, new: Condition, *, moved: bool) -> Condit
 
 
 def state_after(
-    before: State | None, *, written: Iterable[str], agreed: str | None, epoch: int
+    before: State | None,
+    *,
+    written: Iterable[str],
+    agreed: str | None,
+    epoch: int,
+    is_unknown: bool = False,
 ) -> State:
     """The state when versions with the hashes `written` may be stored from now on.
 
     `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
-    begins as unknown, since nobody knows what was stored before there was one.
+    begins as unknown, since nobody knows what was stored before there was one; it becomes so again
+    (`is_unknown`) when somebody writes who does not say how.
     """
     state = before or State(persisted=(UNKNOWN_HASH,))
+    if is_unknown and UNKNOWN_HASH not in state.persisted:
+        state = replace(state, persisted=(UNKNOWN_HASH, *state.persisted))
     new = [value for value in dict.fromkeys(written) if value not in state.persisted]
     return State(persisted=(*state.persisted, *new), current=agreed or state.current, epoch=epoch)
 

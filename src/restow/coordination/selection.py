@@ -63,13 +63,13 @@ class Selection:
             return
         resource = self._resources.get(key.removeprefix(SELECTED_PREFIX))
         if resource is not None:
-            self._switch(resource, item.value.decode())
+            self._switch(resource, item.value.decode(errors="replace"))
 
     def catch_up(self, resource: Resource, revision: Revision) -> None:
         """A resource was opened as was right at a revision: what was selected since counts."""
         item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
         if item is not None and item.revision > revision:
-            self._switch(resource, item.value.decode())
+            self._switch(resource, item.value.decode(errors="replace"))
 
     async def look_again(self, resource: Resource) -> bool:
         """After a failed fence: switch to what is selected; False: that is not the reason."""
@@ -77,7 +77,7 @@ class Selection:
         encoding = self._table.find(resource)
         if item is None or encoding is None or resource.kind.pinned:
             return False
-        self._switch(resource, item.value.decode())
+        self._switch(resource, item.value.decode(errors="replace"))
         switched = self._table.find(resource)
         return switched is not None and await self._registrar.still_holds(switched)
 

@@ -53,6 +53,9 @@ STATES_PREFIX: Final = root_of(migration_v1alpha1.GROUP, migration_v1alpha1.STOR
 LEASES_PREFIX: Final = f"{root_of(coordination_v1.GROUP, coordination_v1.KIND)}{LEASE_NAMESPACE}/"
 
 
+LEASE_SECONDS_DEFAULT: Final = 3600.0
+
+
 def timestamp(now: datetime) -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -216,6 +219,15 @@ def encode_lease(
         ),
     )
     return encode(msgspec.to_builtins(lease), coordination_v1.API_VERSION, coordination_v1.KIND)
+
+
+def lease_seconds_of(item: Item) -> float:
+    """For how long a lease is good without renewal; an hour, as in Kubernetes, if it says none."""
+    try:
+        spec = msgspec.json.decode(item.value, type=coordination_v1.Lease).spec
+    except msgspec.MsgspecError:
+        return LEASE_SECONDS_DEFAULT
+    return float(spec.lease_duration_seconds or LEASE_SECONDS_DEFAULT)
 
 
 def is_foreign_lease(item: Item) -> bool:

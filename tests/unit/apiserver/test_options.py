@@ -48,7 +48,7 @@ def test_lease_bounds() -> None:
     [
         ({"guarantee": "loose"}, "--guarantee loose .* --coordination vote"),
         ({"vote_bootstrap": "force"}, "--vote-bootstrap force .* --coordination vote"),
-        ({"mode": "vote", "loose_bound_seconds": 0}, "--loose-bound-seconds 0 is not between"),
+        ({"mode": "vote", "loose_bound_seconds": 0}, "--loose-bound-seconds 0 is not above 0"),
         ({"mode": "vote", "loose_bound_seconds": math.inf}, "--loose-bound-seconds inf"),
         ({"mode": "vote", "loose_bound_seconds": math.nan}, "--loose-bound-seconds nan"),
     ],
@@ -67,3 +67,11 @@ def test_recorded_mode() -> None:
     assert options(coordination=vote).recorded_mode == "strict"
     loose = CoordinationOptions(mode="vote", guarantee="loose")
     assert options(coordination=loose).recorded_mode == "loose"
+
+
+def test_a_bound_that_no_renewal_can_keep_is_refused(tmp_path: Path) -> None:
+    """A loose server hears that it is up to date with each renewal, so the bound must be longer."""
+    loose = CoordinationOptions(mode="vote", guarantee="loose", loose_bound_seconds=10)
+    with pytest.raises(ValueError, match="must be more than twice"):
+        ServeOptions(data_dir=tmp_path, coordination=loose)
+    ServeOptions(data_dir=tmp_path, coordination=loose, identity_lease_renew_interval_seconds=4.0)

@@ -66,7 +66,7 @@ def test_words() -> None:
         ),
         (
             "--coordination vote --guarantee loose --loose-bound-seconds -5",
-            "--loose-bound-seconds -5 is not between 0 and",
+            "--loose-bound-seconds -5 is not above 0",
         ),
         ("--identity-lease-renew-interval-seconds 7.5", "less than half of --identity-lease-"),
         ("--identity-lease-duration-seconds 0", "0 is not between 1 and 86400"),

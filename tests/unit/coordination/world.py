@@ -131,7 +131,7 @@ class Server:
             self.line, catalog, self.runtime, CoordinatorOptions(membership=membership, **options)
         )
         self.caches = Caches(self.line, self.runtime)
-        self.store = ResourceStore(self.line, self.caches, self.coordinator.table, self.runtime)
+        self.store = ResourceStore(self.line, self.caches, self.coordinator.policy, self.runtime)
 
     @property
     def id(self) -> str:

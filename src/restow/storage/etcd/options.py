@@ -53,6 +53,9 @@ class EtcdOptions:
             raise OpenRefused("certificates were given but TLS is off; use etcds://")
 
 
+PORTS_END: Final = 65536
+
+
 def parse_address(url: str) -> EtcdOptions:
     """Options from an address; raises `OpenRefused` when it is not one of the forms above."""
     parts = urlsplit(url)
@@ -65,6 +68,8 @@ def parse_address(url: str) -> EtcdOptions:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdecimal():
             raise OpenRefused(f"{endpoint!r} is not HOST:PORT")
+        if not 0 < int(port) < PORTS_END:
+            raise OpenRefused(f"{endpoint!r}: a port is between 1 and {PORTS_END - 1}")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(query.keys() - _QUERY_KEYS):
         raise OpenRefused(f"unknown option {unknown[0]!r}; known are {sorted(_QUERY_KEYS)}")

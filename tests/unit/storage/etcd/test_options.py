@@ -30,6 +30,8 @@ def test_secure_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address",
     [
+        "etcd://127.0.0.1:99999",
+        "etcd://127.0.0.1:0",
         "http://h:1",
         "etcd://",
         "etcd://h",
