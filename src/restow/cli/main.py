@@ -33,6 +33,12 @@ class Command:
     load: Callable[[], CommandModule]
 
 
+def _census() -> CommandModule:
+    from restow.cli import census
+
+    return census
+
+
 def _serve() -> CommandModule:
     from restow.cli import serve
 
@@ -52,6 +58,7 @@ def _version() -> CommandModule:
 
 
 COMMANDS = (
+    Command(name="census", summary="count what a store really holds, by version", load=_census),
     Command(name="serve", summary="run one API server", load=_serve),
     Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
     Command(name="version", summary="say which restow this is", load=_version),

@@ -11,6 +11,7 @@
     stream      one watch stream, cut into whole revisions
     hub         the stream that feeds all watches
     backlog     the stream of one watch that is behind the hub's memory
+    read_only   pages of raw values at one revision, for the census
     mending     what to do between a stream that failed and the next
 
 gRPC is imported here and nowhere else. etcd's leases and progress notifications are not used: the

@@ -1,0 +1,361 @@
+"""`restow census`: in which versions and under which keys the objects of a store really are.
+
+It reads the raw store, below every API server, and changes nothing. The counting is in
+`restow.storage.census`; here are the words of the command, its table, and its JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from restow.runtime import Runtime
+from restow.storage.census import (
+    SOURCE_FORMS,
+    Census,
+    ResourceCount,
+    Row,
+    Selection,
+    Stored,
+    Verdict,
+    open_source,
+    take_census,
+)
+from restow.storage.census.naming import PREFIX_DEFAULT, canonical, is_builtin
+from restow.storage.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX
+from restow.storage.errors import OpenRefused, StorageError
+
+STORE_DEFAULT = "sqlite:.restow/store.db"
+LISTED_DEFAULT = 100
+WIDTH_OF_FILES = 200
+
+EXIT_UNAVAILABLE = 1
+EXIT_USAGE = 2
+EXIT_LEFT_BEHIND = 3
+EXIT_UNDECIDED = 4
+
+EPILOG = f"""\
+What can be counted: {SOURCE_FORMS}
+
+  restow census
+  restow census deployments.apps --list-left-behind
+  restow census --store etcd://127.0.0.1:2379 --target deployments.apps=v1
+  restow census --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key' -o json
+  restow census --snapshot backup.db secrets
+
+An object is left behind if it is stored in another version than it should be. Which that is, the
+store says itself: in a StorageVersion (the version that all servers write), in the definition of a
+custom resource, or in a StorageState. --target says it for a store that does not, and overrules it.
+
+The store is only read: a running etcd at one revision, a SQLite file beside running servers, a
+snapshot of `etcdctl snapshot save`, or a copied file. Nothing is decrypted: of encrypted objects
+the census says the provider and the key, and cannot say the version.
+
+Exit codes: 0 nothing is left behind, 3 something is, 4 it cannot be told (an encrypted or
+unreadable object of a resource that has a target, or servers that do not agree); 1 the store cannot
+be read, 2 wrong usage.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    add(
+        "resources",
+        nargs="*",
+        metavar="RESOURCE",
+        help="count only these: deployments.apps, pods, or a prefix as it is shown; default: all",
+    )
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--store", metavar="ADDRESS", help=f"default: {STORE_DEFAULT}")
+    place.add_argument(
+        "--snapshot", metavar="FILE", help="the same as --store snapshot:FILE; of etcd or SQLite"
+    )
+    add(
+        "--target",
+        action="append",
+        default=[],
+        type=_target,
+        metavar="RESOURCE=VERSION",
+        help="the version in which a resource should be stored, such as deployments.apps=v1 or"
+        " ingresses.networking.k8s.io=networking.k8s.io/v1; may be repeated",
+    )
+    add(
+        "--list-left-behind",
+        nargs="?",
+        type=_listed,
+        const=LISTED_DEFAULT,
+        metavar="N",
+        help="show the keys of what is left behind, at most N of each resource and version;"
+        f" default for N: {LISTED_DEFAULT}",
+    )
+    add(
+        "--prefix",
+        default=PREFIX_DEFAULT,
+        help=f"what all keys of objects begin with (--etcd-prefix); default: {PREFIX_DEFAULT}",
+    )
+    add("-o", "--output", choices=("table", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    address: str = arguments.store or STORE_DEFAULT
+    if arguments.snapshot is not None:
+        address = f"snapshot:{arguments.snapshot}"
+    targets = {canonical(name): version for name, version in arguments.target}
+    selection = Selection.of(arguments.resources)
+    prefix = f"/{arguments.prefix.strip('/')}/"
+    listed: int | None = arguments.list_left_behind
+    try:
+        census = uvloop.run(
+            _take(
+                address,
+                prefix=prefix,
+                selection=selection,
+                targets=targets,
+                samples_max=max(listed or 0, SAMPLES_DEFAULT),
+            )
+        )
+    except OpenRefused as error:
+        return _say(error, EXIT_USAGE)
+    except (StorageError, OSError) as error:
+        return _say(error, EXIT_UNAVAILABLE)
+    for name in (*selection.names, *targets):
+        if not (census.knows(name) or is_builtin(name)):
+            return _say(f"{name}: no such resource is in this store or known to restow", EXIT_USAGE)
+    if arguments.output == "json":
+        print(orjson.dumps(_fields(census, address, prefix), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print_all(census, address=address, prefix=prefix, listed=listed)
+    sys.stdout.flush()
+    match census.verdict:
+        case Verdict.LEFT_BEHIND:
+            return EXIT_LEFT_BEHIND
+        case Verdict.UNDECIDED:
+            return EXIT_UNDECIDED
+        case _:
+            return 0
+
+
+async def _take(
+    address: str, *, prefix: str, selection: Selection, targets: dict[str, str], samples_max: int
+) -> Census:
+    source = await open_source(address, Runtime.system())
+    try:
+        total = None
+        if sys.stderr.isatty():
+            total = await source.count(selection.prefixes(prefix))
+        with _progress(total) as on_progress:
+            return await take_census(
+                source,
+                prefix=prefix,
+                selection=selection,
+                arguments=targets,
+                samples_max=samples_max,
+                on_progress=on_progress,
+            )
+    finally:
+        await source.close()
+
+
+@contextmanager
+def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A line on the terminal, if there is one, that is gone when all is read."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("reading"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("objects"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _print_all(census: Census, *, address: str, prefix: str, listed: int | None) -> None:
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    console = Console(width=width, highlight=False, markup=False)
+    if not census.resources:
+        console.print(f"nothing is stored under {prefix} in {address}", soft_wrap=True)
+    else:
+        console.print(_table(census))
+    for line in _summary(census, address):
+        console.print(line, soft_wrap=True)
+    for resource, row in census.unreadable:
+        _print_keys(console, f"unreadable, {resource}:", row)
+    behind = [
+        (each.resource, row)
+        for each in census.resources
+        for row in each.rows
+        if row.verdict is Verdict.LEFT_BEHIND
+    ]
+    if listed is not None:
+        for resource, row in behind:
+            _print_keys(console, f"left behind, {resource} in {row.stored.api_version}:", row)
+    elif behind:
+        console.print("their keys: --list-left-behind")
+
+
+def _table(census: Census) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("RESOURCE", "STORED VERSION", "FORM", "ENCRYPTION"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("OBJECTS", justify="right", no_wrap=True)
+    table.add_column("TARGET", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for each in census.resources:
+        for number, row in enumerate(each.rows):
+            first = number == 0
+            table.add_row(
+                Text(_shown(each.resource) if first else ""),
+                Text(_shown(row.stored.api_version) or "?"),
+                Text(row.stored.form),
+                Text(_encryption(row.stored)),
+                Text(f"{row.objects:,}"),
+                Text(_shown(str(each.target or "–")) if first else ""),
+                _remark(row),
+            )
+    return table
+
+
+def _encryption(stored: Stored) -> str:
+    if stored.form != "encrypted":
+        return "–"
+    scheme = f" {stored.scheme}" if stored.provider == "kms" else ""
+    key_id = f" key {stored.key_id}" if stored.key_id else ""
+    return _shown(f"{stored.provider}{scheme} {stored.key}{key_id}")
+
+
+def _remark(row: Row) -> Text:
+    match row.verdict:
+        case Verdict.LEFT_BEHIND:
+            return Text("left behind", style="red")
+        case Verdict.UNDECIDED:
+            return Text("undecided", style="yellow")
+        case Verdict.RIGHT:
+            return Text("ok", style="green")
+        case Verdict.NO_TARGET:
+            return Text("")
+
+
+def _summary(census: Census, address: str) -> Iterator[str]:
+    many = len(census.resources)
+    yield (
+        f"{census.objects:,} objects of {many} resource{'s' * (many != 1)}"
+        f" at revision {census.revision} of {address}"
+    )
+    match census.verdict:
+        case Verdict.LEFT_BEHIND:
+            yield f"left behind: {census.of(Verdict.LEFT_BEHIND):,} objects"
+        case Verdict.UNDECIDED | Verdict.RIGHT:
+            judged = census.objects - census.of(Verdict.NO_TARGET)
+            yield f"nothing was found left behind among {judged:,} objects that have a target"
+        case Verdict.NO_TARGET if census.objects:
+            yield "nobody says in which version these should be stored: give --target"
+        case Verdict.NO_TARGET:
+            pass
+    if undecided := census.of(Verdict.UNDECIDED):
+        yield f"undecided: {undecided:,} objects, whose version or target cannot be known"
+
+
+def _print_keys(console: Console, title: str, row: Row) -> None:
+    console.print(f"{_shown(title)} {row.objects:,}", soft_wrap=True)
+    for key in row.keys:
+        console.print(f"  {_shown(key)}", soft_wrap=True)
+    if (more := row.objects - len(row.keys)) > 0:
+        console.print(f"  … and {more:,} more")
+
+
+def _fields(census: Census, address: str, prefix: str) -> dict[str, Any]:
+    """The census as docs/reference/census.md describes it."""
+    return {
+        "store": address,
+        "prefix": prefix,
+        "revision": census.revision,
+        "verdict": census.verdict.value,
+        "objects": census.objects,
+        "leftBehind": census.of(Verdict.LEFT_BEHIND),
+        "undecided": census.of(Verdict.UNDECIDED),
+        "unreadable": sum(row.objects for _, row in census.unreadable),
+        "resources": [_resource_fields(each) for each in census.resources],
+    }
+
+
+def _resource_fields(count: ResourceCount) -> dict[str, Any]:
+    target = count.target
+    return {
+        "resource": _shown(count.resource),
+        "objects": count.objects,
+        "leftBehind": count.of(Verdict.LEFT_BEHIND),
+        "undecided": count.of(Verdict.UNDECIDED),
+        "target": target
+        and {
+            "source": target.source,
+            "version": _shown(target.version),
+            "hash": target.hash,
+            "problem": target.problem,
+        },
+        "stored": [_row_fields(row) for row in count.rows],
+    }
+
+
+def _row_fields(row: Row) -> dict[str, Any]:
+    stored = row.stored
+    is_listed = row.verdict is Verdict.LEFT_BEHIND or stored.form == "unreadable"
+    return {
+        "form": stored.form,
+        "apiVersion": stored.api_version,
+        "kind": stored.kind,
+        "encryption": {
+            "provider": stored.provider,
+            "scheme": stored.scheme,
+            "key": stored.key,
+            "keyID": stored.key_id,
+        },
+        "objects": row.objects,
+        "verdict": row.verdict.value,
+        "keys": [_shown(key) for key in row.keys] if is_listed else [],
+    }
+
+
+def _shown(text: str) -> str:
+    """A text that came from bytes: what is no text is shown as the bytes that it was."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+def _target(text: str) -> tuple[str, str]:
+    name, _, version = text.partition("=")
+    if not name or not version:
+        raise argparse.ArgumentTypeError(f"{text!r} is not RESOURCE=VERSION")
+    return name, version
+
+
+def _listed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= SAMPLES_MAX):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number from 1 to {SAMPLES_MAX:,}; resources stand before this option"
+        )
+    return int(text)
+
+
+def _say(error: Exception | str, code: int) -> int:
+    print(f"restow census: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,139 @@
+"""One raw value: in which form, which version and under which key it was stored.
+
+    {"kind":…,"apiVersion":…}                       JSON, fields in any order
+    k8s\\0 + Unknown{1: {1: apiVersion, 2: kind}}    the protobuf envelope of Kubernetes
+    apiVersion: …                                   YAML, which kube-apiserver can write as well
+    k8s:enc:<provider>:<version>:<name>:…           encrypted; what is inside cannot be known
+
+Pure and total: whatever is none of these is unreadable, and that is an answer, not an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from restow.machinery.protobuf_values import MAGIC, read_small
+
+Form = Literal["json", "protobuf", "yaml", "encrypted", "unreadable"]
+
+IDENTITY: Final = "identity"
+"""Kubernetes' word for the provider that does not encrypt."""
+
+TEXT_BYTES_MAX: Final = 4096
+"""No version, kind or name of a key is longer; such a value is not what it seems."""
+
+_ENCRYPTED: Final = b"k8s:enc:"
+_ENCRYPTED_HEAD: Final = re.compile(rb"k8s:enc:([^:]{1,64}):(v[0-9]{1,4}):([^:]{0,1024}):")
+_YAML_VERSION: Final = re.compile(
+    rb"""^apiVersion:[ ]+["']?([^\s"']+)["']?[ ]*\r?$""", re.MULTILINE
+)
+_YAML_KIND: Final = re.compile(rb"""^kind:[ ]+["']?([^\s"']+)["']?[ ]*\r?$""", re.MULTILINE)
+
+# Fields of Unknown, of its TypeMeta, and of the messages of KMS v2.
+_TYPE_META, _API_VERSION, _KIND = 1, 1, 2
+_KMS_KEY_ID: Final = 2
+
+
+class Stored(NamedTuple):
+    """How a value is stored. Values that are stored alike give equal ones."""
+
+    form: Form
+    api_version: str = ""
+    """Empty if it cannot be known."""
+    kind: str = ""
+    provider: str = IDENTITY
+    scheme: str = ""
+    """Which format of the provider: `v1`, or `v2` of kms."""
+    key: str = ""
+    """The name of the key; of kms, the name of the plugin."""
+    key_id: str = ""
+    """What the plugin of kms v2 calls its key."""
+
+
+UNREADABLE: Final = Stored("unreadable")
+
+
+class _Head(msgspec.Struct):
+    apiVersion: str  # noqa: N815  (as it is written)
+    kind: str = ""
+
+
+# Skips what it is not asked for, but sees to it that all of it is JSON: a value that was cut off
+# is not taken for a whole one.
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+def read_value(value: bytes) -> Stored:
+    """How this value is stored."""
+    if value.startswith(MAGIC):
+        return _read_envelope(value)
+    if value.startswith(_ENCRYPTED):
+        return _read_encrypted(value)
+    try:
+        head = _decode_head(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read_yaml(value)
+    return _stored("json", head.apiVersion, head.kind)
+
+
+def unwrap(value: bytes) -> bytes | None:
+    """The object inside a protobuf envelope; None if there is none."""
+    if not value.startswith(MAGIC):
+        return None
+    try:
+        raw = read_small(value, len(MAGIC), len(value)).get(2)
+    except (IndexError, ValueError):
+        return None
+    return raw if isinstance(raw, bytes) else None
+
+
+def _read_envelope(value: bytes) -> Stored:
+    try:
+        meta = read_small(value, len(MAGIC), len(value))[_TYPE_META]
+        found = read_small(meta, 0, len(meta))
+        api_version = found[_API_VERSION].decode()
+        kind = found.get(_KIND, b"").decode()
+    except (IndexError, KeyError, ValueError, TypeError, AttributeError):
+        return UNREADABLE  # cut off, or of other types
+    return _stored("protobuf", api_version, kind)
+
+
+def _read_encrypted(value: bytes) -> Stored:
+    head = _ENCRYPTED_HEAD.match(value)
+    if head is None:
+        return UNREADABLE
+    provider, scheme, name = (part.decode(errors="backslashreplace") for part in head.groups())
+    key_id = ""
+    if (provider, scheme) == ("kms", "v2"):
+        key_id = _read_key_id(value, head.end())
+    return Stored("encrypted", provider=provider, scheme=scheme, key=name, key_id=key_id)
+
+
+def _read_key_id(value: bytes, start: int) -> str:
+    try:
+        key_id = read_small(value, start, len(value))[_KMS_KEY_ID]
+    except (IndexError, KeyError, ValueError):
+        return ""
+    if not isinstance(key_id, bytes) or len(key_id) > TEXT_BYTES_MAX:
+        return ""
+    return key_id.decode(errors="backslashreplace")
+
+
+def _read_yaml(value: bytes) -> Stored:
+    version = _YAML_VERSION.search(value)
+    if version is None or value.lstrip().startswith((b"{", b"[")):
+        return UNREADABLE  # JSON that is damaged or has no version, or something else altogether
+    kind = _YAML_KIND.search(value)
+    try:
+        return _stored("yaml", version[1].decode(), kind[1].decode() if kind else "")
+    except UnicodeDecodeError:
+        return UNREADABLE
+
+
+def _stored(form: Form, api_version: str, kind: str) -> Stored:
+    if not api_version or len(api_version) + len(kind) > TEXT_BYTES_MAX:
+        return UNREADABLE
+    return Stored(form, api_version, kind)

@@ -1,0 +1,189 @@
+"""Reading a store file without changing it, nor anything beside it: for the census.
+
+How a file is opened depends on what lies beside it:
+
+- With a `-shm` file it is, or was, in use: SQLite's own locks are taken, as by every other reader,
+  so it can be read while servers write. This waits for nobody, and nobody waits for it.
+- Without one, but with a log, nobody uses it (a copy, or after a reboot). SQLite would make a new
+  `-shm` file; instead the log is indexed in memory, without locks.
+- With neither, the file alone is everything, and is read as something that cannot change.
+
+Without locks, someone may begin to use the file meanwhile; then the reading ends with an error
+that says so, and the next attempt will find the `-shm` file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import apsw
+
+from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
+from restow.storage.interface import Key, Revision, Span
+from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite.batch import read_revision
+from restow.storage.sqlite.errors import translate
+
+_NO_LIMIT: Final = -1
+_SUFFIXES: Final = ("", "-wal", "-journal")
+
+_SETTINGS: Final = (
+    "PRAGMA query_only = 1",
+    f"PRAGMA cache_size = -{opening.READER_CACHE_KIB}",
+    "PRAGMA mmap_size = 0",
+)
+
+_Look = list[tuple[int, int] | None]
+
+
+class ReadOnlyFile:
+    """A store file at one revision. Made by `open_read_only`; close it when done.
+
+    For commands only: it must not be made in a process that also writes the same file.
+    """
+
+    def __init__(self, path: Path, connection: apsw.Connection, *, before: _Look | None) -> None:
+        """`before` is how the file looked when it was opened without locks."""
+        self._path = path
+        self._connection = connection
+        self._before = before
+        connection.execute("BEGIN")
+        self.revision: Revision = read_revision(connection)
+
+    def count(self, spans: Sequence[Span]) -> int:
+        """How many keys the spans hold."""
+        return sum(self._count(span) for span in spans)
+
+    def rows(self, spans: Sequence[Span]) -> Iterator[tuple[Key, bytes]]:
+        """The keys and values of the spans, one after the other."""
+        try:
+            for span in spans:
+                query = schema.range_now(bounded=span.end is not None)
+                for row in self._connection.execute(query, _wanted(span)):
+                    key, value = row[0], row[1]
+                    if not isinstance(value, bytes):
+                        raise StoreDamaged(f"the value of {key} is missing: restore a backup")
+                    yield Key(str(key)), value
+        except apsw.Error as error:
+            self._check_unchanged()
+            raise _translate(self._path, error) from error
+        self._check_unchanged()
+
+    def close(self) -> None:
+        opening.disconnect(self._connection)
+
+    def _count(self, span: Span) -> int:
+        query = schema.count_slice(bounded=span.end is not None)
+        row: Any = self._connection.execute(query, {**_wanted(span), "then": 0}).fetchone()
+        return int(row[0])
+
+    def _check_unchanged(self) -> None:
+        if self._before is not None and _look(self._path) != self._before:
+            raise Unavailable(
+                f"{self._path} came into use while it was read as a file that nobody uses:"
+                " try again"
+            )
+
+
+def open_read_only(path: Path) -> ReadOnlyFile:
+    """Open a store file as it is now; raises `OpenRefused` for what is none."""
+    if not path.is_file():
+        raise OpenRefused(f"{path} does not exist, or is not a file")
+    connection = None
+    try:
+        before = _look(path)
+        connection, with_locks = _connect(path)
+        _check_marks(path, connection)
+        return ReadOnlyFile(path, connection, before=None if with_locks else before)
+    except (apsw.Error, OSError) as error:
+        if connection is not None:
+            opening.disconnect(connection)
+        raise _translate(path, error) from error
+    except BaseException:
+        if connection is not None:
+            opening.disconnect(connection)
+        raise
+
+
+def _connect(path: Path) -> tuple[apsw.Connection, bool]:
+    """A connection, and whether it takes locks."""
+    address = f"file:{quote(str(path.absolute()))}"
+    if any(_beside(path, suffix).exists() for suffix in ("-shm", "-journal")):
+        return _open(f"{address}?mode=ro"), True
+    if _size(_beside(path, "-wal")):
+        # With nobody else there, the index of the log need not be shared with anyone.
+        return _open(
+            f"{address}?mode=ro", "PRAGMA locking_mode = EXCLUSIVE", vfs="unix-none"
+        ), False
+    return _open(f"{address}?immutable=1"), False
+
+
+def _open(address: str, *first: str, vfs: str | None = None) -> apsw.Connection:
+    """`first` are statements to execute before anything is read."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(address, flags=flags, vfs=vfs)
+    try:
+        # The last to close a file would otherwise move the log into it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+        for statement in (*first, *_SETTINGS):
+            connection.execute(statement)
+    except BaseException:
+        opening.disconnect(connection)
+        raise
+    return connection
+
+
+def _check_marks(path: Path, connection: apsw.Connection) -> None:
+    rows = [
+        connection.execute(f"PRAGMA {name}").fetchone()
+        for name in ("application_id", "user_version")
+    ]
+    mark, form = (int(row[0]) if row else 0 for row in rows)
+    if mark != schema.APPLICATION_ID:
+        raise OpenRefused(f"{path} is an SQLite file, but no restow store")
+    if form > schema.FORMAT:
+        raise OpenRefused(
+            f"{path} has format {form}; this restow knows formats up to {schema.FORMAT}:"
+            " use a newer restow"
+        )
+
+
+def _translate(path: Path, error: Exception) -> StorageError:
+    match error:
+        case apsw.NotADBError():
+            return OpenRefused(f"{path} is not an SQLite file, so no restow store")
+        case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+            return OpenRefused(f"{path} cannot be opened for reading: {error}")
+        case OSError():
+            return OpenRefused(f"{path} cannot be opened for reading: {error.strerror}")
+        case _:
+            return translate(error)
+
+
+def _look(path: Path) -> _Look:
+    """What tells whether someone has written: size and time of the file and its log."""
+    found: _Look = []
+    for suffix in _SUFFIXES:
+        try:
+            status = _beside(path, suffix).stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _wanted(span: Span) -> dict[str, Any]:
+    return {"start": span.start, "end": span.end, "limit": _NO_LIMIT}

@@ -1,0 +1,256 @@
+"""`restow census`, as a person uses it: the words, what is printed, and the exit code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from restow.cli.main import main
+from restow.testing.server_process import ServerProcess
+from tests.unit.storage.census.stores import as_json, as_protobuf, fill
+
+NO_TARGET = "nobody says in which version these should be stored: give --target"
+WIDGETS = "/apis/example.com/{}/namespaces/default/widgets"
+
+OBJECTS = {
+    "/registry/deployments/default/a": as_protobuf("apps/v1", "Deployment"),
+    "/registry/deployments/default/b": as_protobuf("apps/v1beta1", "Deployment"),
+    "/registry/deployments/default/c": as_json("apps/v1beta1", "Deployment"),
+    "/registry/secrets/default/a": b"k8s:enc:aescbc:v1:key1:?",
+    "/registry/secrets/default/b": b"k8s:enc:kms:v2:vault:\x12\x02k7",
+    "/registry/pods/default/a": as_json("v1", "Pod"),
+    "/registry/pods/default/bad\nkey": b"garbage",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a store with some objects, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    address = f"sqlite:{tmp_path / 'store.db'}"
+    uvloop.run(fill(address, OBJECTS))
+    return address
+
+
+def run(store: str, *words: str) -> int:
+    return main(["census", "--store", store, *words])
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each way of storing, the unreadable keys, and exit code 0 without a target."""
+    assert run(store) == 0
+    assert lines(capsys) == [
+        ["RESOURCE", "STORED", "VERSION", "FORM", "ENCRYPTION", "OBJECTS", "TARGET"],
+        ["deployments.apps", "apps/v1", "protobuf", "–", "1", "–"],
+        ["apps/v1beta1", "json", "–", "1"],
+        ["apps/v1beta1", "protobuf", "–", "1"],
+        ["pods", "v1", "json", "–", "1", "–"],
+        ["?", "unreadable", "–", "1"],
+        ["secrets", "?", "encrypted", "aescbc", "key1", "1", "–"],
+        ["?", "encrypted", "kms", "v2", "vault", "key", "k7", "1"],
+        ["7", "objects", "of", "3", "resources", "at", "revision", "8", "of", store],
+        [
+            "nobody",
+            "says",
+            "in",
+            "which",
+            "version",
+            "these",
+            "should",
+            "be",
+            "stored:",
+            "give",
+            "--target",
+        ],
+        ["unreadable,", "pods:", "1"],
+        ["/registry/pods/default/bad·key"],
+    ]
+
+
+def test_left_behind(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Objects in another version than the target are exit code 3, and are listed when asked."""
+    words = ("deployments", "--target", "deployments.apps=v1")
+    assert run(store, *words) == 3
+    assert "--list-left-behind" in capsys.readouterr().out
+    assert run(store, *words, "--list-left-behind") == 3
+    assert lines(capsys)[1:] == [
+        ["deployments.apps", "apps/v1", "protobuf", "–", "1", "apps/v1", "ok"],
+        ["apps/v1beta1", "json", "–", "1", "left", "behind"],
+        ["apps/v1beta1", "protobuf", "–", "1", "left", "behind"],
+        ["3", "objects", "of", "1", "resource", "at", "revision", "8", "of", store],
+        ["left", "behind:", "2", "objects"],
+        ["left", "behind,", "deployments.apps", "in", "apps/v1beta1:", "1"],
+        ["/registry/deployments/default/c"],
+        ["left", "behind,", "deployments.apps", "in", "apps/v1beta1:", "1"],
+        ["/registry/deployments/default/b"],
+    ]
+
+
+def test_undecided(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the version cannot be known, exit code 4 says that nothing is proven."""
+    assert run(store, "secrets", "--target", "secrets=v1") == 4
+    assert "undecided: 2 objects" in capsys.readouterr().out
+
+
+def test_clean(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0 if all objects that were asked for are in their target version."""
+    uvloop.run(fill(store, {"/registry/pods/default/bad\nkey": as_json("v1", "Pod")}))
+    assert run(store, "pods", "--target", "pods=v1") == 0
+    assert "nothing was found left behind among 2 objects" in capsys.readouterr().out
+
+
+def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With -o json everything is in one object, as the reference describes it."""
+    assert run(store, "deployments.apps", "-o", "json", "--target", "deployments=v1") == 3
+    assert json.loads(capsys.readouterr().out) == {
+        "store": store,
+        "prefix": "/registry/",
+        "revision": 8,
+        "verdict": "left-behind",
+        "objects": 3,
+        "leftBehind": 2,
+        "undecided": 0,
+        "unreadable": 0,
+        "resources": [
+            {
+                "resource": "deployments.apps",
+                "objects": 3,
+                "leftBehind": 2,
+                "undecided": 0,
+                "target": {
+                    "source": "argument",
+                    "version": "apps/v1",
+                    "hash": "",
+                    "problem": "",
+                },
+                "stored": [
+                    stored("protobuf", "apps/v1", "right"),
+                    stored("json", "apps/v1beta1", "left-behind", "c"),
+                    stored("protobuf", "apps/v1beta1", "left-behind", "b"),
+                ],
+            }
+        ],
+    }
+
+
+def stored(form: str, version: str, verdict: str, *names: str) -> dict[str, Any]:
+    return {
+        "form": form,
+        "apiVersion": version,
+        "kind": "Deployment",
+        "encryption": {"provider": "identity", "scheme": "", "key": "", "keyID": ""},
+        "objects": 1,
+        "verdict": verdict,
+        "keys": [f"/registry/deployments/default/{name}" for name in names],
+    }
+
+
+def test_list_is_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At most so many keys are listed as were asked for, and the rest is counted."""
+    address = f"sqlite:{tmp_path / 'store.db'}"
+    pods = {f"/registry/pods/default/{number:03}": as_json("v1", "Pod") for number in range(50)}
+    uvloop.run(fill(address, pods))
+    assert run(address, "--target", "pods=v2", "--list-left-behind", "30") == 3
+    out = capsys.readouterr().out
+    assert out.count("/registry/pods/default/") == 30
+    assert "… and 20 more" in out
+
+
+def test_snapshot_and_prefix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--snapshot names a file, and --prefix where objects are in it."""
+    uvloop.run(
+        fill(f"sqlite:{tmp_path / 'a.db'}", {"/kubernetes.io/pods/a/b": as_json("v1", "Pod")})
+    )
+    assert main(["census", "--snapshot", str(tmp_path / "a.db"), "--prefix", "/kubernetes.io"]) == 0
+    assert lines(capsys)[1][:2] == ["pods", "v1"]
+    assert main(["census", "--snapshot", str(tmp_path / "a.db")]) == 0
+    assert "nothing is stored under /registry/" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["gadgets"], "gadgets: no such resource"),
+        (["--target", "gadgets.example.com=v1"], "gadgets.example.com: no such resource"),
+        (["/registry/nothing/"], "/registry/nothing/: no such resource"),
+    ],
+)
+def test_unknown_names(
+    store: str, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    """A name that neither the store nor restow knows is a mistake, not a clean store."""
+    assert run(store, *words) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--target", "pods"],
+        ["--target", "=v1"],
+        ["--list-left-behind", "pods"],
+        ["--list-left-behind", "0"],
+        ["--snapshot", "x"],
+        ["-o", "yaml"],
+    ],
+)
+def test_wrong_usage(store: str, words: list[str]) -> None:
+    """Words that make no sense are exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        run(store, *words)
+    assert ended.value.code == 2
+
+
+def test_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a store there is one clear line, and none is made."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["census"]) == 2
+    assert capsys.readouterr().err == (
+        "restow census: .restow/store.db does not exist, or is not a file\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert main(["census", "--store", "etcd://127.0.0.1:1"]) == 1
+
+
+def test_servers_of_two_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After an upgrade, what the old release wrote is left behind, and the census of the file,
+    beside the running server, finds just that."""
+    server = ServerProcess(tmp_path / "data", arguments=("--release", "x+1"))
+    with server:
+        for name in ("a", "b", "c"):
+            create_widget(server, name)
+        assert census_of_widgets(server, capsys)[0] == 0
+        server.stop()
+        server.arguments = ("--release", "x+2")
+        server.start()
+        create_widget(server, "d")
+        code, found = census_of_widgets(server, capsys)
+    assert code == 3
+    assert found["target"]["source"] == "StorageVersion"
+    assert found["target"]["version"] == "example.com/v2"
+    assert [(row["apiVersion"], row["objects"], row["verdict"]) for row in found["stored"]] == [
+        ("example.com/v1", 3, "left-behind"),
+        ("example.com/v2", 1, "right"),
+    ]
+
+
+def create_widget(server: ServerProcess, name: str) -> None:
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}}
+    status, body = server.request("POST", WIDGETS.format("v1"), widget)
+    assert status == 201, body
+
+
+def census_of_widgets(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any]]:
+    code = run(server.store, "widgets.example.com", "-o", "json")
+    (found,) = json.loads(capsys.readouterr().out)["resources"]
+    return code, found
