@@ -3,3 +3,70 @@
 Not here: anything that knows how objects are stored. The client sees the system only through the
 API, so storage, resources and coordination are out of reach.
 """
+
+from restow.client.calling import ClientLimits
+from restow.client.client import ApiClient, Page
+from restow.client.config import ClientConfig, in_cluster_config
+from restow.client.connections import ConnectionLimits
+from restow.client.discovery import ApiGroup, ApiResource, Discovered
+from restow.client.errors import (
+    CacheFull,
+    ClientError,
+    ConfigInvalid,
+    ConnectionFailed,
+    LeadershipLost,
+    NoSuchResource,
+)
+from restow.client.informer import Change, Informer
+from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
+from restow.client.leader import LeaderElector, Leadership, LeaderTiming
+from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
+from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
+from restow.client.retrying import NO_RETRY, RetryPolicy
+from restow.client.transport import Answer, HttpTransport, InProcessTransport, Transport
+from restow.client.watching import Event, EventType, WatchPolicy
+
+__all__ = [
+    "NO_RETRY",
+    "Answer",
+    "ApiClient",
+    "ApiGroup",
+    "ApiResource",
+    "CacheFull",
+    "Change",
+    "ClientConfig",
+    "ClientError",
+    "ClientLimits",
+    "ConfigInvalid",
+    "ConnectionFailed",
+    "ConnectionLimits",
+    "Discovered",
+    "Event",
+    "EventType",
+    "HttpTransport",
+    "InProcessTransport",
+    "Informer",
+    "LeaderElector",
+    "LeaderTiming",
+    "Leadership",
+    "LeadershipLost",
+    "ListOptions",
+    "NoSuchResource",
+    "Object",
+    "ObjectKey",
+    "Page",
+    "PatchType",
+    "Propagation",
+    "RetryPolicy",
+    "Transport",
+    "WatchPolicy",
+    "WriteOptions",
+    "find_config",
+    "in_cluster_config",
+    "key_of",
+    "load_config",
+    "metadata_of",
+    "read_kubeconfig",
+    "uid_of",
+    "version_of",
+]

@@ -306,3 +306,12 @@ async def test_a_write_that_lost_a_race_is_done_again(
 
 def _bytes(obj: dict[str, Any]) -> bytes:
     return orjson.dumps(obj) + b"\n"
+
+
+async def test_a_lease_is_given_back(api: ApiClient) -> None:
+    """A holder that lets go writes an empty name, as clients do when they stop leading."""
+    collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+    made = (await api.post(collection, lease)).json
+    reply = await api.put(f"{collection}/l", {**made, "spec": {"holderIdentity": ""}})
+    assert reply.status == 200

@@ -86,8 +86,7 @@ def validate_lease(new: Object, _old: Object | None) -> Causes:
     if isinstance(transitions, int) and transitions < 0:
         why = "must be greater than or equal to 0"
         causes.append(errors.invalid("spec.leaseTransitions", transitions, why))
-    if spec.get("holderIdentity") == "":
-        causes.append(errors.invalid("spec.holderIdentity", "", "must not be empty"))
+    # An empty holder is how a client gives its lease back.
     return causes
 
 

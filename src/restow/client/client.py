@@ -1,0 +1,482 @@
+"""The client: every verb of the API, against restow and any Kubernetes server alike.
+
+    async with ApiClient.connect(config, runtime=runtime) as client:
+        config_maps = (await client.discover()).find("cm").resource
+        async for page in client.pages(config_maps, namespace="default"):
+            ...
+        async with client.watch(config_maps, resource_version=page.resource_version) as events:
+            async for event in events:
+                ...
+
+Objects are plain dictionaries. What the API refuses is a StatusError of its class, and a server
+that cannot be reached is a ConnectionFailed.
+
+Not here: caches (`informer`), and any knowledge of single kinds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import restow
+from restow.client import discovery
+from restow.client.calling import Caller, ClientLimits
+from restow.client.config import ClientConfig
+from restow.client.connections import ConnectionLimits
+from restow.client.discovery import ApiGroup, ApiResource, Discovered
+from restow.client.errors import ConnectionFailed
+from restow.client.objects import Object, key_of, metadata_of, version_of
+from restow.client.paths import (
+    JSON,
+    PARTIAL,
+    PARTIAL_LIST,
+    ListOptions,
+    PatchType,
+    Propagation,
+    WriteOptions,
+    delete_options,
+    group_version_path,
+    resource_path,
+    with_query,
+)
+from restow.client.retrying import RetryPolicy
+from restow.client.transport import HttpTransport, Transport
+from restow.client.watching import Event, Watcher, WatchPolicy
+from restow.machinery.names import GroupVersion, GroupVersionResource
+from restow.machinery.status import Expired, NotFound
+from restow.machinery.status_error import StatusError
+from restow.runtime import Runtime
+
+__all__ = ["ApiClient", "Page"]
+
+USER_AGENT: Final = f"restow/{restow.__version__}"
+DISCOVERY_IN_FLIGHT_MAX: Final = 8
+# How often in a row a token may be refused for its age before a list is given up.
+EXPIRATIONS_MAX: Final = 3
+
+_LIST_DEFAULT: Final = ListOptions()
+_WRITE_DEFAULT: Final = WriteOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    items: list[Object]
+    resource_version: str
+    """That of the whole list: if the pages are consistent, a watch from here misses nothing."""
+    continue_token: str
+    """How to get the next page; empty on the last one."""
+    remaining: int | None
+    """How many objects follow, if the server says so."""
+    is_consistent: bool = True
+    """Whether all pages so far show the same moment."""
+
+
+class ApiClient:
+    """One server, as one user."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        runtime: Runtime,
+        retry: RetryPolicy | None = None,
+        limits: ClientLimits | None = None,
+        user_agent: str = USER_AGENT,
+    ) -> None:
+        self._caller = Caller(
+            transport,
+            runtime=runtime,
+            retry=retry or RetryPolicy(),
+            limits=limits or ClientLimits(),
+            user_agent=user_agent,
+        )
+
+    @classmethod
+    def connect(
+        cls,
+        config: ClientConfig,
+        *,
+        runtime: Runtime,
+        connections: ConnectionLimits | None = None,
+        retry: RetryPolicy | None = None,
+        limits: ClientLimits | None = None,
+        user_agent: str = USER_AGENT,
+    ) -> Self:
+        """A client over HTTP. Nothing is sent yet."""
+        transport = HttpTransport(config, clock=runtime.clock, limits=connections)
+        return cls(transport, runtime=runtime, retry=retry, limits=limits, user_agent=user_agent)
+
+    @property
+    def server(self) -> str:
+        """The address, for people."""
+        return self._caller.transport.server
+
+    @property
+    def runtime(self) -> Runtime:
+        return self._caller.runtime
+
+    def with_retry(self, retry: RetryPolicy) -> ApiClient:
+        """The same client with another policy, on the same connections."""
+        caller = self._caller
+        return ApiClient(
+            caller.transport,
+            runtime=caller.runtime,
+            retry=retry,
+            limits=caller.limits,
+            user_agent=caller.user_agent,
+        )
+
+    async def close(self) -> None:
+        await self._caller.transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Reading.
+
+    async def get(
+        self,
+        resource: GroupVersionResource,
+        name: str,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+    ) -> Object:
+        """One object. A resource version asks for a state that is not older."""
+        path = resource_path(
+            resource, namespace=namespace, name=_named(name), subresource=subresource
+        )
+        return await self._caller.call_json(
+            "GET",
+            with_query(path, {"resourceVersion": resource_version}),
+            accept=PARTIAL if metadata_only else JSON,
+        )
+
+    async def list_page(
+        self,
+        resource: GroupVersionResource,
+        *,
+        namespace: str = "",
+        options: ListOptions = _LIST_DEFAULT,
+        continue_token: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
+        """One page. An empty namespace is all of them."""
+        path = resource_path(resource, namespace=namespace)
+        body = await self._caller.call_json(
+            "GET",
+            with_query(path, options.query(continue_token)),
+            accept=PARTIAL_LIST if metadata_only else JSON,
+        )
+        return self._read_page(body)
+
+    async def pages(
+        self,
+        resource: GroupVersionResource,
+        *,
+        namespace: str = "",
+        options: ListOptions = _LIST_DEFAULT,
+        continue_token: str = "",
+        metadata_only: bool = False,
+        continue_when_expired: bool = False,
+    ) -> AsyncGenerator[Page, None]:
+        """All pages, from a token on if one is given.
+
+        When the moment of the list is forgotten, Expired is raised, or, if asked for, the list goes
+        on with what is stored now: each object that stays is in it, but the pages show two moments.
+        """
+        token, is_consistent, expirations = continue_token, True, 0
+        for _ in range(self._caller.limits.pages_max):
+            try:
+                page = await self.list_page(
+                    resource,
+                    namespace=namespace,
+                    options=options,
+                    continue_token=token,
+                    metadata_only=metadata_only,
+                )
+            except Expired as error:
+                expirations += 1
+                can_go_on = continue_when_expired and error.continue_token
+                if not can_go_on or expirations > EXPIRATIONS_MAX:
+                    raise
+                token, is_consistent = error.continue_token, False
+                continue
+            if page.continue_token and page.continue_token == token:
+                raise self._endless("a page that leads to itself")
+            expirations, token = 0, page.continue_token
+            yield page if is_consistent else _of_several_moments(page)
+            if not token:
+                return
+        raise self._endless(f"more than {self._caller.limits.pages_max} pages")
+
+    async def items(
+        self,
+        resource: GroupVersionResource,
+        *,
+        namespace: str = "",
+        options: ListOptions = _LIST_DEFAULT,
+        metadata_only: bool = False,
+        continue_when_expired: bool = False,
+    ) -> AsyncGenerator[Object, None]:
+        """All objects, page by page."""
+        pages = self.pages(
+            resource,
+            namespace=namespace,
+            options=options,
+            metadata_only=metadata_only,
+            continue_when_expired=continue_when_expired,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for item in page.items:
+                    yield item
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: GroupVersionResource,
+        *,
+        resource_version: str,
+        namespace: str = "",
+        options: ListOptions = _LIST_DEFAULT,
+        metadata_only: bool = False,
+        policy: WatchPolicy | None = None,
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        """The events after a version, bookmarks among them; of the options, the selectors count.
+
+        It is opened again when it ends or breaks. Expired: list anew, then watch from there.
+        """
+        watcher = Watcher(
+            self._caller,
+            resource_path(resource, namespace=namespace),
+            query=options.selectors(),
+            resource_version=resource_version,
+            policy=policy or WatchPolicy(),
+            metadata_only=metadata_only,
+        )
+        async with aclosing(watcher.events()) as events:
+            yield events
+
+    # Writing.
+
+    async def create(
+        self,
+        resource: GroupVersionResource,
+        body: Object,
+        *,
+        namespace: str = "",
+        name: str = "",
+        subresource: str = "",
+        options: WriteOptions = _WRITE_DEFAULT,
+    ) -> Object:
+        """A new object, in the namespace given or else its own. A name goes with a subresource."""
+        path = resource_path(
+            resource,
+            namespace=namespace or key_of(body).namespace,
+            name=name,
+            subresource=subresource,
+        )
+        return await self._caller.call_json("POST", with_query(path, options.query()), body=body)
+
+    async def update(
+        self,
+        resource: GroupVersionResource,
+        body: Object,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        options: WriteOptions = _WRITE_DEFAULT,
+    ) -> Object:
+        """Replace an object; with a resource version in it, only the one that was read."""
+        key = key_of(body)
+        path = resource_path(
+            resource,
+            namespace=namespace or key.namespace,
+            name=_named(key.name),
+            subresource=subresource,
+        )
+        return await self._caller.call_json("PUT", with_query(path, options.query()), body=body)
+
+    async def patch(
+        self,
+        resource: GroupVersionResource,
+        name: str,
+        patch: Object | list[Any],
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        namespace: str = "",
+        subresource: str = "",
+        options: WriteOptions = _WRITE_DEFAULT,
+    ) -> Object:
+        """Change an object. An apply needs a field manager, and creates what is missing."""
+        if patch_type is PatchType.APPLY and not options.field_manager:
+            raise ValueError("an apply needs a field manager")
+        path = resource_path(
+            resource, namespace=namespace, name=_named(name), subresource=subresource
+        )
+        return await self._caller.call_json(
+            "PATCH",
+            with_query(path, options.query()),
+            body=patch,
+            content_type=str(patch_type),
+        )
+
+    async def delete(
+        self,
+        resource: GroupVersionResource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Delete an object, if it has this uid and version; the answer is a Status, or the object
+        while it stays."""
+        body = delete_options(
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace_period_seconds=grace_period_seconds,
+            dry_run=dry_run,
+        )
+        path = resource_path(resource, namespace=namespace, name=_named(name))
+        return await self._caller.call_json("DELETE", path, body=body)
+
+    async def delete_collection(
+        self,
+        resource: GroupVersionResource,
+        *,
+        namespace: str = "",
+        options: ListOptions = _LIST_DEFAULT,
+        propagation: Propagation | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Delete all objects that the selectors of the options choose, one after another."""
+        body = delete_options(propagation=propagation, dry_run=dry_run)
+        path = resource_path(resource, namespace=namespace)
+        return await self._caller.call_json(
+            "DELETE", with_query(path, options.selectors()), body=body
+        )
+
+    # What there is.
+
+    async def version(self) -> dict[str, Any]:
+        """The document at `/version`."""
+        return await self._caller.call_json("GET", "/version")
+
+    async def text(self, path: str) -> str:
+        """A document that is no object, such as `/readyz` or `/metrics`."""
+        return (await self._caller.call("GET", path, accept="*/*")).decode(errors="replace")
+
+    async def groups(self) -> list[ApiGroup]:
+        """The groups, the core first, in the order in which names are looked up."""
+        found: list[ApiGroup] = []
+        try:
+            core = discovery.read_core(await self._caller.call_json("GET", "/api"))
+            found += [core] if core else []
+        except NotFound:
+            pass  # a server with groups of its own only
+        found += discovery.read_groups(await self._caller.call_json("GET", "/apis"))
+        if sum(len(group.versions) for group in found) > discovery.GROUP_VERSIONS_MAX:
+            raise self._endless(f"more than {discovery.GROUP_VERSIONS_MAX} group versions")
+        return found
+
+    async def resources(self, group_version: GroupVersion) -> list[ApiResource]:
+        """The resources of one group version."""
+        path = group_version_path(group_version)
+        document = await self._caller.call_json("GET", path)
+        return discovery.read_resources(document, group_version)
+
+    async def discover(self) -> Discovered:
+        """All resources. A group version that cannot be read is told among the failures."""
+        groups = await self.groups()
+        wanted = [GroupVersion(each.name, version) for each in groups for version in each.versions]
+        found: dict[GroupVersion, list[ApiResource]] = {}
+        failures: dict[GroupVersion, Exception] = {}
+        places = asyncio.Semaphore(DISCOVERY_IN_FLIGHT_MAX)
+
+        async def read(group_version: GroupVersion) -> None:
+            async with places:
+                try:
+                    found[group_version] = await self.resources(group_version)
+                except (StatusError, ConnectionFailed) as error:
+                    failures[group_version] = error
+
+        async with asyncio.TaskGroup() as group:
+            for each in wanted:
+                group.create_task(read(each))
+        resources = tuple(each for place in wanted for each in found.get(place, ()))
+        if len(resources) > discovery.RESOURCES_MAX:
+            raise self._endless(f"more than {discovery.RESOURCES_MAX} resources")
+        return Discovered(tuple(groups), resources, failures)
+
+    def _read_page(self, body: Object) -> Page:
+        items = body.get("items")
+        kind = body.get("kind")
+        if items is None:
+            items = []
+        if not isinstance(items, list) or not isinstance(kind, str) or "metadata" not in body:
+            raise self._endless("no list where one should be")
+        metadata = metadata_of(body)
+        remaining = metadata.get("remainingItemCount")
+        return Page(
+            items=_with_kinds(items, kind, body.get("apiVersion")),
+            resource_version=version_of(body),
+            continue_token=str(metadata.get("continue") or ""),
+            remaining=remaining if isinstance(remaining, int) else None,
+        )
+
+    def _endless(self, what: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            self.server,
+            f"the server has {what}",
+            advice="This is no API server as it should be: please report it",
+        )
+
+
+def _named(name: str) -> str:
+    if not name:
+        raise ValueError("the object has no name")
+    return name
+
+
+def _with_kinds(items: list[Any], list_kind: str, api_version: object) -> list[Object]:
+    """The items, each with the kind that a list of built-in kinds leaves out."""
+    objects = [item for item in items if isinstance(item, dict)]
+    kind = list_kind.removesuffix("List")
+    if kind != list_kind:
+        for item in objects:
+            item.setdefault("apiVersion", api_version)
+            item.setdefault("kind", kind)
+    return objects
+
+
+def _of_several_moments(page: Page) -> Page:
+    return Page(
+        page.items,
+        page.resource_version,
+        page.continue_token,
+        page.remaining,
+        is_consistent=False,
+    )

@@ -1,0 +1,185 @@
+"""Connections to one server: opened, kept for the next request, and bounded in number.
+
+Requests and streams have limits of their own: a watch holds its connection for minutes, and must
+not keep a lease from being renewed. Who asks one time too often for a request waits for a place;
+for a stream it is refused, since no place may come free.
+
+Not here: what is said on them (`http1`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from restow.client.config import ClientConfig
+from restow.client.errors import ConnectionFailed, connection_failed
+from restow.client.http1 import STREAM_BYTES_MAX
+from restow.runtime import Clock
+
+CLOSE_SECONDS_MAX: Final = 2.0
+# A dead peer is noticed after about a minute, also when nothing is being sent.
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long one may take."""
+
+    requests_max: int = 64
+    """Requests at the same time."""
+    streams_max: int = 256
+    """Watches at the same time."""
+    kept_max: int = 64
+    """Connections that wait for their next request."""
+    kept_seconds_max: float = 30.0
+    """How long one waits; servers drop them after a minute or more."""
+    connect_seconds_max: float = 10.0
+    """For the connection and TLS."""
+
+    def __post_init__(self) -> None:
+        if min(self.requests_max, self.streams_max) < 1 or self.kept_max < 0:
+            raise ValueError("requests_max and streams_max must be at least 1, kept_max at least 0")
+
+
+class Connection:
+    """One open connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.kept_at = 0.0
+        self.is_at_end = True
+        """Whether the last answer has been read to its end."""
+
+    def is_usable(self) -> bool:
+        """Whether it is open still, and nothing unasked has come."""
+        if not self.seems_open():
+            return False
+        # The loop may not have seen yet that the server has closed it.
+        found = self.writer.get_extra_info("socket")
+        return found is not None and not _is_readable(found.fileno())
+
+    def seems_open(self) -> bool:
+        """Whether it is open, as far as the loop has seen."""
+        return not (self.reader.at_eof() or self.reader.exception() or self.writer.is_closing())
+
+    def abort(self) -> None:
+        self.writer.transport.abort()
+
+
+class Connections:
+    """All connections to one server."""
+
+    def __init__(self, config: ClientConfig, clock: Clock, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._config = config
+        self._clock = clock
+        self._context = config.ssl_context()
+        self._requests = asyncio.Semaphore(limits.requests_max)
+        self._streams = 0
+        self._kept: list[Connection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self, *, is_stream: bool) -> AsyncIterator[None]:
+        """A place for one request or one stream."""
+        if self._closed:
+            raise self._refused("the client is closed", "Use it before it is closed")
+        if not is_stream:
+            async with self._requests:
+                yield
+            return
+        if self._streams >= self.limits.streams_max:
+            raise self._refused(
+                f"{self._streams} watches are open, which is the limit",
+                "Raise streams_max, or watch less",
+            )
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def take_kept(self) -> Connection | None:
+        """The connection used last, if it is usable; those that are too old are dropped."""
+        now = self._clock.monotonic()
+        while self._kept:
+            connection = self._kept.pop()
+            if now - connection.kept_at < self.limits.kept_seconds_max and connection.is_usable():
+                return connection
+            connection.abort()
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request."""
+        if self._closed or len(self._kept) >= self.limits.kept_max or not connection.seems_open():
+            connection.abort()
+            return
+        connection.kept_at = self._clock.monotonic()
+        self._kept.append(connection)
+
+    async def connect(self) -> Connection:
+        """A new connection."""
+        config = self._config
+        name = None
+        if self._context is not None:
+            name = config.server_name or config.host
+        try:
+            async with self._clock.timeout(self.limits.connect_seconds_max):
+                reader, writer = await asyncio.open_connection(
+                    config.host,
+                    config.port,
+                    ssl=self._context,
+                    server_hostname=name,
+                    limit=STREAM_BYTES_MAX,
+                )
+        except (OSError, TimeoutError, ssl.SSLError, ValueError) as error:
+            raise connection_failed(error, server=config.server) from error
+        _keep_alive(writer)
+        if self._closed:
+            writer.transport.abort()
+            raise self._refused("the client is closed", "Use it before it is closed")
+        return Connection(reader, writer)
+
+    async def close(self) -> None:
+        """End those that wait. Those in use end with their requests."""
+        self._closed = True
+        kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.writer.close()
+        for connection in kept:
+            with suppress(OSError, TimeoutError):
+                async with self._clock.timeout(CLOSE_SECONDS_MAX):
+                    await connection.writer.wait_closed()
+            connection.abort()
+
+    def _refused(self, what: str, advice: str) -> ConnectionFailed:
+        return ConnectionFailed(self._config.server, what, advice=advice)
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(0))
+
+
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    found = writer.get_extra_info("socket")
+    if found is None:
+        return
+    with suppress(OSError):
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            if (option := getattr(socket, name, None)) is not None:
+                found.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,186 @@
+"""HTTP/1.1 as a client writes and reads it: one request out, one answer in.
+
+Strict where two readings would be possible, since a confused client takes one answer for another:
+an answer with two lengths, a folded header, or an unknown coding is refused, never guessed at.
+
+Not here: connections and their reuse (`connections`), TLS, credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from restow.client.errors import ProtocolBroken
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+HEADERS_MAX: Final = 256
+INTERIM_ANSWERS_MAX: Final = 8
+CHUNK_LINE_BYTES_MAX: Final = 1024
+TRAILERS_MAX: Final = 64
+READ_BYTES: Final = 64 * 1024
+# The reader's own limit, for `readuntil`, must hold a whole head.
+STREAM_BYTES_MAX: Final = 2 * HEAD_BYTES_MAX
+
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_DIGITS: Final = re.compile(r"[0-9]{1,18}", flags=re.ASCII)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+_UNSAFE: Final = re.compile(r"[\x00-\x20\x7f]")
+_UNSAFE_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer. Names of headers are in lower case; repeated ones are joined."""
+
+    status: int
+    headers: dict[str, str]
+    has_body: bool
+    length: int | None
+    is_chunked: bool
+    is_kept: bool
+    """Whether the connection can be used again once the body has been read."""
+
+
+def encode_request(
+    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
+) -> bytes:
+    """The bytes of a request; ValueError if something in it would end a line."""
+    if _UNSAFE.search(target) or not target.startswith("/") or not method.isalpha():
+        raise ValueError(f"no request line: {method} {target[:256]!r}")
+    lines = [f"{method} {target} HTTP/1.1"]
+    for name, value in headers:
+        if not _NAME.fullmatch(name.encode()) or _UNSAFE_VALUE.search(value):
+            raise ValueError(f"no header: {name[:256]!r}")
+        lines.append(f"{name}: {value}")
+    if body or method in {"POST", "PUT", "PATCH"}:
+        lines.append(f"Content-Length: {len(body)}")
+    # Names of users may have any letter; the server reads the bytes as UTF-8.
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+async def read_head(reader: asyncio.StreamReader, *, method: str) -> Head:
+    """The head of the answer; interim ones (1xx) are passed over."""
+    for _ in range(INTERIM_ANSWERS_MAX):
+        try:
+            raw = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError as error:
+            raise ProtocolBroken("its head does not end") from error
+        if len(raw) > HEAD_BYTES_MAX:
+            raise ProtocolBroken("its head is too long")
+        version, status, headers = _parse_head(raw[:-4])
+        if status == 101:
+            raise ProtocolBroken("it wants to speak another protocol")
+        if status >= 200:
+            return _framed(version, status, headers, method=method)
+    raise ProtocolBroken("it has too many interim answers")
+
+
+async def body_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncGenerator[bytes, None]:
+    """The body in pieces as they come; IncompleteReadError if it breaks off."""
+    if not head.has_body:
+        return
+    if head.is_chunked:
+        async for piece in _chunks(reader):
+            yield piece
+    elif head.length is not None:
+        async for piece in _exactly(reader, head.length):
+            yield piece
+    else:
+        while piece := await reader.read(READ_BYTES):
+            yield piece
+
+
+def _parse_head(raw: bytes) -> tuple[int, int, dict[str, str]]:
+    first, *lines = raw.split(b"\r\n")
+    found = _STATUS_LINE.fullmatch(first)
+    if found is None:
+        raise ProtocolBroken(f"it begins with {first[:64]!r}")
+    if len(lines) > HEADERS_MAX:
+        raise ProtocolBroken("it has too many headers")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not _NAME.fullmatch(name) or b"\n" in value or b"\r" in value:
+            raise ProtocolBroken(f"it has a header {line[:64]!r}")
+        key, text = name.decode().lower(), value.decode("latin-1").strip(" \t")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return int(found[1]), int(found[2]), headers
+
+
+def _framed(version: int, status: int, headers: dict[str, str], *, method: str) -> Head:
+    coding = headers.get("transfer-encoding", "").lower()
+    if coding not in {"", "chunked"}:
+        raise ProtocolBroken(f"it has a transfer coding {coding[:64]!r}")
+    content_coding = headers.get("content-encoding", "identity").lower()
+    if content_coding not in {"", "identity"}:
+        raise ProtocolBroken(f"it is compressed, unasked: {content_coding[:64]!r}")
+    length = _length(headers)
+    if coding and (length is not None or version == 0):
+        raise ProtocolBroken("its length is said twice")
+    has_body = method != "HEAD" and status not in _WITHOUT_BODY
+    options = {each.strip() for each in headers.get("connection", "").lower().split(",")}
+    ends_by_itself = not has_body or bool(coding) or length is not None
+    return Head(
+        status=status,
+        headers=headers,
+        has_body=has_body,
+        length=length,
+        is_chunked=bool(coding),
+        is_kept=version == 1 and "close" not in options and ends_by_itself,
+    )
+
+
+def _length(headers: dict[str, str]) -> int | None:
+    text = headers.get("content-length")
+    if text is None:
+        return None
+    values = {each.strip() for each in text.split(",")}
+    value = values.pop()
+    if values or not _DIGITS.fullmatch(value):
+        raise ProtocolBroken(f"its length is {text[:64]!r}")
+    return int(value)
+
+
+async def _exactly(reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
+    rest = length
+    while rest:
+        piece = await reader.read(min(rest, READ_BYTES))
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", rest)
+        rest -= len(piece)
+        yield piece
+
+
+async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while True:
+        line = await _line(reader)
+        found = _CHUNK_SIZE.fullmatch(line)
+        if found is None:
+            raise ProtocolBroken(f"it has a chunk {line[:64]!r}")
+        size = int(found[1], 16)
+        if not size:
+            break
+        async for piece in _exactly(reader, size):
+            yield piece
+        if await reader.readexactly(2) != b"\r\n":
+            raise ProtocolBroken("it has a chunk that is longer than it said")
+    for _ in range(TRAILERS_MAX):
+        if await _line(reader) == b"\r\n":
+            return
+    raise ProtocolBroken("it has too many trailers")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        line = await reader.readuntil(b"\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise ProtocolBroken("it has a line that does not end") from error
+    if len(line) > CHUNK_LINE_BYTES_MAX:
+        raise ProtocolBroken("it has a line that is too long")
+    return line

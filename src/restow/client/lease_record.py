@@ -1,0 +1,77 @@
+"""Who leads, as a Lease says it: read and written as client-go does.
+
+The whole object is kept and only these fields are changed, so that fields of newer servers stay.
+
+Pure. Not here: when a lease is over. That is for each reader's own clock to say (`leader`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from restow.api.coordination_v1 import API_VERSION, GROUP, KIND
+from restow.client.objects import Object
+from restow.machinery.names import GroupVersionResource
+
+LEASES: Final = GroupVersionResource(GROUP, "v1", "leases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """The fields of an election. Without a holder nobody leads."""
+
+    holder: str = ""
+    lease_seconds: int = 0
+    acquire_time: str = ""
+    renew_time: str = ""
+    transitions: int = 0
+
+    @classmethod
+    def read(cls, lease: Object) -> LeaseRecord:
+        """What a lease says; nothing in it is believed to have the right type."""
+        spec = lease.get("spec")
+        if not isinstance(spec, dict):
+            spec = {}
+        return cls(
+            holder=_text(spec.get("holderIdentity")),
+            lease_seconds=_number(spec.get("leaseDurationSeconds")),
+            acquire_time=_text(spec.get("acquireTime")),
+            renew_time=_text(spec.get("renewTime")),
+            transitions=_number(spec.get("leaseTransitions")),
+        )
+
+    def written_to(self, lease: Object) -> Object:
+        """The lease with these fields, and all its others."""
+        spec = lease.get("spec")
+        said: dict[str, Any] = {
+            # Without a holder it is left out: some servers refuse an empty one.
+            "holderIdentity": self.holder or None,
+            "leaseDurationSeconds": self.lease_seconds,
+            "acquireTime": self.acquire_time,
+            "renewTime": self.renew_time,
+            "leaseTransitions": self.transitions,
+        }
+        known = spec if isinstance(spec, dict) else {}
+        changed = {name: value for name, value in (known | said).items() if value is not None}
+        return lease | {"spec": changed}
+
+
+def new_lease(namespace: str, name: str) -> Object:
+    """A lease that says nothing yet."""
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}}
+
+
+def micro_time(moment: datetime) -> str:
+    """A time as leases have it: UTC, with six digits of a second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

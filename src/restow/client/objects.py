@@ -1,0 +1,44 @@
+"""Objects as they come from a server, and the few things about them that every client asks.
+
+Objects stay plain dictionaries: a client must give back fields that it does not know.
+
+Not here: typed kinds (`restow.api`), and how objects are fetched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+
+
+class ObjectKey(NamedTuple):
+    """Which object of a resource; the namespace is empty for what belongs to the cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def metadata_of(value: Object) -> dict[str, Any]:
+    """The metadata; empty if the object has none that deserve the name."""
+    found = value.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def key_of(value: Object) -> ObjectKey:
+    """The key of an object."""
+    metadata = metadata_of(value)
+    return ObjectKey(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+
+
+def version_of(value: Object) -> str:
+    """The resource version of an object or a list; empty if there is none."""
+    return str(metadata_of(value).get("resourceVersion") or "")
+
+
+def uid_of(value: Object) -> str:
+    """The uid of an object; empty if there is none."""
+    return str(metadata_of(value).get("uid") or "")

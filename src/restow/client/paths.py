@@ -1,0 +1,144 @@
+"""Where things are: paths and queries of requests, made from names that need not be trusted.
+
+Pure. Not here: which resources exist (`discovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from restow.machinery.names import GroupVersion, GroupVersionResource
+
+__all__ = ["JSON", "ListOptions", "PatchType", "Propagation", "WriteOptions"]
+
+JSON: Final = "application/json"
+PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+NAME_LENGTH_MAX: Final = 1024
+
+
+class PatchType(StrEnum):
+    """How a patch is to be understood."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(StrEnum):
+    """What becomes of the dependents of a deleted object."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """Which objects, and how fresh. Selectors also go for watches."""
+
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 500
+    """Objects of one page; 0 is all at once."""
+    resource_version: str = ""
+    """Empty is the newest state, "0" any that the server has at hand."""
+    resource_version_match: str = ""
+
+    def selectors(self) -> dict[str, str]:
+        return {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+
+    def query(self, continue_token: str = "") -> dict[str, str]:
+        """The query of a page; the later ones must not say the version again."""
+        found = self.selectors() | {"limit": str(self.limit or "")}
+        if continue_token:
+            return found | {"continue": continue_token}
+        return found | {
+            "resourceVersion": self.resource_version,
+            "resourceVersionMatch": self.resource_version_match,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How a write is done."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    """Who writes; by default what the user agent begins with."""
+    field_validation: str = ""
+    """Ignore, Warn or Strict; empty is the server's default."""
+    force: bool = False
+    """Only for apply: take fields from their managers."""
+
+    def query(self) -> dict[str, str]:
+        return {
+            "dryRun": "All" if self.dry_run else "",
+            "fieldManager": self.field_manager,
+            "fieldValidation": self.field_validation,
+            "force": "true" if self.force else "",
+        }
+
+
+def group_version_path(group_version: GroupVersion) -> str:
+    """Where a group version begins."""
+    if not group_version.group:
+        return f"/api/{_segment(group_version.version)}"
+    return f"/apis/{_segment(group_version.group)}/{_segment(group_version.version)}"
+
+
+def resource_path(
+    resource: GroupVersionResource, *, namespace: str = "", name: str = "", subresource: str = ""
+) -> str:
+    """Where a collection, an object or a part of it is."""
+    parts = [group_version_path(resource.group_version)]
+    if namespace:
+        parts += ["namespaces", _segment(namespace)]
+    parts.append(_segment(resource.resource))
+    if name:
+        parts.append(_segment(name))
+    if subresource:
+        if not name:
+            raise ValueError(f"a subresource of no object: {subresource!r}")
+        parts += [_segment(part) for part in subresource.split("/")]
+    return "/".join(parts)
+
+
+def with_query(path: str, query: Mapping[str, str]) -> str:
+    """The path with those parameters that are not empty."""
+    said = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(said, quote_via=quote)}" if said else path
+
+
+def delete_options(
+    *,
+    uid: str = "",
+    resource_version: str = "",
+    propagation: Propagation | None = None,
+    grace_period_seconds: int | None = None,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """The body of a deletion."""
+    body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    conditions = {"uid": uid, "resourceVersion": resource_version}
+    if said := {name: value for name, value in conditions.items() if value}:
+        body["preconditions"] = said
+    if propagation is not None:
+        body["propagationPolicy"] = str(propagation)
+    if grace_period_seconds is not None:
+        body["gracePeriodSeconds"] = grace_period_seconds
+    if dry_run:
+        body["dryRun"] = ["All"]
+    return body
+
+
+def _segment(text: str) -> str:
+    """One part of a path, which cannot become two, none, or a step upwards."""
+    if not text or len(text) > NAME_LENGTH_MAX or text in {".", ".."} or "/" in text:
+        raise ValueError(f"no name: {text[:256]!r}")
+    return quote(text, safe=":@!$&'()*+,;=~")

@@ -1,0 +1,248 @@
+"""Kubeconfig files and the service account of a pod."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from restow.client import (
+    ClientConfig,
+    ConfigInvalid,
+    find_config,
+    in_cluster_config,
+    load_config,
+    read_kubeconfig,
+)
+from restow.client.credentials import TOKEN_FILE_SECONDS, Credentials
+from restow.runtime import SimulatedClock
+from restow.testing.certificates import CertificateFiles, make_certificate
+
+
+def data(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def document(
+    *, cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    return {
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "https://h:6443"} | (cluster or {})}],
+        "users": [{"name": "u", "user": {} if user is None else user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"} | more}],
+        "current-context": "x",
+    }
+
+
+def write(directory: Path, value: object, name: str = "config") -> Path:
+    path = directory / name
+    path.write_text(value if isinstance(value, str) else yaml.safe_dump(value))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return make_certificate(tmp_path_factory.mktemp("certificates"), name="anna")
+
+
+def test_all_fields(tmp_path: Path, files: CertificateFiles) -> None:
+    """Every field that is understood arrives, from data and from files beside the kubeconfig."""
+    (tmp_path / "token").write_text("from-a-file\n")
+    config = read_kubeconfig(
+        [
+            write(
+                tmp_path,
+                document(
+                    cluster={
+                        "server": "https://127.0.0.1:6443/base/",
+                        "certificate-authority": str(files.ca_file),
+                        "tls-server-name": "localhost",
+                    },
+                    user={
+                        "tokenFile": "token",
+                        "client-certificate-data": data(files.cert_file.read_text()),
+                        "client-key": str(files.key_file),
+                        "as": "eve",
+                        "as-groups": ["a", "b"],
+                        "as-uid": "7",
+                        "as-user-extra": {"acme.com/Scope": ["s"]},
+                    },
+                    namespace="n",
+                ),
+            )
+        ]
+    )
+    assert (config.host, config.port, config.base_path) == ("127.0.0.1", 6443, "/base")
+    assert (config.namespace, config.server_name) == ("n", "localhost")
+    assert config.token_file == tmp_path / "token"
+    assert config.impersonation == (
+        ("Impersonate-User", "eve"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-acme.com%2Fscope", "s"),
+    )
+    context = config.ssl_context()
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_secrets_are_not_shown(files: CertificateFiles) -> None:
+    """A printed configuration shows neither token nor key."""
+    config = ClientConfig(
+        server="https://h",
+        token="hush",
+        client_cert_pem=files.cert_file.read_text(),
+        client_key_pem=files.key_file.read_text(),
+    )
+    assert "hush" not in repr(config)
+    assert "PRIVATE" not in repr(config)
+
+
+def test_insecure(tmp_path: Path) -> None:
+    """Without verification any certificate will do, if the file says so."""
+    path = write(tmp_path, document(cluster={"insecure-skip-tls-verify": True}))
+    context = read_kubeconfig([path]).ssl_context()
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+def test_files_are_merged(tmp_path: Path) -> None:
+    """Of entries with one name the first counts; the current context is the first that is set."""
+    one = write(tmp_path, {"users": [{"name": "u", "user": {"token": "first"}}]}, "one")
+    two = write(tmp_path, document(user={"token": "second"}), "two")
+    three = write(
+        tmp_path,
+        document(cluster={"server": "https://other"}) | {"current-context": "y"},
+        "three",
+    )
+    environ = {"KUBECONFIG": f"{tmp_path / 'missing'}:{one}:{two}::{three}"}
+    config = load_config(environ, home=tmp_path)
+    assert (config.token, config.server) == ("first", "https://h:6443")
+
+
+def test_a_named_context(tmp_path: Path) -> None:
+    """A context can be named, and then the current one does not matter."""
+    value = document() | {"current-context": "gone"}
+    assert read_kubeconfig([write(tmp_path, value)], context="x").server == "https://h:6443"
+
+
+def test_where_a_configuration_is_found(tmp_path: Path) -> None:
+    """$KUBECONFIG, then the home, then the pod's own account; otherwise a clear text."""
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ConfigInvalid, match=r"no such file; set KUBECONFIG"):
+        find_config({}, home=tmp_path)
+    with pytest.raises(ConfigInvalid, match="service account"):
+        find_config(environ, home=tmp_path)
+    (tmp_path / ".kube").mkdir()
+    write(tmp_path / ".kube", document())
+    assert find_config(environ, home=tmp_path).server == "https://h:6443"
+
+
+REFUSED = {
+    "exec": (document(user={"exec": {"command": "aws"}}), r"user 'u': exec: credential plugins"),
+    "provider": (document(user={"auth-provider": {"name": "gcp"}}), "'u': auth-provider: "),
+    "basic": (document(user={"username": "a", "password": "b"}), "'u': username: basic"),
+    "proxy": (document(cluster={"proxy-url": "http://p"}), r"cluster 'c': proxy-url: proxies"),
+    "no-server": (document(cluster={"server": ""}), "cluster 'c': server is not set"),
+    "bad-server": (document(cluster={"server": "h:6443"}), "is no address such as"),
+    "bad-port": (document(cluster={"server": "https://h:x"}), "is no address such as"),
+    "newline": (document(cluster={"server": "https://h/\n"}), "is no address such as"),
+    "user-in-url": (document(cluster={"server": "https://a:b@h"}), "is no address such as"),
+    "number": (document(user={"token": 7}), "user 'u': token must be text"),
+    "flag": (document(cluster={"insecure-skip-tls-verify": "yes"}), "must be true or false"),
+    "both": (
+        document(
+            cluster={"insecure-skip-tls-verify": True, "certificate-authority-data": data("x")}
+        ),
+        "exclude each other",
+    ),
+    "base64": (
+        document(cluster={"certificate-authority-data": "%%"}),
+        "cluster 'c': certificate-authority-data is not base64",
+    ),
+    "missing-file": (
+        document(cluster={"certificate-authority": "nothing.pem"}),
+        "certificate-authority .*/nothing.pem cannot be read: No such file",
+    ),
+    "half": (document(user={"client-certificate-data": data("x")}), "belong together"),
+    "groups": (document(user={"as-groups": ["a"]}), "user 'u': as is not set"),
+    "header": (document(user={"token": "a\r\nX: y"}), "token has characters"),
+    "plain-http": (
+        document(cluster={"server": "http://h"}, user={"token": "t"}),
+        "plain http, over which no credential is sent",
+    ),
+    "no-context": (document() | {"current-context": ""}, "current-context is not set"),
+    "unknown-context": (document() | {"current-context": "z"}, "no context 'z'; there are: x"),
+    "unknown-user": (document(user={}) | {"users": []}, "no user 'u'; there are: none"),
+    "users": (document() | {"users": {"u": {}}}, "users must be a list of mappings"),
+    "kind": ({"kind": "Pod"}, "no kubeconfig: kind must be Config"),
+    "yaml": ("a: b: c", "config: not YAML"),
+    "list": ("[]", "no kubeconfig"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_understood_is_refused(tmp_path: Path, case: str) -> None:
+    """Each refusal names the file, the entry and the field, and says what to do."""
+    value, text = REFUSED[case]
+    with pytest.raises(ConfigInvalid, match=text) as caught:
+        read_kubeconfig([write(tmp_path, value)])
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_certificates_that_are_none(files: CertificateFiles) -> None:
+    """An authority, or a pair of certificate and key, that is no PEM is refused by name."""
+    with pytest.raises(ConfigInvalid, match="certificate-authority holds no certificate"):
+        ClientConfig(server="https://h", ca_pem="x").ssl_context()
+    pair = files.cert_file.read_text(), files.ca_file.read_text()
+    config = ClientConfig(server="https://h", client_cert_pem=pair[0], client_key_pem=pair[1])
+    with pytest.raises(ConfigInvalid, match="no pair in PEM form"):
+        config.ssl_context()
+
+
+def test_a_pod(tmp_path: Path) -> None:
+    """In a pod: the address from the environment, the rest from the service account's files."""
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("pem")
+    config = in_cluster_config(environ, directory=tmp_path)
+    assert (config.server, config.host, config.namespace) == (
+        "https://[fd00::1]:443",
+        "fd00::1",
+        "default",
+    )
+    (tmp_path / "namespace").write_text("n\n")
+    assert in_cluster_config(environ, directory=tmp_path).namespace == "n"
+    (tmp_path / "ca.crt").unlink()
+    with pytest.raises(ConfigInvalid, match=r"ca\.crt .* cannot be read"):
+        in_cluster_config(environ, directory=tmp_path)
+    with pytest.raises(ConfigInvalid, match="not in a cluster"):
+        in_cluster_config({}, directory=tmp_path)
+
+
+async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    """A renewed token is used after a minute, at once after a refusal, and a gap does no harm."""
+    clock = SimulatedClock()
+    path = tmp_path / "token"
+    credentials = Credentials(ClientConfig(server="https://h", token_file=path), clock)
+    with pytest.raises(ConfigInvalid, match="tokenFile"):
+        credentials.headers()
+    path.write_text("one\n")
+    assert credentials.headers() == [("Authorization", "Bearer one")]
+    path.write_text("two")
+    assert credentials.headers() == [("Authorization", "Bearer one")]
+    await clock.advance(TOKEN_FILE_SECONDS)
+    assert credentials.headers() == [("Authorization", "Bearer two")]
+    path.write_text("three")
+    credentials.refused()
+    assert credentials.headers() == [("Authorization", "Bearer three")]
+    path.unlink()
+    credentials.refused()
+    assert credentials.headers() == [("Authorization", "Bearer three")]

@@ -1,0 +1,339 @@
+"""Leader election: one at a time, whatever is lost, and compatible with client-go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restow.client import (
+    Answer,
+    ApiClient,
+    InProcessTransport,
+    LeaderElector,
+    Leadership,
+    LeadershipLost,
+    LeaderTiming,
+)
+from restow.client.lease_record import LeaseRecord
+from restow.machinery import status
+from restow.runtime import Runtime, SimulatedClock, TaskHandle, Tasks
+from tests.sizes import SIZES
+from tests.unit.client.fake_api import FakeApi
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/test"
+
+
+class Candidate:
+    """A process that wants to lead, with a connection that can be cut."""
+
+    def __init__(
+        self,
+        api: FakeApi,
+        clock: SimulatedClock,
+        name: str,
+        timing: LeaderTiming | None = None,
+    ) -> None:
+        self.is_cut = False
+        self.delay_seconds = 0.0
+        """So long the answers take."""
+        self._leads = False
+        self.was_lost = 0
+        runtime = Runtime.simulated(name, clock=clock)
+        self._api = api
+        client = ApiClient(InProcessTransport(self._handle), runtime=runtime)
+        self.elector = LeaderElector(
+            client, namespace="kube-system", name="test", identity=name, timing=timing
+        )
+
+    async def _handle(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        if self.is_cut:
+            await asyncio.Event().wait()
+        answer = await self._api.handle(method, target, headers, body)
+        if self.delay_seconds:
+            await self.elector.runtime.clock.sleep(self.delay_seconds)
+        return answer
+
+    def is_at_work(self) -> bool:
+        return self._leads
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with self.elector.leading() as term:
+                    await self._lead(term)
+            except LeadershipLost:
+                self.was_lost += 1
+
+    async def _lead(self, term: Leadership) -> None:
+        assert term.is_held
+        self._leads = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._leads = False
+
+
+@asynccontextmanager
+async def candidates(
+    api: FakeApi, *names: str, timing: LeaderTiming | None = None
+) -> AsyncIterator[tuple[SimulatedClock, list[Candidate], list[TaskHandle]]]:
+    clock = SimulatedClock()
+    found = [Candidate(api, clock, name, timing) for name in names]
+    async with Tasks("test") as tasks:
+        handles = [tasks.spawn(each.elector.identity, each.run()) for each in found]
+        yield clock, found, handles
+
+
+def spec(api: FakeApi) -> dict[str, object]:
+    found = api.objects[PATH]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_the_first_leads() -> None:
+    """The first candidate makes the lease, with the fields that client-go reads, and renews it."""
+    api = FakeApi()
+    async with candidates(api, "anna") as (clock, (anna,), _):
+        await clock.advance(1)
+        assert anna.is_at_work()
+        first = spec(api)
+        assert first["holderIdentity"] == anna.elector.identity
+        assert (first["leaseDurationSeconds"], first["leaseTransitions"]) == (15, 0)
+        assert first["acquireTime"] == first["renewTime"] == "2024-01-01T00:00:00.000000Z"
+        await clock.advance(60)
+        assert anna.is_at_work()
+        assert spec(api)["acquireTime"] == first["acquireTime"]
+        renewed = datetime.fromisoformat(str(spec(api)["renewTime"]))
+        assert (clock.wall() - renewed).total_seconds() <= 2
+
+
+async def test_a_stopped_leader_gives_the_lease_up() -> None:
+    """A leader that stops frees the lease, and the next one leads within seconds."""
+    api = FakeApi()
+    async with candidates(api, "anna", "bert") as (clock, (anna, bert), handles):
+        await clock.advance(10)
+        assert (anna.is_at_work(), bert.is_at_work()) == (True, False)
+        assert bert.elector.holder == anna.elector.identity
+        await handles[0].stop()
+        assert spec(api).get("holderIdentity") is None
+        assert spec(api)["leaseDurationSeconds"] == 1
+        await clock.advance(5)
+        assert bert.is_at_work()
+        assert spec(api)["leaseTransitions"] == 1
+
+
+async def test_a_leader_stopped_in_the_middle_of_a_renewal() -> None:
+    """A renewal that was done and not heard of does not keep the lease from being given up."""
+    api = FakeApi()
+    async with candidates(api, "anna") as (clock, (anna,), handles):
+        await clock.advance(1)
+        anna.delay_seconds = 1
+        await clock.advance(1.5)  # sent and done, and not yet answered
+        renewed = spec(api)["renewTime"]
+        assert renewed != spec(api)["acquireTime"]
+        anna.delay_seconds = 0
+        await handles[0].stop()
+        assert "holderIdentity" not in spec(api)
+    async with candidates(api, "bert") as (clock, (bert,), handles):
+        await clock.advance(1)
+        bert.delay_seconds = 1
+        await clock.advance(1.5)
+        api.put(PATH, {"spec": {"holderIdentity": "mallory"}})
+        bert.delay_seconds = 0
+        await handles[0].stop()
+        assert spec(api)["holderIdentity"] == "mallory"
+
+
+async def test_a_leader_that_is_cut_off() -> None:
+    """It stops before anybody else can lead, and the other leads after the lease is over."""
+    api = FakeApi()
+    async with candidates(api, "anna", "bert") as (clock, (anna, bert), _):
+        await clock.advance(10)
+        anna.is_cut = True
+        await clock.advance(9.9)
+        assert not bert.is_at_work()
+        await clock.advance(2.2)
+        assert (anna.is_at_work(), bert.is_at_work(), anna.was_lost) == (False, False, 1)
+        assert not anna.elector.is_leading
+        await clock.advance(10)
+        assert bert.is_at_work()
+        anna.is_cut = False
+        await clock.advance(30)
+        assert (anna.is_at_work(), bert.is_at_work()) == (False, True)
+
+
+async def test_a_slow_answer_does_not_make_a_lease_longer() -> None:
+    """A leader counts from before it asked: others may see the lease much earlier than it."""
+    api = FakeApi()
+    timing = LeaderTiming(retry_seconds=0.1)
+    async with candidates(api, "anna", "bert", timing=timing) as (clock, (anna, bert), _):
+        await clock.advance(1)
+        assert anna.is_at_work()
+        anna.delay_seconds = 9.5
+        await clock.advance(0.2)  # a renewal was sent, and will be answered
+        anna.is_cut = True
+        await clock.advance(9.5)
+        assert anna.is_at_work()
+        for _ in range(60):
+            await clock.advance(0.2)
+            assert not (anna.is_at_work() and bert.is_at_work())
+        assert bert.is_at_work()
+
+
+async def test_wall_clocks_do_not_matter() -> None:
+    """A candidate whose clock is hours ahead does not take a lease that is being renewed."""
+    api = FakeApi()
+    clock = SimulatedClock()
+    anna, bert = Candidate(api, clock, "anna"), Candidate(api, clock.skewed(36_000), "bert")
+    async with Tasks("test") as tasks:
+        tasks.spawn("anna", anna.run())
+        await clock.advance(1)
+        tasks.spawn("bert", bert.run())
+        await clock.advance(120)
+        assert (anna.is_at_work(), bert.is_at_work()) == (True, False)
+
+
+async def test_a_lease_of_client_go_is_respected() -> None:
+    """A foreign holder is left alone for the time that its lease says; its other fields stay."""
+    api = FakeApi()
+    foreign = {
+        "holderIdentity": "go_1",
+        "leaseDurationSeconds": 40,
+        "acquireTime": "2020-01-01T00:00:00.000000Z",
+        "renewTime": "2020-01-01T00:00:00.000000Z",
+        "leaseTransitions": 7,
+        "strategy": "OldestEmulationVersion",
+    }
+    api.put(PATH, {"spec": foreign})
+    async with candidates(api, "anna") as (clock, (anna,), _):
+        await clock.advance(39)
+        assert not anna.is_at_work()
+        await clock.advance(6)
+        assert anna.is_at_work()
+        assert spec(api)["leaseTransitions"] == 8
+        assert spec(api)["strategy"] == "OldestEmulationVersion"
+
+
+async def test_another_took_the_lease() -> None:
+    """A leader that finds another's name in the lease stops at once."""
+    api = FakeApi()
+    async with candidates(api, "anna") as (clock, (anna,), _):
+        await clock.advance(1)
+        api.put(PATH, {"spec": {"holderIdentity": "mallory", "leaseDurationSeconds": 15}})
+        await clock.advance(4.5)
+        assert (anna.is_at_work(), anna.was_lost) == (False, 1)
+
+
+async def test_a_deleted_lease_is_made_again() -> None:
+    """A leader whose lease somebody deleted makes it anew and goes on."""
+    api = FakeApi()
+    async with candidates(api, "anna") as (clock, (anna,), _):
+        await clock.advance(1)
+        api.remove(PATH)
+        await clock.advance(8)
+        assert (anna.is_at_work(), anna.was_lost) == (True, 0)
+        assert spec(api)["holderIdentity"] == anna.elector.identity
+
+
+async def test_errors_of_the_body_come_out() -> None:
+    """What the leader's own work raises, time-outs too, is not taken for a lost lease."""
+    api = FakeApi()
+    clock = SimulatedClock()
+    elector = Candidate(api, clock, "anna").elector
+    for error in (TimeoutError("mine"), RuntimeError("mine")):
+
+        async def work(error: Exception = error) -> None:
+            async with elector.leading():
+                raise error
+
+        with pytest.raises(type(error), match="mine"):
+            await clock.run_until_done(work())
+        assert "holderIdentity" not in spec(api)
+
+
+async def test_a_term_can_be_checked() -> None:
+    """Work can ask whether it still leads, and is told by an error when it does not."""
+    api = FakeApi()
+    clock = SimulatedClock()
+    candidate = Candidate(api, clock, "anna")
+
+    async def work() -> Leadership:
+        async with candidate.elector.leading() as term:
+            term.check()
+            return term
+
+    term = await clock.run_until_done(work())
+    with pytest.raises(LeadershipLost, match="does not hold the lease kube-system/test any more"):
+        term.check()
+
+
+def test_times_that_make_no_sense() -> None:
+    """A lease must be longer than the time in which it is renewed."""
+    with pytest.raises(ValueError, match="does not hold"):
+        LeaderTiming(lease_seconds=10, renew_seconds=10)
+    with pytest.raises(ValueError, match="does not hold"):
+        LeaderTiming(retry_seconds=9)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["holderIdentity", "leaseDurationSeconds"]),
+        st.none() | st.text() | st.integers(),
+    )
+)
+def test_any_lease_can_be_read(found: dict[str, object]) -> None:
+    """Nothing in a lease is believed to have the right type."""
+    assert LeaseRecord.read({"spec": found}).lease_seconds >= 0
+    assert LeaseRecord.read({"spec": None}) == LeaseRecord()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "heal", "refuse", "lose", "delay"]),
+        st.integers(0, 2),
+        st.floats(0.1, 20),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=max(SIZES.hypothesis_examples // 5, 20))
+@given(STEPS)
+async def test_never_two(steps: list[tuple[str, int, float]]) -> None:
+    """Whatever is cut, refused or lost, no two lead at any moment; healed, one does."""
+    api = FakeApi()
+    async with candidates(api, "anna", "bert", "carl") as (clock, everyone, _):
+
+        async def pass_time(seconds: float) -> None:
+            end = clock.monotonic() + seconds
+            while clock.monotonic() < end:
+                await clock.advance(0.5)
+                assert sum(each.is_at_work() for each in everyone) <= 1
+
+        for step, which, seconds in steps:
+            match step:
+                case "cut":
+                    everyone[which].is_cut = True
+                case "heal":
+                    everyone[which].is_cut = False
+                case "refuse":
+                    api.refuse.append(status.internal("?"))
+                case "lose":
+                    api.lost_answers += 1
+                case _:
+                    everyone[which].delay_seconds = seconds
+            await pass_time(seconds)
+        for each in everyone:
+            each.is_cut, each.delay_seconds = False, 0
+        api.refuse.clear()
+        api.lost_answers = 0
+        await pass_time(60)
+        assert sum(each.is_at_work() for each in everyone) == 1

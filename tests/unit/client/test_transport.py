@@ -1,0 +1,333 @@
+"""The HTTP transport against small servers on loopback sockets: connections, and what breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from restow.client import (
+    ApiClient,
+    ClientConfig,
+    ClientLimits,
+    ConnectionFailed,
+    ConnectionLimits,
+    HttpTransport,
+)
+from restow.client.transport import Request
+from restow.machinery import status
+from restow.machinery.names import GroupVersionResource
+from restow.runtime import Runtime, SystemClock
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+GET = Request(method="GET", target="/")
+POST = Request(method="POST", target="/", body=b"{}")
+
+
+class Server:
+    """Counts its connections and keeps the heads of its requests."""
+
+    def __init__(self, serve: Serve | None = None) -> None:
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.port = 0
+        self._serve = serve or self.answer
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request after another."""
+        while True:
+            await self.read(reader)
+            writer.write(OK)
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
+        if b"Content-Length: 2" in head:
+            await reader.readexactly(2)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await self._serve(reader, writer)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        self._writers.discard(writer)
+
+    def is_open(self) -> bool:
+        """Whether a connection is."""
+        return bool(self._writers)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{self.port}"
+        finally:
+            server.close()
+            while self._writers:
+                for writer in self._writers:
+                    writer.transport.abort()
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def transport_to(
+    server: Server, limits: ConnectionLimits | None = None
+) -> AsyncIterator[HttpTransport]:
+    async with server.running() as url:
+        transport = HttpTransport(ClientConfig(server=url), clock=SystemClock(), limits=limits)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+            await asyncio.sleep(0)
+
+
+async def ask(transport: HttpTransport, request: Request = GET) -> bytes:
+    async with transport.send(request) as response:
+        return await response.read(bytes_max=1_000)
+
+
+async def test_connections_are_kept() -> None:
+    """One after another, requests share a connection; at the same time, each has its own."""
+    server = Server()
+    async with transport_to(server) as transport:
+        for request in (GET, POST, GET):
+            assert await ask(transport, request) == b"ok"
+        assert server.connections == 1
+        await asyncio.gather(*(ask(transport) for _ in range(5)))
+        assert 1 < server.connections <= 5
+    assert b"Accept-Encoding: identity\r\n" in server.heads[0]
+    assert f"Host: 127.0.0.1:{server.port}\r\n".encode() in server.heads[0]
+
+
+async def test_the_number_of_connections_is_bounded() -> None:
+    """More requests than places wait; more streams than places are refused."""
+    running, most = 0, 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal running, most
+        while True:
+            await server.read(reader)
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.005)
+            running -= 1
+            writer.write(OK)
+
+    server = Server(slow)
+    limits = ConnectionLimits(requests_max=2, streams_max=1, kept_max=2)
+    stream = Request(method="GET", target="/", is_stream=True)
+    async with transport_to(server, limits) as transport:
+        await asyncio.gather(*(ask(transport) for _ in range(8)))
+        assert (most, server.connections) == (2, 2)
+        async with transport.send(stream):
+            with pytest.raises(ConnectionFailed, match="1 watches are open"):
+                await ask(transport, stream)
+            assert await ask(transport) == b"ok"
+        assert await ask(transport, stream) == b"ok"
+
+
+async def test_the_number_of_kept_connections_is_bounded() -> None:
+    """Of connections that are done with, only so many wait for the next request."""
+    server = Server()
+    async with transport_to(server, ConnectionLimits(kept_max=1)) as transport:
+        for _ in range(3):
+            async with transport.send(GET) as one, transport.send(GET) as two:
+                assert await one.read(bytes_max=9) == await two.read(bytes_max=9) == b"ok"
+        assert server.connections == 4
+
+
+async def drop_second(
+    server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer one request, and close the connection when the next has come."""
+    await server.read(reader)
+    writer.write(OK)
+    await server.read(reader)
+    writer.transport.abort()
+
+
+async def test_a_dropped_connection_is_replaced_for_a_get() -> None:
+    """A GET on a kept connection that was dropped is sent again; a POST is not."""
+    server = Server(lambda reader, writer: drop_second(server, reader, writer))
+    async with transport_to(server) as transport:
+        assert await ask(transport) == b"ok"
+        assert await ask(transport) == b"ok"
+        assert server.connections == 2
+        with pytest.raises(ConnectionFailed, match="may have been carried out"):
+            await ask(transport, POST)
+        assert server.connections == 2
+
+
+async def test_a_connection_closed_while_waiting_is_not_used() -> None:
+    """A server that closed a kept connection gets the next request, even a POST, on a new one."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.read(reader)
+        writer.write(OK)
+        await writer.drain()
+
+    server = Server(once)
+    async with transport_to(server) as transport:
+        assert await ask(transport) == b"ok"
+        while server.is_open():  # noqa: ASYNC110  (only few rounds of the loop)
+            await asyncio.sleep(0)
+        assert await ask(transport, POST) == b"ok"
+        assert server.connections == 2
+
+
+async def test_old_connections_are_not_used() -> None:
+    """A connection that waited too long is given up, since the server may be about to."""
+    server = Server()
+    async with transport_to(server, ConnectionLimits(kept_seconds_max=0.01)) as transport:
+        await ask(transport)
+        await asyncio.sleep(0.02)
+        await ask(transport)
+    assert server.connections == 2
+
+
+async def test_an_answer_given_up_is_not_taken_for_the_next() -> None:
+    """Leaving before the end of a body ends the connection: its rest is nobody's answer."""
+
+    async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.read(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfirst")
+        await writer.drain()
+        await reader.read()
+
+    server = Server(long)
+    async with transport_to(server) as transport:
+        for _ in range(2):
+            async with transport.send(GET) as response:
+                assert await anext(response.pieces()) == b"first"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", "closed before the answer was complete"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "closed before the answer"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP/1.1 of an API server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000, "more than 1000 bytes"),
+    ],
+)
+async def test_broken_answers(answer: bytes, text: str) -> None:
+    """No answer, half an answer, no HTTP, and too much: each is told as what it is."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.read(reader)
+        writer.write(answer)
+        await writer.drain()
+
+    server = Server(serve)
+    async with transport_to(server) as transport:
+        with pytest.raises(ConnectionFailed, match=text):
+            await ask(transport)
+
+
+async def test_an_answer_before_the_body_was_read() -> None:
+    """A server may refuse a large body without reading it, and the refusal arrives."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = status.body_too_large(7).to_bytes()
+        head = f"HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        await reader.read(8 * 1024 * 1024)
+        await asyncio.sleep(0.05)
+
+    server = Server(refuse)
+    async with server.running() as url:
+        config = ClientConfig(server=url)
+        async with ApiClient.connect(config, runtime=Runtime.system()) as client:
+            with pytest.raises(status.RequestEntityTooLarge, match="limit is 7"):
+                await client.create(
+                    GroupVersionResource("", "v1", "configmaps"),
+                    {"metadata": {"name": "a"}, "data": {"k": "x" * 4_000_000}},
+                    namespace="n",
+                )
+        await asyncio.sleep(0)
+
+
+async def test_nobody_listens() -> None:
+    """A refused connection says so, and nothing can have happened."""
+    async with Server().running() as url:
+        pass
+    transport = HttpTransport(ClientConfig(server=url), clock=SystemClock())
+    with pytest.raises(ConnectionFailed, match="connection refused") as caught:
+        await ask(transport, POST)
+    assert not caught.value.may_have_happened
+
+
+async def test_a_connection_that_is_not_made_in_time() -> None:
+    """TLS with a server that never answers ends after the time for connecting."""
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with Server(mute).running() as url:
+        config = ClientConfig(server=url.replace("http:", "https:"))
+        limits = ConnectionLimits(connect_seconds_max=0.05)
+        transport = HttpTransport(config, clock=SystemClock(), limits=limits)
+        with pytest.raises(ConnectionFailed, match="no answer in time"):
+            await ask(transport)
+
+
+async def test_tls_to_a_server_without_it() -> None:
+    """TLS with a server that speaks plain HTTP is told as what it is."""
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    async with Server(plain).running() as url:
+        config = ClientConfig(server=url.replace("http:", "https:"))
+        transport = HttpTransport(config, clock=SystemClock())
+        with pytest.raises(ConnectionFailed, match="speaks HTTPS"):
+            await ask(transport)
+
+
+async def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
+    """A deadline in the middle of an answer frees the place and ends the connection."""
+
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.read(reader)
+        writer.write(OK[:-1])
+        await reader.read()
+
+    server = Server(half)
+    async with server.running() as url:
+        async with ApiClient.connect(
+            ClientConfig(server=url),
+            runtime=Runtime.system(),
+            connections=ConnectionLimits(requests_max=1),
+            limits=ClientLimits(request_seconds_max=0.03),
+        ) as client:
+            for _ in range(2):
+                with pytest.raises(ConnectionFailed, match="no answer in time"):
+                    await client.version()
+        await asyncio.sleep(0)
+    assert server.connections == 2
+
+
+async def test_a_closed_transport() -> None:
+    """After its end a transport opens no connection."""
+    server = Server()
+    async with server.running() as url:
+        transport = HttpTransport(ClientConfig(server=url), clock=SystemClock())
+        assert await ask(transport) == b"ok"
+        await transport.close()
+        with pytest.raises(ConnectionFailed, match="closed"):
+            await ask(transport)
+    assert server.connections == 1
