@@ -14,6 +14,7 @@ from typing import Final
 from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.probe import StorageProbe
 from restow.apiserver.version import version_document
+from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
 from restow.resources.definition import Resource
@@ -30,6 +31,7 @@ from restow.serving.authorization import MastersOnly
 from restow.serving.context import User
 from restow.serving.continue_tokens import ContinueTokens
 from restow.serving.discovery import Discovery, VersionHash, no_version_hash
+from restow.serving.handlers.rewriting import Rewriting
 from restow.serving.handlers.server import Server
 from restow.serving.health import Health
 from restow.serving.metrics import Metrics
@@ -120,7 +122,9 @@ async def assemble(
     caches = Caches(storage, runtime)
     await caches.start()
     tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
-    store = ResourceStore(storage, caches, policy or FixedPolicy(), runtime)
+    policy = policy or FixedPolicy()
+    store = ResourceStore(storage, caches, policy, runtime)
+    rewriting = Rewriting(Rewriter(store, policy, runtime.clock))
     tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
     server = Server(
         catalog=catalog,
@@ -161,6 +165,7 @@ async def assemble(
         ),
         metrics=metrics,
         barrier=barrier,
+        actions={("rewrite", "create"): rewriting},
     )
     return Assembly(
         app=app,

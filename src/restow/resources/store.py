@@ -68,6 +68,14 @@ class _Retry(Exception):
         self.current = current
 
 
+class _Stopped(Exception):
+    """A plan that is committed once, or not at all, was not."""
+
+    def __init__(self, outcome: Refused | Unknown) -> None:
+        super().__init__("stopped")
+        self.outcome = outcome
+
+
 class Begun:
     """A write that the store has been given and that nobody waits for.
 
@@ -413,10 +421,22 @@ class ResourceStore:
 
     # The one place where objects are committed.
 
-    async def _commit(self, plan: Plan) -> Written:
+    async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
+        """Commit a plan that is right for one state and one version, and never encode it anew.
+
+        None when that is done; otherwise what kept it from being done.
+        """
+        try:
+            await self._commit(plan, is_rewrite=True)
+        except _Stopped as stopped:
+            return stopped.outcome
+        return None
+
+    async def _commit(self, plan: Plan, *, is_rewrite: bool = False) -> Written:
         """Commit one write under its own guards and the fence.
 
-        Raises `_Retry` with the newest state when the object's guard does not hold.
+        Raises `_Retry` with the newest state when the object's guard does not hold; a rewrite is
+        not repeated, whatever guard it was, and raises `_Stopped`.
         """
         resource = plan.resource
         for _ in range(FENCE_ATTEMPTS_MAX):
@@ -431,6 +451,8 @@ class ResourceStore:
             match outcome:
                 case Done(revision):
                     return plan.written(revision, write, encoding.api_version)
+                case Refused() | Unknown() if is_rewrite:
+                    raise _Stopped(outcome)
                 case Refused(failed, current, _) if failed is plan.guard:
                     raise _Retry(self._entry(resource, current))
                 case Refused(failed, _, _) if failed is plan.place:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from restow.machinery import status
@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 Handler: TypeAlias = "Callable[[Server, Context], Promise | Committing]"
 Barrier = Callable[[Context, Resource], None]
+Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
+"""What is done by a subresource that is no part of its object, by its name and the verb."""
 
 RETRY_SECONDS: Final = 1
 ROUTES_MAX: Final = 4096
@@ -131,6 +133,7 @@ class App:
         nonresources: NonResources,
         metrics: Metrics,
         barrier: Barrier = open_barrier,
+        actions: Actions | None = None,
     ) -> None:
         self._server = server
         self._authentication = authentication
@@ -138,6 +141,7 @@ class App:
         self._nonresources = nonresources
         self._metrics = metrics
         self._barrier = barrier
+        self._actions = actions or {}
         self._clock = server.runtime.clock
         self._monotonic = self._clock.monotonic
         self._allows = authorizer.allows
@@ -307,6 +311,8 @@ class App:
             self._barrier(context, resource)
         if not resource.kind.persisted:
             return review(self._server, context)
+        if info.subresource and (info.subresource, info.verb) in self._actions:
+            return self._actions[info.subresource, info.verb](self._server, context)
         return HANDLERS[info.verb](self._server, context)
 
     def _resource(self, info: RequestInfo) -> Resource:
@@ -320,7 +326,10 @@ class App:
             if subresource is None or info.rest:
                 raise status.resource_not_found()
             # What else can be done to a subresource is not done by the handlers of objects.
-            if info.verb not in subresource.verbs or info.verb not in _SUBRESOURCE_VERBS:
+            is_done = (
+                info.verb in _SUBRESOURCE_VERBS or (info.subresource, info.verb) in self._actions
+            )
+            if info.verb not in subresource.verbs or not is_done:
                 raise status.method_not_allowed(kind.group_resource, info.verb)
         elif info.verb not in kind.verbs or (info.verb in _NAMED) is not bool(info.name):
             raise status.method_not_allowed(kind.group_resource, info.verb)

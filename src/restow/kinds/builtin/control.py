@@ -25,12 +25,16 @@ _OF_AGREEMENT: Final[dict[str, Any]] = {
     "pinned": True,
     "required": True,
 }
-_OF_MIGRATION: Final[dict[str, Any]] = {
+_OF_STATE: Final[dict[str, Any]] = {
     **_OF_AGREEMENT,
     "subresources": (STATUS,),
     "status_keeps_metadata": True,
     "behaviour_missing": True,
 }
+# By it a server rewrites one page of what the migration is about. Kubernetes has none: whoever
+# does not find it in discovery sends patches.
+_REWRITE: Final = Subresource(name="rewrite", verbs=("create",), kind="RewriteResult")
+_OF_MIGRATION: Final[dict[str, Any]] = {**_OF_STATE, "subresources": (STATUS, _REWRITE)}
 
 
 def _admission(
@@ -161,7 +165,7 @@ KINDS: Final = (
         "storagestates",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storagestates",
-        **_OF_MIGRATION,
+        **_OF_STATE,
     ),
     declare(
         "migration.k8s.io",

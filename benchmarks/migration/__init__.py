@@ -1,0 +1,1 @@
+"""How fast stored objects are rewritten, and what others feel of it."""

@@ -1,0 +1,154 @@
+"""Server-side rewrite: what is stored in another version is stored again in the agreed one.
+
+Raw values are read in order of key, some at a time, each time as they are now. What is in the
+target version already is left alone; the rest is converted and committed, each object in a
+transaction of its own, many under way at once:
+
+    value in the target version     -> skipped
+    no object, or not convertible   -> failed, by name
+    committed                       -> rewritten
+    the object has changed          -> look again: in the target version or gone -> settled,
+                                       otherwise once more, a bounded number of times
+    the fence did not hold          -> `Aborted`: agreement is lost, nothing is encoded anew
+
+Every commit is guarded by the object's revision and by the fence of this server, for the target
+version and no other. So a rewrite overwrites no update, brings back nothing that was deleted, and
+may be repeated or done by two at once.
+
+The epoch is read before the first value, now and then, and behind the last commit. A pass over all
+keys whose pages all say the same epoch has therefore seen everything that was written before the
+agreement; what was written since was written as agreed.
+
+Not here: who asks for it, and what is concluded from a pass (controllers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from restow.coordination.records import decode_epoch, epoch_key, name_of
+from restow.coordination.rewrite_page import Page, PageWork, Source
+from restow.coordination.rewrite_plan import Aborted
+from restow.coordination.rules import Agreement
+from restow.coordination.wire import decode_report, report_key
+from restow.machinery import status
+from restow.resources.definition import Resource
+from restow.resources.encoding import EncodingPolicy
+from restow.resources.store import ResourceStore
+from restow.runtime import Clock
+from restow.storage.interface import Span
+
+LIMIT_MAX: Final = 10_000
+"""Values that one page looks at."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+SECONDS_MAX: Final = 10.0
+"""After so long a page ends where it is, and says where to go on."""
+PAGES_AT_ONCE_MAX: Final = 4
+RETRY_SECONDS: Final = 1
+
+
+class Standing(NamedTuple):
+    """What the servers say of a resource."""
+
+    epoch: int
+    """0 when they have never said anything."""
+    agreement: Agreement | None
+    report_uid: str
+    """Of the StorageVersion; empty when there is none."""
+
+
+class Rewriter:
+    """Rewrites the objects of one server's resources."""
+
+    def __init__(self, store: ResourceStore, policy: EncodingPolicy, clock: Clock) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._policy = policy
+        self._clock = clock
+        self._pages = 0
+
+    def target(self, resource: Resource) -> str:
+        """What this server writes now. Raises a 503 when it may not write."""
+        return self._policy.encoding(resource).api_version
+
+    async def rewrite_page(
+        self,
+        resource: Resource,
+        *,
+        target_version: str,
+        start_key: str = "",
+        limit: int = LIMIT_MAX,
+        bytes_max: int = BYTES_MAX,
+        epoch: int | None = None,
+    ) -> Page:
+        """Rewrite what is left from a key on, up to a limit.
+
+        Raises `Aborted` when this server does not write the target version, the servers do not
+        agree on it, or their epoch is not the one given; a 429 when too many pages are under way.
+        """
+        assert 0 < limit <= LIMIT_MAX, limit
+        if self._pages >= PAGES_AT_ONCE_MAX:
+            raise status.too_many_requests(
+                f"{PAGES_AT_ONCE_MAX} rewrites are under way already",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        self._pages += 1
+        try:
+            standing = await self._read_standing(resource)
+            self._check(resource, target_version, standing, epoch)
+            confirm = partial(self._confirm, resource, standing.epoch)
+            page = Page(epoch=standing.epoch, report_uid=standing.report_uid)
+            source = Source(
+                self._storage,
+                Span.of_prefix(resource.root).starting_at(start_key),
+                page,
+                limit=limit,
+                bytes_max=bytes_max,
+                confirm=confirm,
+                is_late=self._is_after(SECONDS_MAX),
+            )
+            work = PageWork(self._store, self._clock, resource, target_version, source, page)
+            await work.run()
+            await confirm()
+        finally:
+            self._pages -= 1
+        return page
+
+    def _is_after(self, seconds: float) -> Callable[[], bool]:
+        ends_at = self._clock.monotonic() + seconds
+        return lambda: self._clock.monotonic() >= ends_at
+
+    async def _confirm(self, resource: Resource, epoch: int) -> None:
+        """Raises `Aborted` when the agreement has changed since the page was begun.
+
+        The fence would let the rest of the page pass, as this server still writes the target.
+        """
+        item = await self._storage.get(epoch_key(name_of(resource.kind.group_resource)))
+        if (0 if item is None else decode_epoch(item.value).epoch) != epoch:
+            raise Aborted(f"the agreement on {resource.kind.group_resource} has changed meanwhile")
+
+    async def _read_standing(self, resource: Resource) -> Standing:
+        name = name_of(resource.kind.group_resource)
+        report = await self._storage.get(report_key(name))
+        uid = "" if report is None else str(decode_report(report).metadata.get("uid") or "")
+        item = await self._storage.get(epoch_key(name))
+        if item is None:
+            return Standing(0, None, uid)
+        record = decode_epoch(item.value)
+        return Standing(record.epoch, record.agreement, uid)
+
+    def _check(
+        self, resource: Resource, target: str, standing: Standing, epoch: int | None
+    ) -> None:
+        what, own = resource.kind.group_resource, self.target(resource)
+        if own != target:
+            raise Aborted(f"this server writes {what} in {own}, not in {target}")
+        if epoch is not None and epoch != standing.epoch:
+            raise Aborted(
+                f"the agreement on {what} has changed: its epoch is {standing.epoch}, not {epoch}"
+            )
+        # Servers that have never said anything leave no epoch; they have no fence either.
+        if standing.epoch and (standing.agreement is None or standing.agreement.version != target):
+            raise Aborted(f"the servers do not agree on {target} for {what}")

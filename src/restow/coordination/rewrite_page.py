@@ -1,0 +1,245 @@
+"""One page of a rewrite: what it has come to, where its values come from, and who works it off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from restow.coordination.rewrite_plan import Aborted, RewritePlan
+from restow.machinery import status
+from restow.machinery.errors import MachineryError
+from restow.resources.definition import Resource
+from restow.resources.store import ResourceStore
+from restow.runtime import Clock, find_violation
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Item, Key, Refused, Span, Storage, Unknown
+
+IN_FLIGHT_MAX: Final = 64
+"""Commits of one page under way."""
+IN_FLIGHT_FIRST: Final = 32
+IN_FLIGHT_MIN: Final = 16
+COMMIT_SECONDS: Final = 0.02
+"""A commit that takes longer has too many beside it."""
+SLOWER: Final = 0.98
+FASTER: Final = 0.25
+ATTEMPTS_MAX: Final = 8
+READ_ITEMS_FIRST: Final = 64
+READ_ITEMS_MAX: Final = 512
+READ_BYTES: Final = 2 * 1024 * 1024
+"""About how much is read at once."""
+REASON_CHARACTERS_MAX: Final = 256
+
+
+class Failure(NamedTuple):
+    """An object that could not be rewritten."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """What has come of one page."""
+
+    epoch: int
+    report_uid: str
+    revision: int = 0
+    """That of the first values; none was read at an older one."""
+    next_key: str | None = None
+    """Where to go on; None at the end."""
+    scanned: int = 0
+    rewritten: int = 0
+    skipped: int = 0
+    """Found in the target version."""
+    settled: int = 0
+    """Changed by someone else meanwhile, and found in the target version then, or gone."""
+    failed: list[Failure] = field(default_factory=list)
+
+
+class Source:
+    """The raw values of a page, in order of key; many may ask for the next."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        span: Span,
+        page: Page,
+        *,
+        limit: int,
+        bytes_max: int,
+        confirm: Callable[[], Awaitable[None]],
+        is_late: Callable[[], bool],
+    ) -> None:
+        self._storage = storage
+        self._span = span
+        self._page = page
+        self._items_left = limit
+        self._bytes_left = bytes_max
+        self._confirm = confirm
+        self._is_late = is_late
+        self._read: deque[Item] = deque()
+        self._next_items = READ_ITEMS_FIRST
+        self._is_over = False
+        self._reading = asyncio.Lock()
+
+    async def next(self) -> Item | None:
+        """None when the page is over."""
+        while not self._read:
+            async with self._reading:
+                if self._read:
+                    continue  # somebody else has read on meanwhile
+                if self._is_over:
+                    return None
+                await self._read_on()
+        if self._page.scanned and self._is_late():
+            # Whoever goes on begins with the first that nobody has taken.
+            self._page.next_key, self._is_over = self._read[0].key, True
+            self._read.clear()
+            return None
+        self._page.scanned += 1
+        return self._read.popleft()
+
+    async def _read_on(self) -> None:
+        if self._page.revision:
+            await self._confirm()
+        found = await self._storage.range(self._span, limit=min(self._next_items, self._items_left))
+        page, items = self._page, found.items
+        if not page.revision:
+            page.revision = found.revision
+        self._read.extend(items)
+        if not found.more:
+            self._is_over, page.next_key = True, None
+            return
+        page.next_key = items[-1].key + "\0"
+        self._span = self._span.starting_at(page.next_key)
+        nbytes = sum(len(item.value) for item in items)
+        self._items_left -= len(items)
+        self._bytes_left -= nbytes
+        self._is_over = self._items_left <= 0 or self._bytes_left <= 0
+        fitting = READ_BYTES * len(items) // max(nbytes, 1)
+        self._next_items = max(1, min(fitting, READ_ITEMS_MAX))
+
+
+class Pace:
+    """How many commits are under way: as many as are done within the time that others may wait.
+
+    Who writes beside a rewrite waits behind its commits. While they take long, be it that the store
+    is slow or the machine busy, there are fewer of them.
+    """
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        self.in_flight: float = IN_FLIGHT_FIRST
+
+    def note(self, seconds: float) -> None:
+        """A commit has taken so long."""
+        if seconds > COMMIT_SECONDS:
+            self.in_flight = max(self.in_flight * SLOWER, IN_FLIGHT_MIN)
+        else:
+            self.in_flight = min(self.in_flight + FASTER, IN_FLIGHT_MAX)
+
+
+class PageWork:
+    """One page on its way."""
+
+    def __init__(  # noqa: PLR0917 - one page, handed down whole
+        self,
+        store: ResourceStore,
+        clock: Clock,
+        resource: Resource,
+        target: str,
+        source: Source,
+        page: Page,
+    ) -> None:
+        self._store = store
+        self._monotonic = clock.monotonic
+        self._resource = resource
+        self._target = target
+        self._source = source
+        self._page = page
+        self._serve = store.splicer(resource).serve
+        self._pace = Pace()
+        self._workers = 0
+
+    async def run(self) -> None:
+        """Work the page off. Raises what stops it, once nothing is under way any more."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._add_workers(group)
+        except BaseExceptionGroup as found:
+            raise _foremost(found) from None
+
+    def _add_workers(self, group: asyncio.TaskGroup) -> None:
+        while self._workers < int(self._pace.in_flight):
+            self._workers += 1
+            group.create_task(self._work(group), name=f"rewrite {self._workers}")
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        while self._workers <= self._pace.in_flight:
+            item = await self._source.next()
+            if item is None:
+                return  # and so will the others
+            try:
+                await self._settle(item)
+            except (StoreDamaged, MachineryError, status.RequestEntityTooLarge) as error:
+                self._fail(item.key, str(error))
+            self._add_workers(group)
+        self._workers -= 1
+
+    async def _settle(self, item: Item) -> None:
+        page = self._page
+        plan = self._plan(item)
+        if plan is None:
+            page.skipped += 1
+            return
+        for _ in range(ATTEMPTS_MAX):
+            began_at = self._monotonic()
+            stopped = await self._store.rewrite(plan)
+            self._pace.note(self._monotonic() - began_at)
+            if stopped is None:
+                page.rewritten += 1
+                return
+            # That it has changed does not say in which version: look.
+            current = await self._current(plan, stopped)
+            plan = None if current is None else self._plan(current)
+            if plan is None:
+                page.settled += 1
+                return
+        self._fail(item.key, f"it was changed {ATTEMPTS_MAX} times while it was rewritten")
+
+    def _plan(self, item: Item) -> RewritePlan | None:
+        """How to rewrite a value; None when it is in the target version."""
+        _, version, _ = self._serve(item.value, item.revision)
+        if version == self._target:
+            return None
+        return RewritePlan(self._resource, item, version, self._target)
+
+    async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> Item | None:
+        if isinstance(stopped, Unknown):
+            # If it lands yet, it lands under its guards, and the next try finds it done.
+            return await self._store.storage.get(plan.guard.key)
+        if stopped.guard is plan.guard:
+            return stopped.current
+        raise Aborted(
+            f"{self._resource.kind.group_resource} may not be written in {self._target} by this"
+            f" server any more: {stopped.guard.key} has changed"
+        )
+
+    def _fail(self, key: Key, reason: str) -> None:
+        self._page.failed.append(Failure(key, reason[:REASON_CHARACTERS_MAX]))
+
+
+def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of several errors that stopped a page, the one to tell."""
+    violation = find_violation(group)
+    if violation is not None:
+        return violation
+    aborted = group.subgroup(Aborted)
+    found: BaseException = aborted if aborted is not None else group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

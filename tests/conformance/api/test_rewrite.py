@@ -1,0 +1,398 @@
+"""The subresource `rewrite` of migrations: one page a call, on real stores, among other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.membership import MembershipOptions
+from restow.coordination.raw_scan import stored_versions
+from restow.coordination.records import encoder_key
+from restow.resources.stored import encode
+from restow.runtime import Runtime
+from restow.serving.barrier import WriteBarrier
+from restow.storage.interface import Delete, Storage, Transaction
+from restow.testing.api_client import ApiClient, Reply
+from restow.testing.coordination_audit import audit_history
+from tests.conformance.api.servers import OTHER_TOKEN, RunningServer, catalog_of, start_server
+
+V1, V2 = "example.com/v1", "example.com/v2"
+ROOT = "/registry/example.com/widgets/"
+WIDGETS = "/apis/example.com/v2/namespaces/default/widgets"
+RESOURCE = {"group": "example.com", "resource": "widgets"}
+GROUP_VERSIONS = (
+    "migration.k8s.io/v1alpha1",
+    "storagemigration.k8s.io/v1beta1",
+    "storagemigration.k8s.io/v1",
+)
+MIGRATIONS = f"/apis/{GROUP_VERSIONS[0]}/storageversionmigrations"
+REWRITE = f"{MIGRATIONS}/m/rewrite"
+both_drivers = pytest.mark.parametrize("driver", ["sqlite", "etcd"], indirect=True)
+
+OpenStore = Callable[[], Awaitable[Storage]]
+
+
+@dataclass(slots=True)
+class Member:
+    """A whole server that takes part in coordination."""
+
+    coordinator: Coordinator
+    server: RunningServer
+    is_gone: bool = False
+
+    @property
+    def api(self) -> ApiClient:
+        return self.server.client
+
+    async def crash(self) -> None:
+        """Without a word: its entries stay until they are collected."""
+        await self.coordinator.abandon()
+        await self.server.stop()
+        self.is_gone = True
+
+    async def leave(self) -> None:
+        await self.coordinator.close()
+        await self.server.stop()
+        self.is_gone = True
+
+
+JoinCluster = Callable[..., Awaitable[Member]]
+
+
+@pytest_asyncio.fixture
+async def join(open_store: OpenStore) -> AsyncIterator[JoinCluster]:
+    """Starts members of one cluster."""
+    members: list[Member] = []
+
+    async def start(release: str = "x+2", *, is_open: bool = True) -> Member:
+        storage, catalog = await open_store(), catalog_of(release)
+        options = CoordinatorOptions(membership=MembershipOptions(host=f"h{len(members)}"))
+        coordinator = Coordinator(storage, catalog, Runtime.system(), options)
+        server = await start_server(
+            storage, catalog, policy=coordinator.policy, barrier=WriteBarrier(coordinator)
+        )
+        members.append(Member(coordinator, server))
+        if is_open:
+            await coordinator.start()
+            await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        return members[-1]
+
+    yield start
+    for member in members:
+        if not member.is_gone:
+            await member.leave()
+
+
+def good(reply: Reply, code: int = 200) -> Any:
+    assert reply.status == code, reply.json
+    return reply.json
+
+
+async def fill(member: Member, count: int, version: str = V1) -> None:
+    """As an older release has left them."""
+    for number in range(count):
+        name = f"w{number:03d}"
+        metadata = {"name": name, "namespace": "default", "uid": f"u-{name}", "generation": 4}
+        value = encode({"metadata": metadata, "spec": {"count": 0}}, version, "Widget")
+        await member.server.put_raw(f"{ROOT}default/{name}", value)
+
+
+async def migrate(api: ApiClient, group_version: str = GROUP_VERSIONS[0], **fields: Any) -> str:
+    """Make a migration; the path of its subresource."""
+    path = f"/apis/{group_version}/storageversionmigrations"
+    spec = {"resource": {**RESOURCE, **fields.pop("resource", {})}}
+    good(await api.post(path, {"metadata": {"name": "m", **fields}, "spec": spec}), 201)
+    return f"{path}/m/rewrite"
+
+
+async def versions(member: Member) -> dict[str, int]:
+    return dict(await stored_versions(member.server.storage, ROOT))
+
+
+async def objects(api: ApiClient) -> list[Any]:
+    """What clients see, but for the resource versions."""
+    items = good(await api.get(WIDGETS))["items"]
+    for item in items:
+        del item["metadata"]["resourceVersion"]
+    return list(items)
+
+
+async def whole(api: ApiClient, path: str, **wishes: Any) -> list[Any]:
+    """A complete pass."""
+    pages = [good(await api.post(path, wishes))]
+    while pages[-1]["continue"]:
+        wishes["continue"] = pages[-1]["continue"]
+        pages.append(good(await api.post(path, wishes)))
+    return pages
+
+
+@both_drivers
+@pytest.mark.parametrize("group_version", GROUP_VERSIONS)
+async def test_page_by_page(join: JoinCluster, group_version: str) -> None:
+    """All is rewritten, clients see the same objects, watchers see each as modified, once."""
+    member = await join()
+    await fill(member, 23)
+    path = await migrate(member.api, group_version)
+    before = await objects(member.api)
+    revision = (await member.api.get(WIDGETS)).version
+    watch = await member.api.watch(f"{WIDGETS}?resourceVersion={revision}")
+    pages = await whole(member.api, path, limit=10, target=V2)
+    assert [(p["scanned"], p["rewritten"]) for p in pages] == [(10, 10), (10, 10), (3, 3)]
+    first = pages[0]
+    assert (first["kind"], first["apiVersion"]) == ("RewriteResult", group_version)
+    assert (first["resource"], first["target"]) == (RESOURCE, V2)
+    assert (first["skipped"], first["settled"], first["failed"]) == (0, 0, [])
+    report = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets"
+    assert first["storageVersionUID"] == good(await member.api.get(report))["metadata"]["uid"]
+    assert {page["epoch"] for page in pages} == {1}
+    assert await versions(member) == {V2: 23}
+    assert await objects(member.api) == before
+    events = await watch.take(23)
+    assert {event["type"] for event in events} == {"MODIFIED"}
+    assert len({event["object"]["metadata"]["name"] for event in events}) == 23
+    assert await audit_history(member.server.storage, catalog_of("x+2")) >= 23
+    [proof] = await whole(member.api, path)
+    assert (proof["scanned"], proof["rewritten"], proof["skipped"]) == (23, 0, 23)
+
+
+@both_drivers
+async def test_another_server_goes_on_after_a_crash(join: JoinCluster) -> None:
+    """The token is all that is needed; nothing before it is visited again, nothing is missed."""
+    one, two = await join(), await join()
+    await fill(one, 12)
+    path = await migrate(one.api)
+    page = good(await one.api.post(path, {"limit": 5}))
+    await one.crash()
+    pages = await whole(two.api, path, **{"limit": 5, "continue": page["continue"]})
+    assert [found["scanned"] for found in pages] == [5, 2]
+    assert {found["epoch"] for found in pages} == {page["epoch"]}
+    assert await versions(two) == {V2: 12}
+
+
+@both_drivers
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_among_other_clients(join: JoinCluster, seed: int) -> None:
+    """Updates and deletions through another server, while pages run: none is lost, and what is
+    gone stays so."""
+    one, two = await join(), await join()
+    await fill(one, 30)
+    path = await migrate(one.api)
+    chance = random.Random(seed)
+    expected: dict[str, int] = {f"w{number:03d}": 0 for number in range(30)}
+
+    async def use(api: ApiClient) -> None:
+        for step in range(1, 80):
+            name = chance.choice(sorted(expected))
+            if chance.random() < 0.2:
+                good(await api.delete(f"{WIDGETS}/{name}"))
+                del expected[name]
+            else:
+                good(await api.patch(f"{WIDGETS}/{name}", {"spec": {"count": step}}))
+                expected[name] = step
+
+    async def rewrite() -> list[Any]:
+        return await whole(one.api, path, limit=4)
+
+    _, pages, _ = await asyncio.gather(use(two.api), rewrite(), rewrite_again(one, path))
+    assert not [page["failed"] for page in pages if page["failed"]]
+    assert await versions(one) == {V2: len(expected)}
+    found = await objects(one.api)
+    assert {item["metadata"]["name"]: item["spec"]["count"] for item in found} == expected
+
+
+async def rewrite_again(member: Member, path: str) -> None:
+    """A second migrator at the same time."""
+    api = ApiClient(member.server.port, token="masters-token")
+    await whole(api, path, limit=7)
+    await api.close()
+
+
+@both_drivers
+async def test_a_failed_fence_is_a_conflict(join: JoinCluster) -> None:
+    """A server that may not write rewrites nothing; once it has registered anew, it does."""
+    member = await join()
+    await fill(member, 20)
+    path = await migrate(member.api)
+    key = encoder_key(member.coordinator.membership.id, "example.com.widgets")
+    await member.server.storage.commit(Transaction(writes=(Delete(key),)))
+    reply = await member.api.post(path, {})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert "may not be written in example.com/v2 by this server any more" in reply.message
+    assert await versions(member) == {V1: 20}
+    good(await member.api.post(WIDGETS, {"metadata": {"name": "new"}}), 201)
+    assert sum(page["rewritten"] for page in await whole(member.api, path)) == 20
+    assert await versions(member) == {V2: 21}
+
+
+async def test_what_fails_is_named(join: JoinCluster) -> None:
+    """By namespace and name, with the reason; the list is bounded, the count is not."""
+    member = await join()
+    await fill(member, 2)
+    for number in range(120):
+        await member.server.put_raw(f"{ROOT}default/x{number:03d}", b"\x00k8s")
+    path = await migrate(member.api)
+    [page] = await whole(member.api, path)
+    assert (page["scanned"], page["rewritten"], page["failedCount"]) == (122, 2, 120)
+    assert len(page["failed"]) == 100
+    assert {each["namespace"] for each in page["failed"]} == {"default"}
+    assert all(each["name"].startswith("x") and each["reason"] for each in page["failed"])
+
+
+async def test_an_agreement_that_has_moved(join: JoinCluster) -> None:
+    """Tokens and epochs of before are refused with a conflict; so is all while nobody agrees."""
+    member = await join()
+    await fill(member, 6)
+    path = await migrate(member.api)
+    page = good(await member.api.post(path, {"limit": 2, "epoch": 1}))
+    old = await join("x+1")
+    reply = await member.api.post(path, {"limit": 2})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert "do not agree" in reply.message
+    await old.leave()
+    for wish in ({"continue": page["continue"]}, {"epoch": 1}):
+        reply = await member.api.post(path, wish)
+        assert (reply.status, reply.reason) == (409, "Conflict")
+        assert "its epoch is 3, not 1" in reply.message
+    reply = await member.api.post(path, {"continue": page["continue"], "epoch": 3})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert await versions(member) == {V1: 4, V2: 2}
+    await whole(member.api, path, epoch=3)
+    assert await versions(member) == {V2: 6}
+
+
+async def test_tokens_are_for_one_migration_to_one_target(join: JoinCluster) -> None:
+    """One of another migration, of one that was deleted and made anew, or made up, is refused."""
+    member = await join()
+    await fill(member, 6)
+    path = await migrate(member.api)
+    token = good(await member.api.post(path, {"limit": 2}))["continue"]
+    good(await member.api.delete(f"{MIGRATIONS}/m"))
+    assert (await member.api.post(path, {})).status == 404  # and nothing more is rewritten
+    await migrate(member.api)
+    for wrong in (token, "e30", "!"):
+        reply = await member.api.post(path, {"continue": wrong})
+        assert (reply.status, reply.reason) == (400, "BadRequest")
+    assert await versions(member) == {V1: 4, V2: 2}
+
+
+async def test_a_migration_that_is_being_deleted_rewrites_nothing(join: JoinCluster) -> None:
+    """A finalizer keeps the object, not the work."""
+    member = await join()
+    await fill(member, 2)
+    path = await migrate(member.api, finalizers=["example.com/hold"])
+    good(await member.api.delete(f"{MIGRATIONS}/m"))
+    reply = await member.api.post(path, {})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    good(await member.api.patch(f"{MIGRATIONS}/m", {"metadata": {"finalizers": None}}))
+    assert await versions(member) == {V1: 2}
+
+
+async def test_bad_fields(join: JoinCluster) -> None:
+    """Each is named in a 422."""
+    member = await join()
+    path = await migrate(member.api)
+    table: list[tuple[dict[str, Any], list[str]]] = [
+        ({"limit": 0}, ["limit"]),
+        ({"limit": "5"}, ["limit"]),
+        ({"limit": True}, ["limit"]),
+        ({"limit": 10_001}, ["limit"]),
+        ({"epoch": -1}, ["epoch"]),
+        ({"epoch": 1.5}, ["epoch"]),
+        ({"target": 2}, ["target"]),
+        ({"target": "x" * 5000}, ["target"]),
+        ({"continue": ["a"]}, ["continue"]),
+        ({"Limit": 5, "limit": -1}, ["Limit", "limit"]),
+    ]
+    for body, expected in table:
+        reply = await member.api.post(path, body)
+        assert (reply.status, reply.reason) == (422, "Invalid"), body
+        assert [cause["field"] for cause in reply.json["details"]["causes"]] == expected
+
+
+async def test_refusals(join: JoinCluster) -> None:
+    """What is not there, not allowed, or not what this server does."""
+    member = await join()
+    api = member.api
+    assert (await api.post(REWRITE, {})).status == 404
+    path = await migrate(api)
+    for method in ("GET", "PUT", "DELETE", "PATCH"):
+        assert (await api.request(method, path, {})).status == 405, method
+    assert (await api.post(f"{path}/more", {})).status == 404
+    assert (await api.post(f"/apis/{GROUP_VERSIONS[0]}/storagestates/m/rewrite", {})).status == 404
+    assert (await api.post(f"{path}?dryRun=All", {})).status == 400
+    assert (await api.post(path, [])).status == 400
+    assert (await api.post(path, b"{")).status == 400
+    for target in (V1, "example.com/v9", "apps/v1"):
+        reply = await api.post(path, {"target": target})
+        assert (reply.status, reply.reason) == (409, "Conflict"), target
+    jane = ApiClient(member.server.port, token=OTHER_TOKEN)
+    assert (await jane.post(path, {})).status == 403
+    await jane.close()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"resource": "gadgets"},
+        {"group": "other.example.com"},
+        {"group": "authentication.k8s.io", "resource": "tokenreviews"},
+        {"resource": ""},
+    ],
+)
+async def test_a_resource_that_is_not_stored_here(
+    join: JoinCluster, resource: dict[str, str]
+) -> None:
+    """A migration may be about anything; what this server does not store, it does not rewrite."""
+    member = await join()
+    path = await migrate(member.api, resource=resource)
+    reply = await member.api.post(path, {})
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert "spec.resource" in reply.message
+
+
+async def test_a_resource_that_shares_a_store(join: JoinCluster) -> None:
+    """Events of either group are rewritten where they are stored."""
+    member = await join()
+    event = {
+        "metadata": {"name": "e", "namespace": "default"},
+        "reportingController": "c",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+    }
+    value = encode(event, "events.k8s.io/v1", "Event")
+    await member.server.put_raw("/registry/events/default/e", value)
+    seen = good(await member.api.get("/apis/events.k8s.io/v1/namespaces/default/events/e"))
+    path = await migrate(member.api, resource={"group": "events.k8s.io", "resource": "events"})
+    [page] = await whole(member.api, path)
+    assert (page["rewritten"], page["failed"], page["target"]) == (1, [], "v1")
+    assert page["resource"] == {"group": "", "resource": "events"}
+    again = good(await member.api.get("/apis/events.k8s.io/v1/namespaces/default/events/e"))
+    del seen["metadata"]["resourceVersion"], again["metadata"]["resourceVersion"]
+    assert again == seen
+
+
+async def test_the_barrier_holds_it_back(join: JoinCluster) -> None:
+    """A server that has not reported yet rewrites nothing."""
+    member = await join(is_open=False)
+    reply = await member.api.post(REWRITE, {})
+    assert (reply.status, reply.header("retry-after")) == (503, "1")
+
+
+async def test_it_is_listed_in_discovery(join: JoinCluster) -> None:
+    """By its absence a migrator knows that it must send patches."""
+    member = await join()
+    for group_version in GROUP_VERSIONS:
+        listed = good(await member.api.get(f"/apis/{group_version}"))["resources"]
+        found = {each["name"]: each for each in listed}
+        entry = found["storageversionmigrations/rewrite"]
+        assert (entry["verbs"], entry["kind"]) == (["create"], "RewriteResult")
+        assert "storagestates/rewrite" not in found
+    document = (await member.api.get("/openapi/v3/apis/migration.k8s.io/v1alpha1")).json
+    path = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations/{name}/rewrite"
+    assert "post" in document["paths"][path]
