@@ -1,0 +1,58 @@
+"""What a StorageVersion tells the trigger.
+
+Not here: what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import EPOCH_ANNOTATION
+from restow.controllers.trigger.values import StorageVersionReading
+from restow.machinery.names import GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+
+__all__ = ["reading_of"]
+
+# Servers that write with different encryption keys do not agree, whatever the common version says.
+_KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
+
+
+def reading_of(
+    found: StorageVersion | None,
+    *,
+    kind: str,
+    passed: Iterable[StorageVersion] = (),
+    follows: bool,
+) -> StorageVersionReading:
+    """The reading of a resource whose objects are of this kind.
+
+    `passed` are the StorageVersions that a watch has shown since the last reading; `follows` says
+    that it has missed none.
+    """
+    shown = [*passed, *(() if found is None else (found,))]
+    written = frozenset(
+        _hash(entry.encoding_version, kind)
+        for each in shown
+        for entry in each.status.storage_versions
+    )
+    if found is None:
+        return StorageVersionReading(written=written, follows=follows)
+    status, metadata = found.status, found.metadata
+    is_split = any(c.type == _KEYS_EQUAL and c.status != "True" for c in status.conditions)
+    common = "" if is_split else status.common_encoding_version
+    annotations = metadata.get("annotations") or {}
+    return StorageVersionReading(
+        uid=str(metadata.get("uid") or ""),
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        epoch=str(annotations.get(EPOCH_ANNOTATION) or ""),
+        common=_hash(common, kind) if common else "",
+        written=written,
+        follows=follows,
+    )
+
+
+def _hash(api_version: str, kind: str) -> str:
+    return storage_version_hash(GroupVersionKind.of(api_version, kind))

@@ -1,0 +1,240 @@
+"""What the rules of the trigger are given: readings, the state, the requests, memory, time.
+
+All are plain values. Whoever fills them reads in this order: the StorageState, then the migration
+requests, then what the servers say. What a decision writes to the state is conditional on the state
+that was read first, so it holds only if nothing has touched the state since before the rest was
+seen.
+
+Not here: how any of it is read from the API.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from restow.machinery.names import GroupVersionResource
+
+UNKNOWN: Final = "Unknown"
+"""Stands for every hash: objects may be stored in any version."""
+
+POLL_SECONDS: Final = 600.0
+RETRY_SECONDS: Final = 600.0
+LOOK_AGAIN_SECONDS: Final = 1.0
+SKEW_SECONDS: Final = 60.0
+
+
+class Now(NamedTuple):
+    """Two clocks: `seconds` never jumps and is for durations, `wall` is for what others read."""
+
+    seconds: float
+    wall: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How often, and how long."""
+
+    poll_seconds: float = POLL_SECONDS
+    """The polling period: how often discovery is read, and how old a heartbeat may be at start."""
+    hold_seconds: float = POLL_SECONDS
+    """How long reports must have been identical before a migration begins (discovery-ha)."""
+    retry_seconds: float = RETRY_SECONDS
+    """How long after its failure a request is made again."""
+    loose_wait_seconds: float | None = None
+    """In loose mode, the bound and the longest request timeout together; None in other modes."""
+    skew_seconds: float = SKEW_SECONDS
+    """How far ahead of ours another clock may be before its times are not believed."""
+
+    @property
+    def gap_seconds_max(self) -> float:
+        """A running controller that finds an older heartbeat has slept, and missed changes."""
+        return 2 * self.poll_seconds
+
+    @property
+    def silence_seconds_max(self) -> float:
+        """Reporters that say nothing for longer are taken out (three polling periods)."""
+        return 3 * self.poll_seconds
+
+
+# What servers say.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageVersionReading:
+    """A StorageVersion. Without a uid: there is none."""
+
+    uid: str = ""
+    resource_version: str = ""
+    epoch: str = ""
+    """The epoch of the agreement; empty where servers keep none, as in real Kubernetes."""
+    common: str = ""
+    """The hash of what all servers write; empty when they do not agree."""
+    written: frozenset[str] = frozenset()
+    """The hashes of what any server writes, or has written since the reading that it follows."""
+    follows: bool = False
+    """Whether every change since the last reading has been seen. It is itself read, not watched:
+    one that comes late would let what others have recorded since be narrowed away."""
+
+    @property
+    def mark(self) -> str:
+        """Two equal marks: agreement has not moved in between."""
+        if not self.uid:
+            return ""
+        moment = f"epoch/{self.epoch}" if self.epoch else f"version/{self.resource_version}"
+        return f"{self.uid}/{moment}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryReading:
+    """The hash that discovery shows; empty if it shows none, or could not be read."""
+
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalReading:
+    """The hash that the server beside this controller shows; one of many controllers leads."""
+
+    reporter_id: str
+    hash: str
+    is_leader: bool
+
+
+Reading = StorageVersionReading | DiscoveryReading | LocalReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """What was found when every stored object was looked at."""
+
+    found: frozenset[str]
+    begun_seconds: float
+    """When it began, on the clock of `Now.seconds`."""
+
+
+# The state.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashReport:
+    """What one reporter last saw of its server (discovery-ha)."""
+
+    reporter_id: str
+    hash: str
+    heartbeat: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStatus:
+    """The status of a StorageState: always written whole, in one update."""
+
+    persisted: tuple[str, ...]
+    current: str = ""
+    heartbeat: datetime | None = None
+    reports: tuple[HashReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSeen:
+    """A StorageState as it was read."""
+
+    uid: str
+    resource_version: str
+    status: StateStatus
+    epoch: str = ""
+    """The servers' annotation, if they keep one: with the agreement it grows."""
+    change: str = ""
+    """The trigger's annotation: other than before whenever the trigger has recorded a change."""
+
+
+# Requests.
+
+
+class Phase(Enum):
+    """Where a migration request stands."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class MigrationRef(NamedTuple):
+    """One request, and not another of the same name."""
+
+    api_version: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """For what a request was made. It counts only as long as all of this is still so."""
+
+    target: str
+    """The hash to which objects are rewritten."""
+    state_uid: str
+    change: str
+    """The change mark of the state when it was made."""
+    epoch: str = ""
+    """The servers' epoch on the state when it was made."""
+    storage_version: str = ""
+    """The mark of the StorageVersion when it was made, if that was the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationSeen:
+    """A request as it was read."""
+
+    ref: MigrationRef
+    phase: Phase
+    record: Record | None = None
+    """None: somebody else's."""
+    finished_at: datetime | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.phase in (Phase.PENDING, Phase.RUNNING)
+
+
+# Everything together.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that is known of one resource."""
+
+    resource: GroupVersionResource
+    state: StateSeen | None
+    migrations: tuple[MigrationSeen, ...]
+    reading: Reading
+    census: Census | None = None
+    """Only in loose mode, where nothing is narrowed without one."""
+
+
+class Sighting(NamedTuple):
+    """When a reporter's heartbeat was first seen here."""
+
+    reporter_id: str
+    heartbeat: datetime
+    seen_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What one controller remembers of one resource. A new controller has none, which is safe."""
+
+    key: str = ""
+    """What was looked at; another key is a change."""
+    since_seconds: float = 0.0
+    """When this key was first seen."""
+    mark: str = ""
+    """The mark of the last StorageVersion."""
+    owed: frozenset[str] = frozenset()
+    """Hashes that were seen and are not in the state yet."""
+    sightings: tuple[Sighting, ...] = ()
+    succeeded: tuple[str, float] | None = None
+    """The request that counts and has succeeded, and when that was first seen."""
