@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,18 @@ DELAY_SECONDS_MAX = 0.15
 HELD_SECONDS = 0.4
 
 logger = logging.getLogger(__name__)
+
+
+@pytest.fixture(autouse=True)
+def frozen_heap() -> Iterator[None]:
+    """As in a server, what was made before is not looked at again by Python's collector.
+
+    The heap of a long test run takes it half a second, which is not the store's fault.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def kept_waiting_seconds() -> float:
@@ -51,10 +63,6 @@ class Ticker:
 @asynccontextmanager
 async def ticking() -> AsyncIterator[Ticker]:
     """The body may not hold up the loop."""
-    # As a server does: what was made before is not looked at again. The heap of a long test run
-    # takes the collector half a second, and that is not the store's fault either.
-    gc.collect()
-    gc.freeze()
     ticker = Ticker()
     task = asyncio.create_task(ticker.run())
     await asyncio.sleep(TICK_SECONDS)
@@ -64,7 +72,6 @@ async def ticking() -> AsyncIterator[Ticker]:
     finally:
         task.cancel()
         await asyncio.wait([task])
-        gc.unfreeze()
     logger.info("the loop was late by at most %.1f ms", ticker.worst_seconds * 1000)
     assert ticker.ticks > 1
     assert ticker.worst_seconds < DELAY_SECONDS_MAX
