@@ -20,6 +20,7 @@ from tests.sizes import SIZES
 from tests.unit.storage.sqlite.workload import Ledger, check_file, integrity, open_small, run
 
 ROUNDS = 12
+ATTEMPTS = 20
 CASES: list[tuple[Kind, How]] = [
     ("write", How.IO_ERROR),
     ("write", How.TORN),
@@ -110,16 +111,23 @@ async def check_every_way(directory: Path, vfs: FaultyVfs, ledger: Ledger, end: 
 
 
 async def count_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> int:
-    """How many calls of a kind the workload makes when nothing fails, its close included."""
-    path = directory / "count"
-    path.mkdir()
-    vfs = FaultyVfs(next(NAMES))
-    storage = await open_small(path / "db", monkeypatch, vfs=vfs)
-    before = vfs.counts[kind]
-    await run(storage, Ledger(), rounds=ROUNDS, vfs=vfs)
-    await storage.close()
-    vfs.unregister()
-    return vfs.counts[kind] - before
+    """How many calls of a kind the workload makes when nothing fails, its close included.
+
+    How commits share a batch differs from run to run, and the calls with it: the fewest of some
+    runs.
+    """
+    counts = []
+    for number in range(3):
+        path = directory / f"count-{number}"
+        path.mkdir()
+        vfs = FaultyVfs(next(NAMES))
+        storage = await open_small(path / "db", monkeypatch, vfs=vfs)
+        before = vfs.counts[kind]
+        await run(storage, Ledger(), rounds=ROUNDS, vfs=vfs)
+        await storage.close()
+        vfs.unregister()
+        counts.append(vfs.counts[kind] - before)
+    return min(counts)
 
 
 @pytest.mark.parametrize(("kind", "how"), CASES, ids=lambda value: getattr(value, "name", value))
@@ -132,17 +140,24 @@ async def test_any_single_fault(
     stride = 1 if kind != "write" else SIZES.sqlite_fault_stride
     start = CASES.index((kind, how)) % stride + 1
     for number in range(start, calls + 1, stride):
-        directory = fast_path / str(number)
-        directory.mkdir()
         try:
-            faults = [Fault(kind=kind, how=how, first=number)]
-            vfs, ledger, end = await run_with(directory / "db", monkeypatch, faults)
-            # The number of calls differs by a few between runs.
-            assert vfs.fired == 1 or number > calls * 0.8
-            await check_every_way(directory, vfs, ledger, end)
+            await check_fault(fast_path, monkeypatch, Fault(kind=kind, how=how, first=number))
         except Exception as error:
             raise AssertionError(f"{kind} {number} of {calls}, {how}") from error
-        shutil.rmtree(directory)
+
+
+async def check_fault(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Runs the workload until the fault has fired; a run may be over before its number comes."""
+    for attempt in range(ATTEMPTS):
+        place = directory / f"{fault.first}-{attempt}"
+        place.mkdir()
+        vfs, ledger, end = await run_with(place / "db", monkeypatch, [fault])
+        await check_every_way(place, vfs, ledger, end)
+        shutil.rmtree(place)
+        if vfs.fired:
+            assert vfs.fired == 1
+            return
+    raise AssertionError(f"the fault did not fire in {ATTEMPTS} runs")
 
 
 async def test_a_failed_sync_ends_the_handle(fast_path: Path) -> None:
