@@ -47,6 +47,9 @@ def test_objects_are_committed_in_one_place() -> None:
         and node.func.attr in CALLS
     ]
     assert places == [
-        ("_commit", "self._storage.commit(_transaction(plan, encoding, write))"),
+        (
+            "_commit",
+            "self._storage.commit(_transaction(plan, encoding, write, in_background=is_rewrite))",
+        ),
         ("_begin", "self._storage.submit(_transaction(plan, encoding, write))"),
     ]

@@ -20,12 +20,23 @@ class StorageStateSpec(msgspec.Struct, kw_only=True):
     resource: GroupResourceRef = msgspec.field(default_factory=GroupResourceRef)
 
 
+class StorageVersionHash(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one of several controllers has last seen of the server beside it."""
+
+    reporter_id: str = msgspec.field(name="reporterID", default="")
+    current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
+    last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
+
+
 class StorageStateStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     persisted_storage_version_hashes: list[str] = msgspec.field(
         name="persistedStorageVersionHashes", default_factory=list
     )
     current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
     last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
+    current_storage_version_hashes: list[StorageVersionHash] = msgspec.field(
+        name="currentStorageVersionHashes", default_factory=list
+    )
 
 
 class StorageState(msgspec.Struct, kw_only=True):

@@ -6,7 +6,7 @@ certificates here; see `server`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,6 +21,7 @@ from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
+from restow.serving.admission import Admission
 from restow.serving.app import App, Barrier, open_barrier
 from restow.serving.authentication import (
     Authentication,
@@ -68,6 +69,7 @@ class Assembly:
     health: Health
     metrics: Metrics
     discovery: Discovery
+    rewriter: Rewriter
     tasks: Tasks
 
     async def close(self) -> None:
@@ -117,6 +119,7 @@ async def assemble(
     barrier: Barrier = open_barrier,
     gates: FeatureGates | None = None,
     version_of: VersionOf = preferred_version,
+    admission: Sequence[Admission] = (),
 ) -> Assembly:
     """Put a server together and load what it needs at once."""
     caches = Caches(storage, runtime)
@@ -124,7 +127,7 @@ async def assemble(
     tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
     policy = policy or FixedPolicy()
     store = ResourceStore(storage, caches, policy, runtime)
-    rewriting = Rewriting(Rewriter(store, policy, runtime.clock))
+    rewriter = Rewriter(store, policy, runtime.clock)
     tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
     server = Server(
         catalog=catalog,
@@ -133,6 +136,7 @@ async def assemble(
         runtime=runtime,
         tasks=tasks,
         judge=_Judge(authorizer, tokens),
+        admission=tuple(admission),
     )
     health, metrics, version = Health(), Metrics(), version_document()
     health.add("ping", lambda: None)
@@ -165,7 +169,7 @@ async def assemble(
         ),
         metrics=metrics,
         barrier=barrier,
-        actions={("rewrite", "create"): rewriting},
+        actions={("rewrite", "create"): Rewriting(rewriter)},
     )
     return Assembly(
         app=app,
@@ -176,5 +180,6 @@ async def assemble(
         health=health,
         metrics=metrics,
         discovery=discovery,
+        rewriter=rewriter,
         tasks=tasks,
     )

@@ -6,16 +6,24 @@ import asyncio
 import gc
 import signal
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from restow.apiserver.options import ServeOptions
 from restow.resources.definition import Resource
 from restow.runtime import Runtime, end_process
 
+if TYPE_CHECKING:
+    from restow.serving.admission import Admission
+
 COLLECTOR_THRESHOLDS: Final = (20_000, 50, 100)
 
 
-async def serve(options: ServeOptions, *, kinds: Sequence[Resource] = ()) -> None:
+async def serve(
+    options: ServeOptions,
+    *,
+    kinds: Sequence[Resource] = (),
+    admission: Sequence[Admission] = (),
+) -> None:
     """Run a server until SIGINT or SIGTERM. Prints a line that begins with `ready`."""
     from restow.apiserver.server import ApiServer  # noqa: PLC0415 - so that --help stays fast
 
@@ -32,7 +40,9 @@ async def serve(options: ServeOptions, *, kinds: Sequence[Resource] = ()) -> Non
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     try:
-        server = await ApiServer.start(options, Runtime.system(fatal=end_process), kinds=kinds)
+        server = await ApiServer.start(
+            options, Runtime.system(fatal=end_process), kinds=kinds, admission=admission
+        )
     except asyncio.CancelledError:
         if stop.is_set():
             return

@@ -37,6 +37,7 @@ from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
 from restow.runtime import Runtime
+from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.authentication import read_token_file
 from restow.serving.barrier import WriteBarrier
@@ -83,9 +84,15 @@ class ApiServer:
 
     @classmethod
     async def start(
-        cls, options: ServeOptions, runtime: Runtime, *, kinds: Sequence[Resource] = ()
+        cls,
+        options: ServeOptions,
+        runtime: Runtime,
+        *,
+        kinds: Sequence[Resource] = (),
+        admission: Sequence[Admission] = (),
     ) -> ApiServer:
-        """Start a server; returns when it is ready. `kinds` are served besides the release's."""
+        """Start a server; returns when it is ready. `kinds` are served besides the release's;
+        `admission` has the last word on each write."""
         catalog = load_catalog(options, kinds)
         pki = await asyncio.to_thread(_make_pki, options, runtime)
         tokens = {pki.admin_token: User("restow-admin", ("system:masters",))}
@@ -106,6 +113,7 @@ class ApiServer:
                 barrier=WriteBarrier(coordinator),
                 gates=options.feature_gates,
                 version_of=coordinator.version_of,
+                admission=admission,
             )
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
@@ -121,6 +129,7 @@ class ApiServer:
                 error_body=error_body,
             )
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
+            assembly.rewriter.others.asked = lambda: listener.counters.requests_total
             _publish(assembly.metrics, listener)
             tasks = runtime.tasks("apiserver")
             undo.push_async_callback(tasks.close)

@@ -12,7 +12,7 @@ comes back, anyone may repeat it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -251,7 +251,7 @@ def _state_writes(
         metadata = new_metadata(str(resource_of_name(view.name)), uid=new_uid(), now=now)
         stored = StoredState(state, metadata, timestamp(now))
     elif is_moved or state != view.state.state:
-        stored = StoredState(state, view.state.metadata, view.state.heartbeat)
+        stored = replace(view.state, state=state)
     else:
         return []
     return [Put(state_key(view.name), encode_state(view.name, stored))]

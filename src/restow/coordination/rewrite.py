@@ -19,6 +19,9 @@ The epoch is read before the first value, now and then, and behind the last comm
 keys whose pages all say the same epoch has therefore seen everything that was written before the
 agreement; what was written since was written as agreed.
 
+Others come first. A rewrite's commits are marked as such, so that the store does them behind all
+else; and while this server is asked for anything else, there are few of them, with rests between.
+
 Not here: who asks for it, and what is concluded from a pass (controllers).
 """
 
@@ -29,6 +32,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from restow.coordination.records import decode_epoch, epoch_key, name_of
+from restow.coordination.rewrite_others import Others
 from restow.coordination.rewrite_page import Page, PageWork, Source
 from restow.coordination.rewrite_plan import Aborted
 from restow.coordination.rules import Agreement
@@ -68,6 +72,7 @@ class Rewriter:
         self._policy = policy
         self._clock = clock
         self._pages = 0
+        self.others = Others(clock.monotonic)
 
     def target(self, resource: Resource) -> str:
         """What this server writes now. Raises a 503 when it may not write."""
@@ -109,7 +114,15 @@ class Rewriter:
                 confirm=confirm,
                 is_late=self._is_after(SECONDS_MAX),
             )
-            work = PageWork(self._store, self._clock, resource, target_version, source, page)
+            work = PageWork(
+                self._store,
+                self._clock,
+                resource,
+                target_version,
+                source,
+                page,
+                self.others.are_none,
+            )
             await work.run()
             await confirm()
         finally:

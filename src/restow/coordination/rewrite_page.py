@@ -25,9 +25,18 @@ COMMIT_SECONDS: Final = 0.02
 """A commit that takes longer has too many beside it."""
 SLOWER: Final = 0.98
 FASTER: Final = 0.25
+BESIDE_OTHERS_MIN: Final = 2
+BESIDE_OTHERS_MAX: Final = 8
+"""Commits under way while others ask this server for something."""
+LATE_SECONDS: Final = 0.002
+"""Whoever is woken later than this from a rest would not have been alone in waiting."""
+LESS: Final = 0.9
+MORE: Final = 0.05
+REST_SECONDS_MAX: Final = 0.02
 ATTEMPTS_MAX: Final = 8
 READ_ITEMS_FIRST: Final = 64
-READ_ITEMS_MAX: Final = 512
+READ_ITEMS_MAX: Final = 256
+"""Reading keeps the loop as well."""
 READ_BYTES: Final = 2 * 1024 * 1024
 """About how much is read at once."""
 REASON_CHARACTERS_MAX: Final = 256
@@ -124,23 +133,41 @@ class Source:
 
 
 class Pace:
-    """How many commits are under way: as many as are done within the time that others may wait.
+    """How many commits are under way, and how long whoever makes them rests in between.
 
-    Who writes beside a rewrite waits behind its commits. While they take long, be it that the store
-    is slow or the machine busy, there are fewer of them.
+    Alone: as many as are done within a time that others may wait, should one come. While commits
+    take long, be it that the store is slow or the machine busy, there are fewer of them.
+
+    Beside others: few, and after each a rest of the same length. So others find the loop, the disk
+    and the processor free as often as not, and when they are not, what they wait for is short. How
+    late one is woken from its rest is how long others wait as well; then there are fewer still.
     """
 
-    __slots__ = ("in_flight",)
+    __slots__ = ("_beside_others", "_in_flight", "_is_alone")
 
-    def __init__(self) -> None:
-        self.in_flight: float = IN_FLIGHT_FIRST
+    def __init__(self, is_alone: Callable[[], bool]) -> None:
+        self._in_flight: float = IN_FLIGHT_FIRST
+        self._beside_others: float = BESIDE_OTHERS_MIN
+        self._is_alone = is_alone
 
-    def note(self, seconds: float) -> None:
-        """A commit has taken so long."""
+    @property
+    def in_flight(self) -> float:
+        return self._in_flight if self._is_alone() else self._beside_others
+
+    def note(self, seconds: float) -> float:
+        """A commit has taken so long; how long to rest now."""
         if seconds > COMMIT_SECONDS:
-            self.in_flight = max(self.in_flight * SLOWER, IN_FLIGHT_MIN)
+            self._in_flight = max(self._in_flight * SLOWER, IN_FLIGHT_MIN)
         else:
-            self.in_flight = min(self.in_flight + FASTER, IN_FLIGHT_MAX)
+            self._in_flight = min(self._in_flight + FASTER, IN_FLIGHT_MAX)
+        return 0.0 if self._is_alone() else min(seconds, REST_SECONDS_MAX)
+
+    def note_late(self, seconds: float) -> None:
+        """Someone was woken so late from a rest."""
+        if seconds > LATE_SECONDS:
+            self._beside_others = max(self._beside_others * LESS, BESIDE_OTHERS_MIN)
+        else:
+            self._beside_others = min(self._beside_others + MORE, BESIDE_OTHERS_MAX)
 
 
 class PageWork:
@@ -154,15 +181,17 @@ class PageWork:
         target: str,
         source: Source,
         page: Page,
+        is_alone: Callable[[], bool],
     ) -> None:
         self._store = store
+        self._clock = clock
         self._monotonic = clock.monotonic
         self._resource = resource
         self._target = target
         self._source = source
         self._page = page
         self._serve = store.splicer(resource).serve
-        self._pace = Pace()
+        self._pace = Pace(is_alone)
         self._workers = 0
 
     async def run(self) -> None:
@@ -199,9 +228,11 @@ class PageWork:
         for _ in range(ATTEMPTS_MAX):
             began_at = self._monotonic()
             stopped = await self._store.rewrite(plan)
-            self._pace.note(self._monotonic() - began_at)
+            rest_seconds = self._pace.note(self._monotonic() - began_at)
             if stopped is None:
                 page.rewritten += 1
+                if rest_seconds:
+                    await self._rest(rest_seconds)
                 return
             # That it has changed does not say in which version: look.
             current = await self._current(plan, stopped)
@@ -210,6 +241,11 @@ class PageWork:
                 page.settled += 1
                 return
         self._fail(item.key, f"it was changed {ATTEMPTS_MAX} times while it was rewritten")
+
+    async def _rest(self, seconds: float) -> None:
+        until = self._monotonic() + seconds
+        await self._clock.sleep(seconds)
+        self._pace.note_late(self._monotonic() - until)
 
     def _plan(self, item: Item) -> RewritePlan | None:
         """How to rewrite a value; None when it is in the target version."""

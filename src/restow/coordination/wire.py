@@ -52,8 +52,12 @@ REPORTS_PREFIX: Final = root_of(internal_v1alpha1.GROUP, internal_v1alpha1.KIND)
 STATES_PREFIX: Final = root_of(migration_v1alpha1.GROUP, migration_v1alpha1.STORAGE_STATE)
 LEASES_PREFIX: Final = f"{root_of(coordination_v1.GROUP, coordination_v1.KIND)}{LEASE_NAMESPACE}/"
 
-
 LEASE_SECONDS_DEFAULT: Final = 3600.0
+
+# What servers write into the status of a state. The rest of it is its controllers'.
+_STATE_FIELDS: Final = frozenset(
+    {"persistedStorageVersionHashes", "currentStorageVersionHash", "lastHeartbeatTime"}
+)
 
 
 def timestamp(now: datetime) -> str:
@@ -160,6 +164,8 @@ class StoredState:
     state: State
     metadata: Mapping[str, Any]
     heartbeat: str | None = None
+    found: Mapping[str, Any] = field(default_factory=dict)
+    """The object as it was found: what others have written into its status is kept."""
 
 
 def state_key(name: str) -> Key:
@@ -169,7 +175,8 @@ def state_key(name: str) -> Key:
 
 def decode_state(item: Item) -> StoredState:
     try:
-        found = msgspec.json.decode(item.value, type=StorageState)
+        obj = orjson.loads(item.value)
+        found = msgspec.convert(_own_part(obj), StorageState)
         epoch = int(_annotation(found.metadata, EPOCH_ANNOTATION) or 0)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageState: {error}") from error
@@ -178,25 +185,45 @@ def decode_state(item: Item) -> StoredState:
         current=found.status.current_storage_version_hash,
         epoch=epoch,
     )
-    return StoredState(state, found.metadata, found.status.last_heartbeat_time)
+    return StoredState(state, found.metadata, found.status.last_heartbeat_time, obj)
 
 
 def encode_state(name: str, stored: StoredState) -> bytes:
     group, resource = resource_of_name(name)
-    found = StorageState(
-        metadata=_annotated(stored.metadata, {EPOCH_ANNOTATION: str(stored.state.epoch)}),
-        spec=StorageStateSpec(resource=GroupResourceRef(group=group, resource=resource)),
-        status=migration_v1alpha1.StorageStateStatus(
-            persisted_storage_version_hashes=list(stored.state.persisted),
-            current_storage_version_hash=stored.state.current,
-            last_heartbeat_time=stored.heartbeat,
-        ),
+    mine: dict[str, Any] = msgspec.to_builtins(
+        StorageState(
+            metadata=_annotated(stored.metadata, {EPOCH_ANNOTATION: str(stored.state.epoch)}),
+            spec=StorageStateSpec(resource=GroupResourceRef(group=group, resource=resource)),
+            status=migration_v1alpha1.StorageStateStatus(
+                persisted_storage_version_hashes=list(stored.state.persisted),
+                current_storage_version_hash=stored.state.current,
+                last_heartbeat_time=stored.heartbeat,
+            ),
+        )
     )
+    theirs = {
+        name: value
+        for name, value in (stored.found.get("status") or {}).items()
+        if name not in _STATE_FIELDS
+    }
     return encode(
-        msgspec.to_builtins(found),
+        {**stored.found, **mine, "status": {**mine["status"], **theirs}},
         migration_v1alpha1.API_VERSION,
         migration_v1alpha1.STORAGE_STATE,
     )
+
+
+def _own_part(obj: Any) -> Any:
+    """What servers read of a state. Nulls, and what a controller reports, are none of it: whatever
+    somebody has written there must not keep a server from registering."""
+    match obj:
+        case {"status": dict(status)}:
+            own = {name: status.get(name) for name in _STATE_FIELDS}
+            return obj | {"status": {n: value for n, value in own.items() if value is not None}}
+        case {"status": None}:
+            return obj | {"status": {}}
+        case _:
+            return obj
 
 
 # Lease.

@@ -66,6 +66,8 @@ class Subresource:
     group: str = ""
     version: str = ""
     """Set, with the group, if that kind lives in another group version."""
+    body_kind: str = ""
+    """The kind that is sent there, if it is another than the one that is answered."""
 
 
 STATUS: Final = Subresource(name="status", verbs=VERBS_STATUS)

@@ -79,12 +79,46 @@ def _text(json: str) -> Field:
     return Field(json=json, type=Scalar.STRING, omitempty=True)
 
 
+def _number(json: str, *, pointer: bool = False) -> Field:
+    return Field(json=json, type=Scalar.INT64, pointer=pointer, omitempty=True)
+
+
 def _time(json: str) -> Field:
     return Field(json=json, type=Special.TIME, omitempty=True)
 
 
 def _part(json: str, name: str) -> Field:
     return Field(json=json, type=_ref(_MIGRATION, name), omitempty=True)
+
+
+def _rewrite_types(package: str) -> dict[str, tuple[Field, ...]]:
+    """Of the subresource `rewrite`, which migrations of both groups have in every version."""
+    result = (
+        _part("resource", "GroupResource"),
+        _text("target"),
+        _text("continue"),
+        *(_number(name) for name in ("scanned", "rewritten", "skipped", "settled", "failedCount")),
+        Field(
+            json="failed",
+            type=ListOf(_ref(package, "RewriteFailure")),
+            omitempty=True,
+            list_type="atomic",
+        ),
+        _text("resourceVersion"),
+        _number("epoch"),
+        _text("storageVersionUID"),
+    )
+    return {
+        f"{package}.RewriteRequest": (
+            _OBJECT_META,
+            _number("limit"),
+            _text("continue"),
+            _text("target"),
+            _number("epoch", pointer=True),
+        ),
+        f"{package}.RewriteResult": (_OBJECT_META, *result),
+        f"{package}.RewriteFailure": (_text("namespace"), _text("name"), _text("reason")),
+    }
 
 
 _OWN: Final[dict[str, tuple[Field, ...]]] = {
@@ -101,6 +135,20 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
             omitempty=True,
             list_type="atomic",
         ),
+        _text("currentStorageVersionHash"),
+        _time("lastHeartbeatTime"),
+        Field(
+            json="currentStorageVersionHashes",
+            type=ListOf(_ref(_MIGRATION, "StorageVersionHash")),
+            omitempty=True,
+            patch_strategies=("merge",),
+            merge_key="reporterID",
+            list_type="map",
+            list_keys=("reporterID",),
+        ),
+    ),
+    f"{_MIGRATION}.StorageVersionHash": (
+        Field(json="reporterID", type=Scalar.STRING),
         _text("currentStorageVersionHash"),
         _time("lastHeartbeatTime"),
     ),
@@ -123,6 +171,23 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
             list_type="map",
             list_keys=("type",),
         ),
+        _part("progress", "MigrationProgress"),
+        Field(
+            json="failedObjects",
+            type=ListOf(_ref(_MIGRATION, "FailedObject")),
+            omitempty=True,
+            list_type="atomic",
+        ),
+    ),
+    f"{_MIGRATION}.MigrationProgress": (
+        *(_number(name) for name in ("pass", "scanned", "rewritten", "unchanged", "failed")),
+        # Without these two: nobody knows.
+        _number("remaining", pointer=True),
+        Field(json="objectsPerSecond", type=Scalar.FLOAT64, omitempty=True),
+        _number("secondsLeft", pointer=True),
+    ),
+    f"{_MIGRATION}.FailedObject": (
+        *(_text(name) for name in ("namespace", "name", "reason", "message")),
     ),
     f"{_MIGRATION}.MigrationCondition": (
         Field(json="type", type=Scalar.STRING),
@@ -145,6 +210,9 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
         ),
     ),
     f"{_VOTE}.VersionCandidate": (_text("apiServerID"), _text("preferredVersion")),
+    **_rewrite_types(_MIGRATION),
+    **_rewrite_types(f"{_STORAGE_MIGRATION}.v1"),
+    **_rewrite_types(f"{_STORAGE_MIGRATION}.v1beta1"),
     f"{_MIGRATION}.GroupResource": (_text("group"), _text("resource")),
     f"{_MIGRATION}.GroupVersionResource": (_text("group"), _text("version"), _text("resource")),
 }

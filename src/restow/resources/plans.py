@@ -86,6 +86,11 @@ class CreatePlan:
         self._api_version = api_version
         self._obj = obj
 
+    @property
+    def obj(self) -> Object:
+        """The object as it will be."""
+        return self._obj
+
     def write(self, encoding: Encoding) -> Write:
         return Put(
             self.guard.key,
@@ -129,6 +134,11 @@ class UpdatePlan:
         self._entry = entry
         self._new = new
         self._old = old
+
+    @property
+    def obj(self) -> Object:
+        """The object as it will be."""
+        return self._new
 
     def write(self, encoding: Encoding) -> Write | None:
         stored = _stored(self.resource, self._new, self._api_version, encoding.api_version)
@@ -176,6 +186,11 @@ class RemovePlan:
         self.guard = RevisionIs(key, Revision(entry[0]))
         self._api_version = api_version
         self._obj = obj
+
+    @property
+    def obj(self) -> Object:
+        """The object as it was last."""
+        return self._obj
 
     def write(self, _encoding: Encoding) -> Write:
         return Delete(self.guard.key)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Protocol, assert_never
 
 from restow.machinery import status
 from restow.resources import ownership, plans, strategy
@@ -54,6 +54,15 @@ class DeleteWish:
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
+
+
+class Review(Protocol):
+    """Has the last word on a write: asked with the object as it would be, and as it is."""
+
+    async def __call__(
+        self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool
+    ) -> None:
+        """Raise a StatusError to refuse. No old object: it is new; no other: it is deleted."""
 
 
 class PlaceMoved(Exception):
@@ -207,17 +216,20 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None = None,
+        review: Review | None = None,
         dry_run: bool = False,
     ) -> Written:
         """Store a new object. Raises 409 when the name is taken.
 
         `place` guards the namespace: nothing is stored in one that has just gone. Raises
-        `PlaceMoved` when it does not hold.
+        `PlaceMoved` when it does not hold, and whatever `review` raises.
         """
         name = ""
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
             plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
             name = plan.path.rpartition("/")[2]
+            if review is not None:
+                await review(plan.obj, None, is_dry_run=dry_run)
             try:
                 if dry_run:
                     if (found := (await self.read(resource)).get(plan.path)) is not None:
@@ -277,12 +289,13 @@ class ResourceStore:
         *,
         subresource: str = "",
         is_patch: bool = False,
+        review: Review | None = None,
         dry_run: bool = False,
     ) -> Written:
         """Change an object: `change` gets the newest state and returns the next.
 
-        It may be called several times. For a patch it gets a fresh copy that it may change,
-        otherwise one to look at. Raises 404, 409, 422, or whatever `change` raises.
+        It may be called several times, and `review` after it. For a patch it gets a fresh copy that
+        it may change, otherwise one to look at. Raises 404, 409, 422, or whatever these two raise.
         """
         api_version = resource.api_version(version)
         cache = self.fresh(resource) or await self.read(resource)
@@ -294,6 +307,9 @@ class ResourceStore:
                 resource, api_version, path, entry, change,
                 subresource=subresource, is_patch=is_patch,
             )  # fmt: skip
+            if review is not None:
+                old = plans.object_of(resource, entry, api_version)
+                await review(plan.obj, old, is_dry_run=dry_run)
             if dry_run:
                 return plan.preview()
             try:
@@ -354,7 +370,13 @@ class ResourceStore:
         return UpdatePlan(resource, api_version, key, entry, new, old)
 
     async def delete(
-        self, resource: Resource, version: str, path: str, wish: DeleteWish
+        self,
+        resource: Resource,
+        version: str,
+        path: str,
+        wish: DeleteWish,
+        *,
+        review: Review | None = None,
     ) -> Written:
         """Delete an object, or mark it so while finalizers hold it."""
         api_version = resource.api_version(version)
@@ -364,6 +386,9 @@ class ResourceStore:
             if entry is None:
                 raise self.missing(resource, path, cache)
             plan = self._plan_delete(resource, api_version, path, entry, wish)
+            if review is not None:
+                old = plans.object_of(resource, entry, api_version)
+                await review(None, old, is_dry_run=wish.dry_run)
             if wish.dry_run:
                 return plan.preview()
             try:
@@ -445,7 +470,9 @@ class ResourceStore:
             if write is None:
                 return plan.unchanged()
             try:
-                outcome = await self._storage.commit(_transaction(plan, encoding, write))
+                outcome = await self._storage.commit(
+                    _transaction(plan, encoding, write, in_background=is_rewrite)
+                )
             except StorageError as error:
                 raise translate(error) from error
             match outcome:
@@ -493,15 +520,17 @@ class ResourceStore:
             raise translate(error) from error
 
 
-def _transaction(plan: Plan, encoding: Encoding, write: Write) -> Transaction:
+def _transaction(
+    plan: Plan, encoding: Encoding, write: Write, *, in_background: bool = False
+) -> Transaction:
     """One write with all its guards: its own, its place's, and the fence."""
     if plan.place is None:
-        return Transaction((plan.guard, *encoding.guards), (write,))
-    return Transaction((plan.guard, plan.place, *encoding.guards), (write,))
+        return Transaction((plan.guard, *encoding.guards), (write,), in_background)
+    return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)
 
 
 def _unknown(outcome: Unknown) -> status.StatusError:
     return status.timeout(f"it is not known whether the write has happened: {outcome.reason}")
 
 
-__all__ = ["Begun", "DeleteWish", "PlaceMoved", "ResourceStore", "Written"]
+__all__ = ["Begun", "DeleteWish", "PlaceMoved", "ResourceStore", "Review", "Written"]

@@ -22,6 +22,8 @@ from restow.storage.interface import Event, Item
 
 CHANGES_MAX: Final = 4096
 CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
+TRIMMED_PART: Final = 64
+"""A full ring drops one part in so many, the oldest."""
 DAMAGED_LOGGED_MAX: Final = 20
 
 logger = logging.getLogger(__name__)
@@ -212,15 +214,17 @@ class WatchCache:
         changes = self._changes
         if len(changes) <= self._changes_max and self._changes_bytes <= self._changes_bytes_max:
             return
-        keep, size = 0, 0
-        for change in reversed(changes):
-            size += _size(change)
-            if keep and (keep >= self._changes_max // 2 or size > self._changes_bytes_max // 2):
-                break
-            keep += 1
-        drop = len(changes) - keep
+        # A small part at a time: all its memory is freed in this moment, while others wait.
+        count_max = self._changes_max - self._changes_max // TRIMMED_PART
+        bytes_max = self._changes_bytes_max - self._changes_bytes_max // TRIMMED_PART
+        drop, left, size = 0, len(changes), self._changes_bytes
+        while left > 1 and (left > count_max or size > bytes_max):
+            size -= _size(changes[drop])
+            drop, left = drop + 1, left - 1
+        if not drop:
+            return
         self._floor = changes[drop - 1].revision
-        self._changes_bytes -= sum(map(_size, changes[:drop]))
+        self._changes_bytes = size
         del changes[:drop]
         self._changes_base += drop
 

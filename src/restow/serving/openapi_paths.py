@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from restow.kinds.definitions import Kind, Subresource, type_name
 from restow.kinds.derived_types import all_types
 from restow.machinery import status
 from restow.resources.catalog import Catalog
@@ -126,17 +127,22 @@ def served_kind(resource: Resource, version: str) -> ServedKind:
         singular=kind.singular,
         namespaced=kind.namespaced,
         verbs=kind.verbs,
-        subresources=tuple(
-            ServedSubresource(
-                name=each.name,
-                verbs=each.verbs,
-                group=each.group if each.version else kind.group,
-                version=each.version or version,
-                kind=each.kind or kind.kind,
-            )
-            for each in kind.subresources
-        ),
+        subresources=tuple(_served_subresource(kind, version, each) for each in kind.subresources),
         type_name=kind.type_name(version) if is_typed else None,
+    )
+
+
+def _served_subresource(kind: Kind, version: str, sub: Subresource) -> ServedSubresource:
+    group, version = (sub.group, sub.version) if sub.version else (kind.group, version)
+    return ServedSubresource(
+        name=sub.name,
+        verbs=sub.verbs,
+        group=group,
+        version=version,
+        kind=sub.kind or kind.kind,
+        type_name=type_name(group, version, sub.kind) if sub.kind else None,
+        body_kind=sub.body_kind,
+        body_type_name=type_name(group, version, sub.body_kind) if sub.body_kind else "",
     )
 
 

@@ -21,6 +21,8 @@ from restow.storage.interface import REVISION_FIRST, Batch, Event, Revision, Spa
 ENTRIES_MAX: Final = 8192
 BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_EVENTS_MAX: Final = 1000
+TRIMMED_PART: Final = 64
+"""A full feed drops one part in so many, the oldest."""
 
 
 class Entry(NamedTuple):
@@ -131,14 +133,15 @@ class Feed:
     def _trim(self) -> None:
         if len(self._entries) <= self._entries_max and self._bytes <= self._bytes_max:
             return
-        # Cutting the head of a list moves the rest, so make room for many at once.
-        kept, size = 0, 0
-        for entry in reversed(self._entries):
-            size += _size(entry)
-            if kept and (kept >= self._entries_max // 2 or size > self._bytes_max // 2):
-                break
-            kept += 1
-        self._drop(len(self._entries) - kept)
+        # Cutting the head of a list moves the rest, so make room for some at once; for few, since
+        # all their memory is freed in this moment, while others wait for the loop.
+        entries_max = self._entries_max - self._entries_max // TRIMMED_PART
+        bytes_max = self._bytes_max - self._bytes_max // TRIMMED_PART
+        count, left, size = 0, len(self._entries), self._bytes
+        while left > 1 and (left > entries_max or size > bytes_max):
+            size -= _size(self._entries[count])
+            count, left = count + 1, left - 1
+        self._drop(count)
 
     def _drop(self, count: int) -> None:
         if count:

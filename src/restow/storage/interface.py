@@ -161,6 +161,9 @@ class Transaction(Struct, frozen=True):
 
     guards: tuple[Guard, ...] = ()
     writes: tuple[Write, ...] = ()
+    in_background: bool = False
+    """Nobody waits for it: a driver that has others to do does them first, and few such at a time.
+    It is a wish; what a transaction does is the same."""
 
 
 class Done(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from restow.kinds.releases import shipped_release
 from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
 from restow.resources.encoding import EncodingPolicy
 from restow.runtime import Runtime
+from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.app import Barrier, open_barrier
 from restow.serving.context import User
@@ -72,6 +74,7 @@ async def start_server(
     *,
     policy: EncodingPolicy | None = None,
     barrier: Barrier = open_barrier,
+    admission: Sequence[Admission] = (),
 ) -> RunningServer:
     runtime = Runtime.system()
     assembly = await assemble(
@@ -82,6 +85,7 @@ async def start_server(
         address="127.0.0.1:6443",
         policy=policy,
         barrier=barrier,
+        admission=admission,
     )
     listener = await Listener.start(
         assembly.app,

@@ -382,13 +382,21 @@ async def test_a_state_through_its_life(server: RunningServer) -> None:
     assert made.status == 201
     assert "status" not in made.json
     assert "generation" not in made.json["metadata"]
-    status = {
+    status: dict[str, Any] = {
         "persistedStorageVersionHashes": ["h", "Unknown"],
         "currentStorageVersionHash": "h",
         "lastHeartbeatTime": "2026-01-02T03:04:05Z",
     }
     reply = await api.put(f"{STATE}/status", made.json | {"status": status})
     assert (reply.status, reply.json["status"]) == (200, status)
+    sent = {"reporterID": "r", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}
+    reports = {"status": {"currentStorageVersionHashes": [sent]}}
+    reply = await api.patch(f"{STATE}/status", reports)
+    del sent["lastHeartbeatTime"]
+    status |= reports["status"]
+    assert (reply.status, reply.json["status"]) == (200, status)
+    nobody = {"status": {"currentStorageVersionHashes": [{"currentStorageVersionHash": "h"}]}}
+    assert (await api.patch(f"{STATE}/status", nobody)).status == 422
     narrowed = status | {"persistedStorageVersionHashes": ["h"]}
     reply = await api.patch(f"{STATE}/status", {"status": narrowed})
     assert reply.json["status"] == narrowed
@@ -502,8 +510,8 @@ async def test_other_leases_are_free(owned: RunningServer) -> None:
         ),
         (
             STATES,
-            ["Name", "Resource", "Current", "Persisted", "Age", "Last Heartbeat"],
-            ["deployments.apps", "deployments.apps", "<unset>", "Unknown,h"],
+            ["Name", "Current", "Persisted", "Heartbeat", "Age", "Reporters"],
+            ["deployments.apps", "<unset>", "Unknown,h", "<unknown>"],
         ),
     ],
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 
 from restow.coordination.identity import SERVERS_PREFIX, server_key
 from restow.coordination.records import ENCODERS_PREFIX, name_of
 from restow.coordination.rules import UNKNOWN_HASH
+from restow.coordination.wire import state_key
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
@@ -55,6 +57,30 @@ async def test_servers_of_two_releases_do_not_agree_until_one_is_gone(tmp_path: 
         assert await world.common() == V2
         assert (await world.epoch()).epoch == 3
         assert len((await world.state()).persisted) == 3
+
+
+async def test_a_registration_keeps_what_controllers_wrote_into_the_state(tmp_path: Path) -> None:
+    """Reports, heartbeat, labels and annotations of controllers are there after every change."""
+    async with open_world(tmp_path) as world:
+        await world.started("x+1")
+        key = state_key(f"{GROUP}.widgets")
+        item = await world.storage.get(key)
+        assert item is not None
+        state = orjson.loads(item.value)
+        reports = [{"reporterID": "c", "currentStorageVersionHash": "h", "lastHeartbeatTime": "t"}]
+        state["status"] |= {"currentStorageVersionHashes": reports, "lastHeartbeatTime": "then"}
+        state["metadata"]["labels"] = {"a": "b"}
+        state["metadata"]["annotations"]["trigger.restow.dev/change"] = "3"
+        await world.storage.commit(Transaction(writes=(Put(key, orjson.dumps(state) + b"\n"),)))
+        await world.started("x+2")
+        item = await world.storage.get(key)
+        assert item is not None
+        after = orjson.loads(item.value)
+        assert len(after["status"]["persistedStorageVersionHashes"]) == 3
+        assert after["status"]["currentStorageVersionHashes"] == reports
+        assert after["status"]["lastHeartbeatTime"] == "then"
+        assert after["metadata"]["labels"] == {"a": "b"}
+        assert after["metadata"]["annotations"]["trigger.restow.dev/change"] == "3"
 
 
 async def test_a_server_that_agrees_comes_and_goes_without_a_trace(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -136,6 +137,42 @@ def test_a_state_comes_back(
     assert encode_state(NAME, stored) == value
     resource = {"group": "example.com", "resource": "widgets"}
     assert orjson.loads(value)["spec"]["resource"] == resource
+
+
+REPORTS = [{"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}]
+
+
+@pytest.mark.parametrize(
+    ("status", "persisted", "heartbeat"),
+    [
+        ({}, (), None),
+        (None, (), None),
+        ({"persistedStorageVersionHashes": None, "lastHeartbeatTime": None}, (), None),
+        ({"persistedStorageVersionHashes": ["a"], "lastHeartbeatTime": "t"}, ("a",), "t"),
+        ({"currentStorageVersionHashes": REPORTS, "persistedStorageVersionHashes": []}, (), None),
+        ({"currentStorageVersionHashes": "odd", "later": {"x": [1]}}, (), None),
+    ],
+)
+def test_what_controllers_write_into_a_state_is_kept(
+    status: dict[str, Any] | None, persisted: tuple[str, ...], heartbeat: str | None
+) -> None:
+    """A server that writes a state anew keeps each field that is not its own, known or not."""
+    obj = {
+        "kind": "StorageState",
+        "metadata": {"name": "n", "labels": {"a": "b"}},
+        "status": status,
+    }
+    found = decode_state(item(orjson.dumps(obj)))
+    assert (found.state.persisted, found.heartbeat) == (persisted, heartbeat)
+    state = State(persisted=("h", *persisted), current="h", epoch=7)
+    written = orjson.loads(encode_state(NAME, replace(found, state=state)))
+    own = {"persistedStorageVersionHashes": ["h", *persisted], "currentStorageVersionHash": "h"}
+    if heartbeat is not None:
+        own["lastHeartbeatTime"] = heartbeat
+    mine = {"persistedStorageVersionHashes", "currentStorageVersionHash", "lastHeartbeatTime"}
+    theirs = {name: value for name, value in (status or {}).items() if name not in mine}
+    assert written["status"] == own | theirs
+    assert written["metadata"]["labels"] == {"a": "b"}
 
 
 @given(words, st.lists(st.builds(Candidate, words.map(ServerId), words), max_size=4), metadatas)

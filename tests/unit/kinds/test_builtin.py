@@ -219,6 +219,7 @@ def test_types_of_our_own() -> None:
         "persistedStorageVersionHashes",
         "currentStorageVersionHash",
         "lastHeartbeatTime",
+        "currentStorageVersionHashes",
     ]
     assert all_types().of_kind("migration.k8s.io", "v1alpha1", "StorageStateSpec") is None
     assert all_types().of_kind("migration.k8s.io", "v9", "StorageState") is None

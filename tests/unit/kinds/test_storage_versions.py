@@ -157,6 +157,15 @@ def test_times_of_states_may_be_null(time: str | None) -> None:
     assert status == ({} if time is None else {"lastHeartbeatTime": time})
 
 
+def test_times_of_reporters_may_be_null() -> None:
+    """As in the state itself; who reports must be there, and is kept even when it is empty."""
+    sent = {"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}
+    obj = {"metadata": {}, "status": {"currentStorageVersionHashes": [sent, {}]}}
+    kept = check(struct_of(*STATE), obj).value["status"]["currentStorageVersionHashes"]
+    assert kept[0] == {"reporterID": "a", "currentStorageVersionHash": "h"}
+    assert set(kept[1]) <= {"reporterID"}
+
+
 # How they behave.
 
 
@@ -530,3 +539,60 @@ def test_a_status_that_stays_is_not_looked_at() -> None:
 def test_votes(fields: Object, expected: list[str]) -> None:
     """Each server votes once, for a version; one version is selected."""
     assert name_causes(*VOTE, "apps.v1.deployments", **fields) == expected
+
+
+# The status of states.
+
+
+def state_causes(status: Object, before: Object | None = None) -> list[str]:
+    new = {"metadata": {"name": "pods"}, "spec": {"resource": {"resource": "pods"}}}
+    causes = validate(*STATE, {**new, "status": status}, {**new, "status": before or {}})
+    return [str(cause) for cause in causes]
+
+
+HASHES = "status.currentStorageVersionHashes"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, []),
+        ({"persistedStorageVersionHashes": ["Unknown", "a", "a"]}, []),
+        ({"currentStorageVersionHashes": [{"reporterID": "a_b c"}, {"reporterID": "b"}]}, []),
+        ({"currentStorageVersionHashes": [{}]}, [f"{HASHES}[0].reporterID: Required value"]),
+        (
+            {"currentStorageVersionHashes": [{"reporterID": "a"}, {"reporterID": "a"}]},
+            [f'{HASHES}[1].reporterID: Duplicate value: "a"'],
+        ),
+        (
+            {"currentStorageVersionHashes": [{"reporterID": str(n)} for n in range(257)]},
+            [f"{HASHES}: Too many: 257: must have at most 256 items"],
+        ),
+        (
+            {"persistedStorageVersionHashes": ["a"] * 1025},
+            ["status.persistedStorageVersionHashes: Too many: 1025: must have at most 1024 items"],
+        ),
+        (
+            {
+                "persistedStorageVersionHashes": ["a", "b" * 254],
+                "currentStorageVersionHash": "c" * 254,
+                "currentStorageVersionHashes": [
+                    {"reporterID": "r" * 1025, "currentStorageVersionHash": "d" * 254}
+                ],
+            },
+            [
+                f"{field}: Too long: may not be more than {length} bytes"
+                for field, length in (
+                    ("status.persistedStorageVersionHashes[1]", 253),
+                    ("status.currentStorageVersionHash", 253),
+                    (f"{HASHES}[0].reporterID", 1024),
+                    (f"{HASHES}[0].currentStorageVersionHash", 253),
+                )
+            ],
+        ),
+    ],
+)
+def test_the_status_of_a_state(status: Object, expected: list[str]) -> None:
+    """Each reporter says who it is, once; how much there may be of everything has a bound."""
+    assert state_causes(status) == expected
+    assert state_causes(status, status) == []

@@ -215,6 +215,25 @@ async def test_history_that_cannot_be_had(storage: FlakyStorage, caches: Caches)
     assert await caches.backfill(ROOT, after=last - 2)
 
 
+async def test_a_full_ring_drops_little_at_a_time(storage: FlakyStorage, caches: Caches) -> None:
+    """A ring of changes stays nearly full, by number and by size, and tells where it begins."""
+    cache = await caches.load(ROOT, SPLICER)
+    cache._changes_max = 64
+    last = 0
+    for number in range(200):
+        last = await write(storage, "a", value(number))
+    await caches.freshen()
+    assert 62 <= len(cache.changes_from(cache.cursor_end - 62) or []) <= 64
+    assert cache.changes_from(cache.cursor_end - 65) is None
+    assert cache.cursor_after(last - 62) is not None
+    assert cache.cursor_after(last - 65) is None
+    cache._changes_bytes_max = 1
+    last = await write(storage, "a", value(200))
+    await caches.freshen()
+    assert cache.floor == last - 1
+    assert len(cache.changes_from(cache.cursor_end - 1) or []) == 1
+
+
 @pytest.mark.parametrize("bad", [b"", b"{}", b"\xff", b"null", value(1, version="v9")])
 async def test_what_cannot_be_read(storage: FlakyStorage, caches: Caches, bad: bytes) -> None:
     """A damaged object is known as such, is no deletion, and is forgotten when it is mended."""

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.storage.errors import Compacted, StorageClosed
-from restow.storage.feed import BATCH_EVENTS_MAX, Chunk, Entry, Feed, FeedWatch
+from restow.storage.feed import BATCH_EVENTS_MAX, TRIMMED_PART, Chunk, Entry, Feed, FeedWatch
 from restow.storage.interface import EVERYTHING, Delete, Key, Put, Revision, Span, Write
 from restow.testing.history import Timeline
 from restow.testing.watch_checks import WatchRecord, check_watch
@@ -218,6 +218,19 @@ async def test_memory_is_bounded() -> None:
         assert twin.feed._bytes <= 5000
         if number == 100:
             break
+
+
+async def test_a_full_feed_drops_little_at_a_time() -> None:
+    """It stays nearly full, and no moment is spent on freeing much of it."""
+    twin = Twin(entries_max=640, bytes_max=1_000_000_000)
+    sizes = []
+    for _ in range(2000):
+        twin.put(KEYS[0])
+        sizes.append(len(twin.feed._entries))
+    assert min(sizes[640:]) >= 640 - 640 // TRIMMED_PART
+    drops = [before - after for before, after in pairwise(sizes) if after < before]
+    assert drops
+    assert max(drops) <= 640 // TRIMMED_PART
 
 
 async def test_batches_are_bounded() -> None:

@@ -29,11 +29,12 @@ _OF_STATE: Final[dict[str, Any]] = {
     **_OF_AGREEMENT,
     "subresources": (STATUS,),
     "status_keeps_metadata": True,
-    "behaviour_missing": True,
 }
 # By it a server rewrites one page of what the migration is about. Kubernetes has none: whoever
 # does not find it in discovery sends patches.
-_REWRITE: Final = Subresource(name="rewrite", verbs=("create",), kind="RewriteResult")
+_REWRITE: Final = Subresource(
+    name="rewrite", verbs=("create",), kind="RewriteResult", body_kind="RewriteRequest"
+)
 _OF_MIGRATION: Final[dict[str, Any]] = {**_OF_STATE, "subresources": (STATUS, _REWRITE)}
 
 

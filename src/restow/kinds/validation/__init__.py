@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from restow.kinds.validation import control, core, storage_versions, workloads
+from restow.kinds.validation import control, core, migrations, storage_versions, workloads
 from restow.kinds.validation.fields import Causes, Object
 from restow.machinery import field_errors as errors
 
@@ -51,6 +51,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("internal.apiserver.k8s.io", "StorageVersion"): storage_versions.validate_storage_version,
     ("kube-apiserver.internal.k8s.io", "StorageVersion"): storage_versions.validate_vote,
     ("migration.k8s.io", "StorageState"): storage_versions.validate_storage_state,
+    ("migration.k8s.io", "StorageVersionMigration"): migrations.validate_old_migration,
     ("networking.k8s.io", "Ingress"): control.validate_ingress,
     ("node.k8s.io", "RuntimeClass"): control.validate_runtime_class,
     ("policy", "PodDisruptionBudget"): workloads.validate_budget,
@@ -60,7 +61,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     (_RBAC, "RoleBinding"): control.validate_role_binding,
     ("scheduling.k8s.io", "PriorityClass"): control.validate_priority_class,
     ("storage.k8s.io", "StorageClass"): control.validate_storage_class,
-    ("storagemigration.k8s.io", "StorageVersionMigration"): control.validate_migration,
+    ("storagemigration.k8s.io", "StorageVersionMigration"): migrations.validate_migration,
 }
 
 

@@ -1,11 +1,11 @@
 """Rules of the kinds that steer a server, and of network, storage and scheduling.
 
-Not here: what needs a compiled schema or expression, which is where those are compiled.
+Not here: what needs a compiled schema or expression, which is where those are compiled; and the
+requests to migrate what is stored (`migrations`).
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from restow.kinds.validation.fields import (
@@ -18,13 +18,9 @@ from restow.kinds.validation.fields import (
     require_one_of,
 )
 from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
-_RESOURCE_VERSION: Final = re.compile(r"[1-9][0-9]*")
-_CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_REASON_LENGTH_MAX: Final = 1024
 _PRIORITY_MAX: Final = 1_000_000_000
 
 
@@ -177,79 +173,6 @@ def validate_signing_request(new: Object, old: Object | None) -> Causes:
     if old is not None and spec != part(old, "spec"):
         causes.append(errors.forbidden("spec", "field is immutable"))
     return causes
-
-
-def validate_migration(new: Object, old: Object | None) -> Causes:
-    """Of `storagemigration.k8s.io`, whose requests never change once they are made."""
-    causes: Causes = []
-    resource = part(new, "spec", "resource")
-    name, group = resource.get("resource") or "", resource.get("group") or ""
-    if not name:
-        why = "resource is required to be set"
-        causes.append(errors.required("spec.resource.resource", why))
-    else:
-        problem = dns_1035_label_problem(name)
-        if problem is not None:
-            causes.append(errors.invalid("spec.resource.resource", name, problem))
-    problem = subdomain_problem(group) if group else None
-    if problem is not None:
-        causes.append(errors.invalid("spec.resource.group", group, problem))
-    status = part(new, "status")
-    version = status.get("resourceVersion")
-    if version and not _RESOURCE_VERSION.fullmatch(version):
-        why = f"resource version is not well formed: {version[:512]}"
-        causes.append(errors.invalid("status.resourceVersion", version, why))
-    _check_conditions(causes, status)
-    if old is not None:
-        keep(causes, new, old, field="", names=("spec",))
-        before = part(old, "status")
-        if before.get("resourceVersion"):
-            keep(causes, status, before, field="status", names=("resourceVersion",))
-        _check_final_conditions(causes, status, before)
-    return causes
-
-
-def _check_conditions(causes: Causes, status: Object) -> None:
-    seen: set[str] = set()
-    for field, condition in listed(status, "conditions", "status.conditions"):
-        require(causes, condition, field=field, names=("type", "reason", "lastTransitionTime"))
-        require_one_of(
-            causes, condition, field=field, name="status", values=("True", "False", "Unknown")
-        )
-        kind = condition.get("type") or ""
-        if kind in seen:
-            causes.append(errors.duplicate(f"{field}.type", kind))
-        seen.add(kind)
-        reason = condition.get("reason") or ""
-        if len(reason) > _REASON_LENGTH_MAX:
-            causes.append(errors.too_long(f"{field}.reason", length_max=_REASON_LENGTH_MAX))
-        elif reason and not _CONDITION_REASON.fullmatch(reason):
-            why = (
-                "a condition reason must start with alphabetic character, optionally followed by a "
-                "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
-                "character or '_'"
-            )
-            causes.append(errors.invalid(f"{field}.reason", reason, why))
-
-
-def _check_final_conditions(causes: Causes, status: Object, before: Object) -> None:
-    is_true, was_true = _true_conditions(status), _true_conditions(before)
-    conditions = status.get("conditions") or []
-    if {"Succeeded", "Failed"} <= is_true:
-        why = "Both success and failed conditions cannot be true at the same time"
-        causes.append(errors.invalid("status.conditions", conditions, why))
-    for kind, word in (("Succeeded", "Success"), ("Failed", "Failed")):
-        if kind in was_true and kind not in is_true:
-            why = f"{word} condition cannot be set to false once it is true"
-            causes.append(errors.invalid("status.conditions", conditions, why))
-
-
-def _true_conditions(status: Object) -> set[str]:
-    return {
-        condition.get("type") or ""
-        for _, condition in listed(status, "conditions", "")
-        if condition.get("status") == "True"
-    }
 
 
 def validate_priority_class(new: Object, old: Object | None) -> Causes:

@@ -64,6 +64,17 @@ def require_one_of(
         causes.append(errors.not_supported(f"{field}.{name}" if field else name, value, values))
 
 
+def check_length(
+    causes: Causes, obj: Object, *, field: str, names: tuple[str, ...], length_max: int
+) -> None:
+    """Texts that may be absent, but not be longer than so many bytes."""
+    for name in names:
+        value = obj.get(name)
+        if isinstance(value, str) and len(value.encode()) > length_max:
+            path = f"{field}.{name}" if field else name
+            causes.append(errors.too_long(path, length_max=length_max))
+
+
 def keep(causes: Causes, new: Object, old: Object, *, field: str, names: tuple[str, ...]) -> None:
     """Fields that may not change once the object exists."""
     for name in names:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.kinds.validation.fields import Causes, Object, listed, part
+from restow.kinds.validation.fields import Causes, Object, check_length, listed, part, require
 from restow.machinery import field_errors as errors
 from restow.machinery.name_formats import (
     LABEL_LENGTH_MAX,
@@ -39,6 +39,11 @@ _NO_AGREEMENT: Final = (
     "reporting the supported versions yet"
 )
 _STATE_NAME_RULE: Final = 'must be spec.resource.resource+"."+spec.resource.group'
+HASHES_MAX: Final = 1024
+"""Other controllers append a hash at each change, be it listed or not."""
+REPORTERS_MAX: Final = 256
+HASH_LENGTH_MAX: Final = 253
+REPORTER_LENGTH_MAX: Final = 1024
 
 
 def validate_storage_version(new: Object, old: Object | None) -> Causes:
@@ -69,9 +74,11 @@ def validate_storage_state(new: Object, old: Object | None) -> Causes:
     """Of `migration.k8s.io`: the name tells the resource, so the resource never changes."""
     plural, group = _resource_of(new)
     if old is not None:
-        if (plural, group) == _resource_of(old):
-            return []
-        return [errors.immutable("spec.resource", part(new, "spec", "resource"))]
+        status = part(new, "status")
+        causes = [] if status == part(old, "status") else _state_status_causes(status)
+        if (plural, group) != _resource_of(old):
+            causes.append(errors.immutable("spec.resource", part(new, "spec", "resource")))
+        return causes
     if not plural:
         return [errors.required("spec.resource.resource")]
     causes = [
@@ -84,6 +91,37 @@ def validate_storage_state(new: Object, old: Object | None) -> Causes:
     name = part(new, "metadata").get("name")
     if not causes and name and name != wanted:
         causes.append(errors.invalid("metadata.name", name, f"{_STATE_NAME_RULE}: {wanted}"))
+    return causes
+
+
+def _state_status_causes(status: Object) -> Causes:
+    """Hashes mean nothing to a server; what is bounded is how many there are, and how long."""
+    causes: Causes = []
+    for name, count_max in (
+        ("persistedStorageVersionHashes", HASHES_MAX),
+        ("currentStorageVersionHashes", REPORTERS_MAX),
+    ):
+        count = len(status.get(name) or ())
+        if count > count_max:
+            causes.append(errors.too_many(f"status.{name}", count=count, count_max=count_max))
+    for index, text in enumerate(_texts(status, "persistedStorageVersionHashes")):
+        if len(text) > HASH_LENGTH_MAX:
+            place = f"status.persistedStorageVersionHashes[{index}]"
+            causes.append(errors.too_long(place, length_max=HASH_LENGTH_MAX))
+    current = ("currentStorageVersionHash",)
+    check_length(causes, status, field="status", names=current, length_max=HASH_LENGTH_MAX)
+    seen: set[str] = set()
+    reports = "currentStorageVersionHashes"
+    for field, report in listed(status, reports, f"status.{reports}"):
+        require(causes, report, field=field, names=("reporterID",))
+        reporter = report.get("reporterID") or ""
+        if reporter in seen and reporter:
+            causes.append(errors.duplicate(f"{field}.reporterID", reporter))
+        seen.add(reporter)
+        check_length(
+            causes, report, field=field, names=("reporterID",), length_max=REPORTER_LENGTH_MAX
+        )
+        check_length(causes, report, field=field, names=current, length_max=HASH_LENGTH_MAX)
     return causes
 
 

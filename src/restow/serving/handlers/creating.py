@@ -11,6 +11,7 @@ import orjson
 from restow.machinery import status
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Begun, PlaceMoved, Written
+from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -44,7 +45,7 @@ def create(server: Server, context: Context) -> Promise | Committing:
 def _begin(server: Server, context: Context, resource: Resource, obj: Object) -> Begun | None:
     """Hand the object to the store if nothing must be waited for."""
     info, place = context.info, None
-    if is_dry_run(info):
+    if is_dry_run(info) or server.admission:
         return None
     if resource.kind.namespaced:
         place = _known_place(server, info.namespace)
@@ -97,7 +98,13 @@ async def _store(server: Server, context: Context, resource: Resource, obj: Obje
             )
         try:
             return await server.store.create(
-                resource, info.version, obj, namespace=info.namespace, place=place, dry_run=dry_run
+                resource,
+                info.version,
+                obj,
+                namespace=info.namespace,
+                place=place,
+                review=reviewer(server.admission, context, "CREATE"),
+                dry_run=dry_run,
             )
         except PlaceMoved:
             continue  # it was changed since this server heard of it

@@ -11,6 +11,7 @@ from restow.kinds.types import load_types
 from restow.machinery import codec, field_errors, protobuf, status
 from restow.machinery.typed_json import check
 from restow.resources.store import DeleteWish, Written
+from restow.serving.admission import reviewer
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -42,7 +43,8 @@ async def _delete(server: Server, context: Context) -> Response:
             name=info.name,
         )
     path = resource.path_of(info.namespace, info.name)
-    written = await server.store.delete(resource, info.version, path, wish)
+    review = reviewer(server.admission, context, "DELETE")
+    written = await server.store.delete(resource, info.version, path, wish, review=review)
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
         if context.form.as_kind:
@@ -81,11 +83,15 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
         if not selection or selection.matches(path, entry)
     ]
     deleted: list[bytes] = []
+    review = reviewer(server.admission, context, "DELETE")
     last = limit or len(chosen)
     for first in range(0, last, DELETES_AT_ONCE):
         paths = chosen[first : min(first + DELETES_AT_ONCE, last)]
         outcomes = await asyncio.gather(
-            *(server.store.delete(resource, info.version, path, wish) for path in paths),
+            *(
+                server.store.delete(resource, info.version, path, wish, review=review)
+                for path in paths
+            ),
             return_exceptions=True,
         )
         for outcome in outcomes:

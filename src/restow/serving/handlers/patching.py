@@ -14,6 +14,7 @@ from restow.machinery.merge_patch import apply_merge_patch
 from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
 from restow.machinery.strategic_merge_types import merge_schema
 from restow.resources.definition import Object
+from restow.serving.admission import reviewer
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import complete, report_fields
 from restow.serving.handlers.committing import Committing
@@ -71,6 +72,7 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
         _completed(context, change),
         subresource=info.subresource,
         is_patch=True,
+        review=reviewer(server.admission, context, "UPDATE"),
         dry_run=is_dry_run(context.info),
     )
     return written_answer(server, context, written)

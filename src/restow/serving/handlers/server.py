@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
+from restow.serving.admission import Admission
 from restow.serving.continue_tokens import ContinueTokens
 
 if TYPE_CHECKING:
@@ -26,5 +27,7 @@ class Server:
     tasks: Tasks
     judge: Judge
     """Answers questions about users and rights."""
+    admission: tuple[Admission, ...] = ()
+    """Asked about each write, in this order."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
     """By root of keys: the watchers of each resource."""

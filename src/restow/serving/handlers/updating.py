@@ -14,6 +14,7 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Written
+from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -56,7 +57,7 @@ def begin_change(
 ) -> Promise | Committing:
     """Hand a change to the store if nothing must be waited for; otherwise do it `again`."""
     info, resource = context.info, resource_of(context)
-    if is_dry_run(info):
+    if is_dry_run(info) or server.admission:
         return Shielded(again())
     begun = server.store.begin_update(
         resource,
@@ -87,6 +88,7 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             resource.path_of(info.namespace, info.name),
             lambda current: _replaced(obj, current, info.subresource),
             subresource=info.subresource,
+            review=reviewer(server.admission, context, "UPDATE"),
             dry_run=is_dry_run(context.info),
         )
     except status.NotFound:
@@ -171,6 +173,7 @@ async def change_scale(
         resource.path_of(info.namespace, info.name),
         apply,
         is_patch=is_patch,
+        review=reviewer(server.admission, context, "UPDATE"),
         dry_run=is_dry_run(info),
     )
     return written_answer(server, context, written)

@@ -18,7 +18,7 @@ from restow.serving.openapi.declared import encoded
 from restow.serving.openapi.served import ApiInfo, ServedKind, in_order
 
 # Counts up when the same input makes other bytes, so that clients ask again.
-FORMAT_REVISION: Final = 1
+FORMAT_REVISION: Final = 2
 
 # Good enough, and a megabyte takes milliseconds.
 _COMPRESSION_LEVEL: Final = 4

@@ -271,10 +271,13 @@ def _operation(
     patches: tuple[str, ...] = (),
 ) -> Operation:
     about = (kind.group, kind.version, kind.kind)
-    subject = definition_name(kind)
+    subject = sent = definition_name(kind)
+    body_types = patches if verb.method == "patch" else BODY_TYPES
     if sub is not None:
         about = (sub.group, sub.version, sub.kind)
-        subject = sub.type_name or subject
+        subject = sent = sub.type_name or subject
+        if sub.body_type_name:
+            sent, body_types = sub.body_type_name, ANSWER_TYPES
     scope = "Namespaced" if kind.namespaced and not suffix else ""
     part = "".join(word.capitalize() for word in sub.name.split("/")) if sub is not None else ""
     word, collection = verb.word, ""
@@ -286,14 +289,22 @@ def _operation(
         action=verb.action,
         id=f"{word}{where}{collection}{scope}{kind.kind}{part}{suffix}",
         tag=_tag(kind.group, kind.version),
-        about=verb.about.format(about[2]),
+        about=_about(verb, kind, sub),
         kind=about,
         query=verb.query,
-        body=_body(verb, subject),
-        body_types=patches if verb.method == "patch" else BODY_TYPES,
+        body=_body(verb, sent),
+        body_types=body_types,
         answers={**dict.fromkeys(verb.codes, _answer(verb, kind, subject)), "401": ""},
         answer_types=WATCH_TYPES if verb.action == "list" else ANSWER_TYPES,
     )
+
+
+def _about(verb: _Verb, kind: ServedKind, sub: ServedSubresource | None) -> str:
+    if sub is None:
+        return verb.about.format(kind.kind)
+    if verb.action == "post":  # nothing comes to be there
+        return f"Ask for the {sub.name} of an object of kind {kind.kind}."
+    return verb.about.format(sub.kind)
 
 
 def _body(verb: _Verb, subject: str) -> str:

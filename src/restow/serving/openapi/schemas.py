@@ -157,6 +157,9 @@ class Definitions:
             if sub.type_name is not None and sub.type_name != name:
                 self._name_kind(sub.type_name, (sub.group, sub.version, sub.kind))
                 self.reference(sub.type_name)
+            if sub.body_type_name:
+                self._name_kind(sub.body_type_name, (sub.group, sub.version, sub.body_kind))
+                self.reference(sub.body_type_name)
 
     def add_shared(self, group: str, version: str) -> None:
         """Put in what the operations of every group version speak of."""

@@ -18,6 +18,10 @@ class ServedSubresource:
     kind: str
     type_name: str | None = None
     """The OpenAPI name of that kind's type; None means the type of the object itself."""
+    body_kind: str = ""
+    """The kind that is sent, if it is another than the one that is answered."""
+    body_type_name: str = ""
+    """The OpenAPI name of that one's type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,7 +3,13 @@
 Not here: how cells are made.
 """
 
-from restow.serving.tables import rows_cluster, rows_core, rows_pods, rows_workloads
+from restow.serving.tables import (
+    rows_cluster,
+    rows_core,
+    rows_pods,
+    rows_storage_versions,
+    rows_workloads,
+)
 from restow.serving.tables.columns import DEFAULT_COLUMNS, TableColumns
 
 _BY_KIND: dict[tuple[str, str], TableColumns] = {
@@ -11,6 +17,7 @@ _BY_KIND: dict[tuple[str, str], TableColumns] = {
     **rows_pods.COLUMNS,
     **rows_workloads.COLUMNS,
     **rows_cluster.COLUMNS,
+    **rows_storage_versions.COLUMNS,
 }
 
 

@@ -1,6 +1,6 @@
-"""Columns of the kinds that run a cluster: access, admission, extension, flow, storage versions.
+"""Columns of the kinds that run a cluster: access, admission, extension, flow control.
 
-Not here: the plain data of users; that is in `rows_core`.
+Not here: the plain data of users (`rows_core`), and what is stored how (`rows_storage_versions`).
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,12 @@ from restow.serving.tables.values import (
     mapping,
     number,
     read,
-    since,
-    some_of,
     text,
     texts,
 )
 
 # A longer duration than a signed 32-bit number of seconds is not one that a client can send.
 _SECONDS_MAX: Final = 2**31 - 1
-_MIGRATION_STATES: Final = frozenset({"Running", "Succeeded", "Failed"})
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -204,58 +201,6 @@ def _volume_attachment(obj: Mapping[str, Any], now: datetime) -> list[object]:
     ]
 
 
-def _storage_version(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    entries = [
-        f"{text(entry, 'apiServerID')}={text(entry, 'encodingVersion')}"
-        for entry in items(obj, "status", "storageVersions")
-    ]
-    return [
-        _name(obj),
-        text(obj, "status", "commonEncodingVersion") or UNSET,
-        some_of(entries, empty=UNSET),
-        age(obj, now),
-    ]
-
-
-def _vote(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    candidates = [
-        f"{text(each, 'apiServerID')}={text(each, 'preferredVersion')}"
-        for each in items(obj, "candidateVersions")
-    ]
-    return [
-        _name(obj),
-        text(obj, "selectedVersion") or UNSET,
-        some_of(candidates, empty=UNSET),
-        age(obj, now),
-    ]
-
-
-def _resource_of(obj: Mapping[str, Any]) -> str:
-    group, name = text(obj, "spec", "resource", "group"), text(obj, "spec", "resource", "resource")
-    return f"{name}.{group}" if group else name
-
-
-def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    return [
-        _name(obj),
-        _resource_of(obj),
-        text(obj, "status", "currentStorageVersionHash") or UNSET,
-        ",".join(texts(obj, "status", "persistedStorageVersionHashes")) or UNSET,
-        age(obj, now),
-        since(read(obj, "status", "lastHeartbeatTime"), now),
-    ]
-
-
-def _storage_version_migration(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    """The state is the last condition that holds; its message says how far the work is."""
-    state, progress = "Unknown", ""
-    for found in items(obj, "status", "conditions"):
-        kind = text(found, "type")
-        if kind in _MIGRATION_STATES and text(found, "status") == "True":
-            state, progress = kind, text(found, "message")
-    return [_name(obj), _resource_of(obj), state, progress, age(obj, now)]
-
-
 _BINDING: Final = TableColumns(
     [
         NAME,
@@ -280,17 +225,6 @@ _POLICY_BINDING: Final = TableColumns(
     _admission_policy_binding,
 )
 _PARAM_KIND: Final = column("ParamKind", about="Kind of its parameters.")
-_MIGRATION: Final = TableColumns(
-    [
-        NAME,
-        column("Resource", about="What is migrated."),
-        column("Status", about="Running, Succeeded, Failed or Unknown."),
-        column("Progress", about="How far the work is."),
-        AGE,
-    ],
-    _storage_version_migration,
-)
-
 COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("rbac.authorization.k8s.io", "RoleBinding"): _BINDING,
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): _BINDING,
@@ -401,35 +335,4 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         ],
         _volume_attachment,
     ),
-    ("internal.apiserver.k8s.io", "StorageVersion"): TableColumns(
-        [
-            NAME,
-            column("CommonEncodingVersion", about="The version that all servers write."),
-            column("StorageVersions", about="The version that each server writes."),
-            AGE,
-        ],
-        _storage_version,
-    ),
-    ("kube-apiserver.internal.k8s.io", "StorageVersion"): TableColumns(
-        [
-            NAME,
-            column("SelectedVersion", about="The version that all servers write."),
-            column("Candidates", about="The version that each server votes for."),
-            AGE,
-        ],
-        _vote,
-    ),
-    ("migration.k8s.io", "StorageState"): TableColumns(
-        [
-            NAME,
-            column("Resource", about="The resource that is meant."),
-            column("Current", about="Hash of the version that is written now."),
-            column("Persisted", about="Hashes of versions that may be in storage."),
-            AGE,
-            wide("Last Heartbeat", about="Time since the state was confirmed."),
-        ],
-        _storage_state,
-    ),
-    ("migration.k8s.io", "StorageVersionMigration"): _MIGRATION,
-    ("storagemigration.k8s.io", "StorageVersionMigration"): _MIGRATION,
 }

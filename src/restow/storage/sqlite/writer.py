@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 WAITING_MAX: Final = 4096
 BATCH_TRANSACTIONS_MAX: Final = 64
+BACKGROUND_MAX: Final = 16
+"""Those in a batch that nobody waits for: whoever comes meanwhile waits for the whole batch, and
+for what follows from it on the loop. Some are always done, however many others there are."""
 BATCH_WORK_MAX: Final = 2 * 1024 * 1024
 """How much is done in one batch, and so on the loop at once; in the units of `batch.work_of`."""
 CHECKPOINT_PAGES: Final = 4000
@@ -72,6 +75,8 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="restow-sqlite-writer")
         self._waiting: deque[_Waiting] = deque()
+        self._background: deque[_Waiting] = deque()
+        """What nobody waits for: it goes behind the others into a batch."""
         self._jobs: deque[_Job] = deque()
         self._job_was_last = False
         self._busy = False
@@ -85,10 +90,11 @@ class Writer:
     def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         """Put a transaction into the next batch."""
         self._check_open()
-        if len(self._waiting) >= WAITING_MAX:
+        lane = self._background if transaction.in_background else self._waiting
+        if len(lane) >= WAITING_MAX:
             raise Unavailable(f"{WAITING_MAX} transactions are waiting for the disk already")
         answer: asyncio.Future[Outcome] = self._loop.create_future()
-        self._waiting.append(_Waiting(transaction, answer))
+        lane.append(_Waiting(transaction, answer))
         self._begin()
         return answer
 
@@ -129,11 +135,12 @@ class Writer:
         if self._log_pages > CHECKPOINT_PAGES:
             self._log_pages = 0
             self._checkpointer.start()
-        if self._jobs and not (self._waiting and self._job_was_last):
+        is_waiting = bool(self._waiting or self._background)
+        if self._jobs and not (is_waiting and self._job_was_last):
             self._job_was_last = True
             job = self._jobs.popleft()
             self._hand_over(partial(self._do_job, job.work), partial(self._job_done, job))
-        elif self._waiting:
+        elif is_waiting:
             self._job_was_last = False  # jobs and batches take turns
             self._next_batch(self._take())
         else:
@@ -142,15 +149,15 @@ class Writer:
 
     def _take(self) -> list[_Waiting]:
         taken: list[_Waiting] = []
-        while self._waiting and len(taken) < BATCH_TRANSACTIONS_MAX:
-            waiting = self._waiting.popleft()
-            if not waiting.answer.done():  # else the caller has given up, and nothing has happened
-                taken.append(waiting)
+        _move(self._waiting, taken, count_max=BATCH_TRANSACTIONS_MAX)
+        _move(self._background, taken, count_max=len(taken) + BACKGROUND_MAX)
         return taken
 
     def _put_back(self, batch: list[_Waiting], applied: Applied) -> None:
         """Let those wait on that were not begun, since the others were work enough."""
-        self._waiting.extendleft(reversed(batch[len(applied.outcomes) :]))
+        for waiting in reversed(batch[len(applied.outcomes) :]):
+            lane = self._background if waiting.transaction.in_background else self._waiting
+            lane.appendleft(waiting)
         del batch[len(applied.outcomes) :]
 
     def _next_batch(self, batch: list[_Waiting]) -> None:
@@ -335,6 +342,14 @@ class Writer:
     def _note_log_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
+
+
+def _move(lane: deque[_Waiting], batch: list[_Waiting], *, count_max: int) -> None:
+    """Put those that wait first into a batch, until it has so many."""
+    while lane and len(batch) < count_max:
+        waiting = lane.popleft()
+        if not waiting.answer.done():  # else the caller has given up, and nothing has happened
+            batch.append(waiting)
 
 
 def _raise(error: StorageError) -> NoReturn:

@@ -53,7 +53,7 @@ COLUMNS = {
     ("internal.apiserver.k8s.io", "StorageVersion"): "Name,CommonEncodingVersion,"
     "StorageVersions,Age",
     ("kube-apiserver.internal.k8s.io", "StorageVersion"): "Name,SelectedVersion,Candidates,Age",
-    ("migration.k8s.io", "StorageState"): "Name,Resource,Current,Persisted,Age,*Last Heartbeat",
+    ("migration.k8s.io", "StorageState"): "Name,Current,Persisted,Heartbeat,Age,*Reporters",
     ("storagemigration.k8s.io", "StorageVersionMigration"): "Name,Resource,Status,Progress,Age",
     ("example.com", "Unheard"): "Name,Created At",
 }
@@ -406,34 +406,6 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
         ["a", "v1", "s0=v2,s1=v2,s2=v2 + 2 more...", AGE],
     ),
     ("kube-apiserver.internal.k8s.io", "StorageVersion", {}, ["a", "<unset>", "<unset>", AGE]),
-    ("migration.k8s.io", "StorageState", {}, ["a", "", "<unset>", "<unset>", AGE, "<unknown>"]),
-    (
-        "migration.k8s.io",
-        "StorageState",
-        {
-            "spec": {"resource": {"group": "apps", "resource": "deployments"}},
-            "status": {
-                "currentStorageVersionHash": "h1",
-                "persistedStorageVersionHashes": ["h1", "Unknown"],
-                "lastHeartbeatTime": "2026-01-09T23:59:00Z",
-            },
-        },
-        ["a", "deployments.apps", "h1", "h1,Unknown", AGE, "60s"],
-    ),
-    (
-        "storagemigration.k8s.io",
-        "StorageVersionMigration",
-        {
-            "spec": {"resource": {"resource": "pods"}},
-            "status": {
-                "conditions": [
-                    {"type": "Running", "status": "True", "message": "3 of 7"},
-                    {"type": "Failed", "status": "False"},
-                ]
-            },
-        },
-        ["a", "pods", "Running", "3 of 7", AGE],
-    ),
 ]
 
 

@@ -113,16 +113,21 @@ async def test_a_batch_that_is_work_enough(tmp_path: Path) -> None:
     deletes = [Transaction((), (Delete(key_of(number)),)) for number in range(LARGE_COUNT)]
     creates = [Transaction((Absent(key_of(n)),), (Put(key_of(n), b""),)) for n in range(3)]
     watch = storage.watch(EVERYTHING, after=before)
+
+    async def count_batches() -> int:
+        batches, position = 0, before
+        while position < before + LARGE_COUNT:
+            position = (await anext(watch)).revision
+            batches += 1
+        return batches
+
     async with asyncio.timeout(SECONDS_MAX):
+        counting = asyncio.create_task(count_batches())
         outcomes = await asyncio.gather(
             *(storage.commit(transaction) for transaction in (*deletes, *creates, creates[0]))
         )
         assert outcomes[:-1] == [Done(Revision(before + 1 + n)) for n in range(LARGE_COUNT + 3)]
         assert isinstance(outcomes[-1], Refused)
-        batches = 0
-        position = before
-        while position < before + LARGE_COUNT:
-            position = (await anext(watch)).revision
-            batches += 1
+        batches = await counting
     assert batches >= LARGE_COUNT * LARGE_BYTES // (2 * writer.BATCH_WORK_MAX)
     await storage.close()
