@@ -10,6 +10,7 @@ from restow.client.config import ClientConfig, in_cluster_config
 from restow.client.connections import ConnectionLimits
 from restow.client.discovery import ApiGroup, ApiResource, Discovered
 from restow.client.errors import (
+    AnswerTooLarge,
     CacheFull,
     ClientError,
     ConfigInvalid,
@@ -29,6 +30,7 @@ from restow.client.watching import Event, EventType, WatchPolicy
 __all__ = [
     "NO_RETRY",
     "Answer",
+    "AnswerTooLarge",
     "ApiClient",
     "ApiGroup",
     "ApiResource",

@@ -325,8 +325,12 @@ class ApiClient:
         namespace: str = "",
         subresource: str = "",
         options: WriteOptions = _WRITE_DEFAULT,
+        metadata_only: bool = False,
     ) -> Object:
-        """Change an object. An apply needs a field manager, and creates what is missing."""
+        """Change an object. An apply needs a field manager, and creates what is missing.
+
+        With `metadata_only`, no more than that of the changed object comes back.
+        """
         if patch_type is PatchType.APPLY and not options.field_manager:
             raise ValueError("an apply needs a field manager")
         path = resource_path(
@@ -335,6 +339,7 @@ class ApiClient:
         return await self._caller.call_json(
             "PATCH",
             with_query(path, options.query()),
+            accept=PARTIAL if metadata_only else JSON,
             body=patch,
             content_type=str(patch_type),
         )

@@ -13,8 +13,7 @@ import asyncio
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,14 +90,12 @@ class Connections:
         self._kept: list[Connection] = []
         self._closed = False
 
-    @asynccontextmanager
-    async def place(self, *, is_stream: bool) -> AsyncIterator[None]:
-        """A place for one request or one stream."""
+    async def enter(self, *, is_stream: bool) -> None:
+        """Take a place for one request or one stream; whoever has one must `leave`."""
         if self._closed:
             raise self._refused("the client is closed", "Use it before it is closed")
         if not is_stream:
-            async with self._requests:
-                yield
+            await self._requests.acquire()
             return
         if self._streams >= self.limits.streams_max:
             raise self._refused(
@@ -106,10 +103,13 @@ class Connections:
                 "Raise streams_max, or watch less",
             )
         self._streams += 1
-        try:
-            yield
-        finally:
+
+    def leave(self, *, is_stream: bool) -> None:
+        """Give a place free."""
+        if is_stream:
             self._streams -= 1
+        else:
+            self._requests.release()
 
     def take_kept(self) -> Connection | None:
         """The connection used last, if it is usable; those that are too old are dropped."""
@@ -158,10 +158,12 @@ class Connections:
         kept, self._kept = self._kept, []
         for connection in kept:
             connection.writer.close()
+        with suppress(TimeoutError):
+            async with self._clock.timeout(CLOSE_SECONDS_MAX):
+                for connection in kept:
+                    with suppress(OSError):
+                        await connection.writer.wait_closed()
         for connection in kept:
-            with suppress(OSError, TimeoutError):
-                async with self._clock.timeout(CLOSE_SECONDS_MAX):
-                    await connection.writer.wait_closed()
             connection.abort()
 
     def _refused(self, what: str, advice: str) -> ConnectionFailed:

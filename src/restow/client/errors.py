@@ -3,6 +3,7 @@
     ClientError                 of the client's own; what the API says is a StatusError
     ├── ConfigInvalid           a kubeconfig, or a credential, that cannot be used
     ├── ConnectionFailed        no answer, or not a whole one
+    │   └── AnswerTooLarge      more than the caller takes
     ├── NoSuchResource          a name that discovery does not know
     ├── CacheFull               more objects than an informer may hold
     └── LeadershipLost          another leads now, or may
@@ -27,6 +28,7 @@ from restow.machinery.status_error import StatusError
 from restow.machinery.status_reading import status_from_response
 
 __all__ = [
+    "AnswerTooLarge",
     "CacheFull",
     "ClientError",
     "ConfigInvalid",
@@ -64,6 +66,17 @@ class ConnectionFailed(ClientError):
         self.advice = advice
         self.may_have_happened = may_have_happened
         """Whether a server may have acted on it, so that to do it again is to do it twice."""
+
+
+class AnswerTooLarge(ConnectionFailed):
+    """An answer was given up because it has more bytes than the caller takes."""
+
+    def __init__(self, server: str, *, bytes_max: int) -> None:
+        super().__init__(
+            server,
+            f"its answer has more than {bytes_max} bytes",
+            advice="Ask for less at once: list with a limit",
+        )
 
 
 class NoSuchResource(ClientError):

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from restow.client.errors import ProtocolBroken
@@ -22,6 +23,7 @@ INTERIM_ANSWERS_MAX: Final = 8
 CHUNK_LINE_BYTES_MAX: Final = 1024
 TRAILERS_MAX: Final = 64
 READ_BYTES: Final = 64 * 1024
+LINES_KEPT_MAX: Final = 512
 # The reader's own limit, for `readuntil`, must hold a whole head.
 STREAM_BYTES_MAX: Final = 2 * HEAD_BYTES_MAX
 
@@ -46,6 +48,11 @@ class Head:
     is_kept: bool
     """Whether the connection can be used again once the body has been read."""
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the body is none, or can be read in one go."""
+        return not self.has_body or (self.length is not None and self.length <= READ_BYTES)
+
 
 def encode_request(
     method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
@@ -54,14 +61,19 @@ def encode_request(
     if _UNSAFE.search(target) or not target.startswith("/") or not method.isalpha():
         raise ValueError(f"no request line: {method} {target[:256]!r}")
     lines = [f"{method} {target} HTTP/1.1"]
-    for name, value in headers:
-        if not _NAME.fullmatch(name.encode()) or _UNSAFE_VALUE.search(value):
-            raise ValueError(f"no header: {name[:256]!r}")
-        lines.append(f"{name}: {value}")
+    lines += [_header_line(name, value) for name, value in headers]
     if body or method in {"POST", "PUT", "PATCH"}:
         lines.append(f"Content-Length: {len(body)}")
     # Names of users may have any letter; the server reads the bytes as UTF-8.
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+@lru_cache(maxsize=LINES_KEPT_MAX)
+def _header_line(name: str, value: str) -> str:
+    """A client says the same in nearly all its requests, so it is checked once."""
+    if not _NAME.fullmatch(name.encode()) or _UNSAFE_VALUE.search(value):
+        raise ValueError(f"no header: {name[:256]!r}")
+    return f"{name}: {value}"
 
 
 async def read_head(reader: asyncio.StreamReader, *, method: str) -> Head:
@@ -96,6 +108,11 @@ async def body_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncGenerato
             yield piece
 
 
+async def read_small(reader: asyncio.StreamReader, head: Head) -> bytes:
+    """The body of an answer that `is_small`; IncompleteReadError if it breaks off."""
+    return await reader.readexactly(head.length) if head.has_body and head.length else b""
+
+
 def _parse_head(raw: bytes) -> tuple[int, int, dict[str, str]]:
     first, *lines = raw.split(b"\r\n")
     found = _STATUS_LINE.fullmatch(first)
@@ -103,14 +120,21 @@ def _parse_head(raw: bytes) -> tuple[int, int, dict[str, str]]:
         raise ProtocolBroken(f"it begins with {first[:64]!r}")
     if len(lines) > HEADERS_MAX:
         raise ProtocolBroken("it has too many headers")
+    if raw.count(b"\n") != len(lines) or raw.count(b"\r") != len(lines):
+        raise ProtocolBroken("it has a line that does not end as lines do")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name) or b"\n" in value or b"\r" in value:
+        if not colon or (key := _header_name(name)) is None:
             raise ProtocolBroken(f"it has a header {line[:64]!r}")
-        key, text = name.decode().lower(), value.decode("latin-1").strip(" \t")
+        text = value.decode("latin-1").strip(" \t")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return int(found[1]), int(found[2]), headers
+
+
+@lru_cache(maxsize=LINES_KEPT_MAX)
+def _header_name(name: bytes) -> str | None:
+    return name.decode().lower() if _NAME.fullmatch(name) else None
 
 
 def _framed(version: int, status: int, headers: dict[str, str], *, method: str) -> Head:
@@ -124,7 +148,8 @@ def _framed(version: int, status: int, headers: dict[str, str], *, method: str) 
     if coding and (length is not None or version == 0):
         raise ProtocolBroken("its length is said twice")
     has_body = method != "HEAD" and status not in _WITHOUT_BODY
-    options = {each.strip() for each in headers.get("connection", "").lower().split(",")}
+    connection = headers.get("connection")
+    options = {each.strip() for each in connection.lower().split(",")} if connection else ()
     ends_by_itself = not has_body or bool(coding) or length is not None
     return Head(
         status=status,
@@ -140,6 +165,8 @@ def _length(headers: dict[str, str]) -> int | None:
     text = headers.get("content-length")
     if text is None:
         return None
+    if _DIGITS.fullmatch(text):
+        return int(text)
     values = {each.strip() for each in text.split(",")}
     value = values.pop()
     if values or not _DIGITS.fullmatch(value):

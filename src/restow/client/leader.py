@@ -21,7 +21,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
@@ -58,6 +58,16 @@ class LeaderTiming:
             raise ValueError(
                 f"lease_seconds > renew_seconds > {_JITTER} * retry_seconds > 0 does not hold"
             )
+
+    @classmethod
+    def of_lease(cls, lease_seconds: int) -> Self:
+        """The other times in the same proportion to it."""
+        factor = lease_seconds / cls().lease_seconds
+        return cls(
+            lease_seconds=lease_seconds,
+            renew_seconds=cls().renew_seconds * factor,
+            retry_seconds=cls().retry_seconds * factor,
+        )
 
 
 class Leadership:
@@ -104,6 +114,8 @@ class LeaderElector:
         self._record = LeaseRecord()
         self._observed_at: float | None = None
         self._leads_until: float | None = None
+        self._trouble = ""
+        """What was last wrong."""
 
     @property
     def is_leading(self) -> bool:
@@ -194,8 +206,14 @@ class LeaderElector:
         except (AlreadyExists, Conflict):
             pass  # somebody was faster: look again
         except (StatusError, ConnectionFailed) as error:
-            logger.warning("the lease %s/%s: %s", self.namespace, self.name, error)
+            self._tell(str(error))
         return False
+
+    def _tell(self, trouble: str) -> None:
+        """Once; while it is the same trouble again and again, only to those who look closely."""
+        level = logging.DEBUG if trouble == self._trouble else logging.WARNING
+        self._trouble = trouble
+        logger.log(level, "the lease %s/%s: %s", self.namespace, self.name, trouble)
 
     async def _take_or_renew(self) -> bool:
         is_new = False

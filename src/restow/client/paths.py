@@ -5,9 +5,11 @@ Pure. Not here: which resources exist (`discovery`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -19,6 +21,9 @@ JSON: Final = "application/json"
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 NAME_LENGTH_MAX: Final = 1024
+QUERIES_KEPT_MAX: Final = 64
+# What nearly all names are made of, and what means the same in a path.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]+", flags=re.ASCII)
 
 
 class PatchType(StrEnum):
@@ -111,8 +116,14 @@ def resource_path(
 
 def with_query(path: str, query: Mapping[str, str]) -> str:
     """The path with those parameters that are not empty."""
-    said = {name: value for name, value in query.items() if value}
-    return f"{path}?{urlencode(said, quote_via=quote)}" if said else path
+    said = tuple((name, value) for name, value in query.items() if value)
+    return f"{path}?{_encoded(said)}" if said else path
+
+
+@lru_cache(maxsize=QUERIES_KEPT_MAX)
+def _encoded(said: tuple[tuple[str, str], ...]) -> str:
+    """Many requests ask in the same way."""
+    return urlencode(said, quote_via=quote)
 
 
 def delete_options(
@@ -141,4 +152,6 @@ def _segment(text: str) -> str:
     """One part of a path, which cannot become two, none, or a step upwards."""
     if not text or len(text) > NAME_LENGTH_MAX or text in {".", ".."} or "/" in text:
         raise ValueError(f"no name: {text[:256]!r}")
+    if _PLAIN.fullmatch(text):
+        return text
     return quote(text, safe=":@!$&'()*+,;=~")

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Final, Protocol
 
 from restow.client.config import ClientConfig
 from restow.client.connections import Connection, ConnectionLimits, Connections
 from restow.client.credentials import Credentials
-from restow.client.errors import ConnectionFailed, connection_failed
-from restow.client.http1 import Head, body_pieces, encode_request, read_head
+from restow.client.errors import AnswerTooLarge, ConnectionFailed, connection_failed
+from restow.client.http1 import Head, body_pieces, encode_request, read_head, read_small
 from restow.runtime import Clock
 
 __all__ = [
@@ -54,29 +55,38 @@ class Response:
     """An answer whose body is still coming. Names of headers are in lower case."""
 
     def __init__(
-        self, status: int, headers: Mapping[str, str], pieces: AsyncIterator[bytes], server: str
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        pieces: AsyncIterator[bytes],
+        server: str,
+        *,
+        whole: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
+        """`whole` is a quicker way to all pieces of a small body, if there is one."""
         self.status = status
         self.headers = headers
         self._pieces = pieces
         self._server = server
+        self._whole = whole
 
     def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes, once."""
         return self._pieces
 
     async def read(self, *, bytes_max: int) -> bytes:
-        """The whole body; ConnectionFailed if it has more bytes than that."""
+        """The whole body, once; ConnectionFailed if it has more bytes than that."""
+        if self._whole is not None:
+            body = await self._whole()
+            if len(body) > bytes_max:
+                raise AnswerTooLarge(self._server, bytes_max=bytes_max)
+            return body
         parts: list[bytes] = []
         size = 0
         async for piece in self._pieces:
             size += len(piece)
             if size > bytes_max:
-                raise ConnectionFailed(
-                    self._server,
-                    f"its answer has more than {bytes_max} bytes",
-                    advice="Ask for less at once: list with a limit",
-                )
+                raise AnswerTooLarge(self._server, bytes_max=bytes_max)
             parts.append(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -168,27 +178,35 @@ class HttpTransport:
         self._credentials = Credentials(config, clock)
         self._connections = Connections(config, clock, limits or ConnectionLimits())
 
-    @asynccontextmanager
-    async def send(self, request: Request) -> AsyncIterator[Response]:
-        data = self._encode(request)
-        async with self._connections.place(is_stream=request.is_stream):
-            connection, head = await self._exchange(request, data)
-            is_whole = False
-            try:
-                if head.status == 401:
-                    self._credentials.refused()
-                body = self._pieces(connection, head)
-                async with aclosing(body):
-                    yield Response(head.status, head.headers, body, self.server)
-                is_whole = connection.is_at_end
-            finally:
-                if is_whole and head.is_kept:
-                    self._connections.give_back(connection)
-                else:
-                    connection.abort()
+    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+        return _Sending(self, request)
 
     async def close(self) -> None:
         await self._connections.close()
+
+    async def begin(self, request: Request) -> tuple[Connection, Head]:
+        """Send, and read the head of the answer; the connection is the caller's to `end`."""
+        data = self._encode(request)
+        await self._connections.enter(is_stream=request.is_stream)
+        try:
+            connection, head = await self._exchange(request, data)
+        except BaseException:
+            self._connections.leave(is_stream=request.is_stream)
+            raise
+        if head.status == 401:
+            self._credentials.refused()
+        return connection, head
+
+    def end(self, request: Request, connection: Connection, *, is_kept: bool) -> None:
+        """Done with an answer; its connection may be good for the next one."""
+        self._connections.leave(is_stream=request.is_stream)
+        if is_kept:
+            self._connections.give_back(connection)
+        else:
+            connection.abort()
+
+    def failed(self, error: Exception, method: str) -> ConnectionFailed:
+        return connection_failed(error, server=self.server, may_have_happened=method != "GET")
 
     def _encode(self, request: Request) -> bytes:
         if len(request.body) > REQUEST_BYTES_MAX:
@@ -221,22 +239,62 @@ class HttpTransport:
             return await read_head(connection.reader, method=request.method)
         except Exception as error:
             connection.abort()
-            raise self._failed(error, request.method) from error
+            raise self.failed(error, request.method) from error
         except BaseException:
             connection.abort()
             raise
 
-    async def _pieces(self, connection: Connection, head: Head) -> AsyncGenerator[bytes, None]:
-        async with aclosing(body_pieces(connection.reader, head)) as pieces:
+
+class _Sending:
+    """One request and its answer, on a connection that is kept if the answer was read whole.
+
+    No generator, but for large bodies: many small requests cost little more than their bytes.
+    """
+
+    __slots__ = ("_connection", "_head", "_pieces", "_request", "_transport")
+
+    def __init__(self, transport: HttpTransport, request: Request) -> None:
+        self._transport = transport
+        self._request = request
+
+    async def __aenter__(self) -> Response:
+        self._connection, self._head = await self._transport.begin(self._request)
+        self._pieces = self._read_pieces()
+        head = self._head
+        whole = self._read_whole if head.is_small else None
+        return Response(
+            head.status, head.headers, self._pieces, self._transport.server, whole=whole
+        )
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        is_kept = False
+        try:
+            await self._pieces.aclose()
+            is_kept = error is None and self._connection.is_at_end and self._head.is_kept
+        finally:
+            self._transport.end(self._request, self._connection, is_kept=is_kept)
+
+    async def _read_whole(self) -> bytes:
+        try:
+            body = await read_small(self._connection.reader, self._head)
+        except Exception as error:
+            raise self._transport.failed(error, "") from error
+        self._connection.is_at_end = True
+        return body
+
+    async def _read_pieces(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(body_pieces(self._connection.reader, self._head)) as pieces:
             try:
                 async for piece in pieces:
                     yield piece
             except Exception as error:
-                raise self._failed(error, "") from error
-        connection.is_at_end = True
-
-    def _failed(self, error: Exception, method: str) -> ConnectionFailed:
-        return connection_failed(error, server=self.server, may_have_happened=method != "GET")
+                raise self._transport.failed(error, "") from error
+        self._connection.is_at_end = True
 
 
 def closed(server: str) -> ConnectionFailed:

@@ -10,6 +10,7 @@ import pytest
 from restow.client import (
     NO_RETRY,
     Answer,
+    AnswerTooLarge,
     ApiClient,
     ClientLimits,
     ConnectionFailed,
@@ -69,6 +70,7 @@ async def test_what_is_sent() -> None:
                 patch_type=patch_type,
                 subresource="status",
                 options=WriteOptions(field_manager="m", dry_run=True),
+                metadata_only=patch_type is PatchType.JSON,
             )
     await client.delete(
         CONFIG_MAPS,
@@ -85,6 +87,9 @@ async def test_what_is_sent() -> None:
     assert "as=PartialObjectMetadataList;" in listed.headers["accept"]
     assert (listed.path, listed.query) == ("/api/v1/configmaps", {"limit": "500"})
     assert [each.headers["content-type"] for each in patches] == [str(each) for each in PatchType]
+    assert [each.headers["accept"] == "application/json" for each in patches] == [
+        patch_type is not PatchType.JSON for patch_type in PatchType
+    ]
     assert patches[0].path == f"{PATH}/0/status"
     assert patches[0].query == {"dryRun": "All", "fieldManager": "m"}
     assert deleted.body == {
@@ -240,7 +245,7 @@ async def test_answers_that_are_too_large() -> None:
         runtime=Runtime.simulated("large"),
         limits=ClientLimits(answer_bytes_max=1_000),
     )
-    with pytest.raises(ConnectionFailed, match="list with a limit"):
+    with pytest.raises(AnswerTooLarge, match="list with a limit"):
         await client.list_page(CONFIG_MAPS)
 
 

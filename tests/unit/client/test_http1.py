@@ -124,6 +124,7 @@ def test_answers_without_a_body(status: bytes, method: str) -> None:
         b"No colon",
         b"Space before : colon",
         b"Bare: \n feed",
+        b"Bare: \r return",
         b"\r\n".join(b"N%d: x" % number for number in range(HEADERS_MAX + 1)),
     ],
 )

@@ -1,6 +1,8 @@
 """Which of the resources in discovery can be migrated, and in which version they are asked for.
 
-Events are not left out: whoever drops an old version needs them rewritten, or expired, too.
+Events are not left out: whoever drops an old version needs them rewritten, or expired, too. But of
+several groups that show the same objects only one is taken: the one in whose version they are
+stored.
 
 Not here: reading discovery.
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.version_hash import storage_version_hash
 
 NEEDED_VERBS: Final = frozenset({"list", "update"})
 """To find every object, and to write it again."""
@@ -41,11 +44,32 @@ def eligible(
     found: Iterable[Discovered], preferred: Mapping[str, str]
 ) -> dict[GroupResource, Discovered]:
     """Each resource once: in the version its group prefers, or else the first that is shown."""
+    shown = list(found)
     chosen: dict[GroupResource, Discovered] = {}
-    for each in found:
+    for each in shown:
         if why_not(each):
             continue
         resource = each.name.group_resource
         if resource not in chosen or preferred.get(each.name.group) == each.name.version:
             chosen[resource] = each
+    for resource in chosen.keys() - _homes(shown, chosen.values()):
+        del chosen[resource]
     return chosen
+
+
+def _homes(shown: Iterable[Discovered], chosen: Iterable[Discovered]) -> set[GroupResource]:
+    """Those that show objects of their own: of several with one name and one hash, the one whose
+    group has the version that the hash is of."""
+    own = {
+        each.name.group_resource
+        for each in shown
+        if each.hash == storage_version_hash(each.name.group_version.with_kind(each.kind))
+    }
+    homes: dict[tuple[str, str], GroupResource] = {}
+    for each in chosen:
+        name = each.name.group_resource
+        # Without a hash nobody knows with whom it is stored.
+        place = (each.name.resource, each.hash or str(name))
+        if place not in homes or (name in own and homes[place] not in own):
+            homes[place] = name
+    return set(homes.values())

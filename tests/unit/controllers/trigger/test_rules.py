@@ -85,6 +85,25 @@ def test_each_resource_is_taken_once() -> None:
     }
 
 
+def test_objects_that_two_groups_show_are_migrated_once() -> None:
+    """By the group in whose version they are stored, whichever is shown first."""
+    stored = storage_version_hash(GroupVersionKind("", "v1", "Event"))
+    shown = [
+        Discovered(
+            name=GroupVersionResource(group, "v1", "events"),
+            kind="Event",
+            verbs=frozenset({"list", "update"}),
+            hash=stored,
+        )
+        for group in ("events.k8s.io", "")
+    ]
+    assert list(map(str, eligible(shown, {}))) == ["events"]
+    assert list(map(str, eligible(reversed(shown), {}))) == ["events"]
+    assert len(eligible([found("a", "v1", "things"), found("b", "v1", "things")], {})) == 1
+    unsaid = [replace(each, hash="") for each in shown]
+    assert len(eligible(unsaid, {})) == 2
+
+
 def version_of(*encodings: str, common: str | None, keys: str = "") -> StorageVersion:
     conditions = [StorageVersionCondition(type="AllEncryptionKeysEqual", status=keys)]
     return StorageVersion(

@@ -1,0 +1,169 @@
+"""One look at one resource: read everything fresh, decide, act, until there is nothing to do.
+
+Read in this order: the state, the requests, what the servers say. What is written to the state is
+conditional on the state that was read first, so it holds only if nothing has touched it since.
+
+Not here: when to look, and what to do when a look fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from restow.client import ApiClient, Object
+from restow.controllers.outlets import Recorder, TriggerMetrics
+from restow.controllers.requests import resource_of, seen
+from restow.controllers.trigger.acting import Acted, Actor
+from restow.controllers.trigger.by_reports import agreed_hash
+from restow.controllers.trigger.decide import decide
+from restow.controllers.trigger.eligibility import Discovered
+from restow.controllers.trigger.options import TriggerOptions
+from restow.controllers.trigger.seeing import STATES, Sight, state_name, state_seen
+from restow.controllers.trigger.sharing import SharedReading
+from restow.controllers.trigger.sources import NotKnownYet, Observer, Sources
+from restow.controllers.trigger.values import (
+    Census,
+    DiscoveryReading,
+    LocalReading,
+    Memory,
+    Now,
+    StorageVersionReading,
+    View,
+)
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.runtime import Clock, Tasks
+
+__all__ = ["CensusOf", "Known", "Looker"]
+
+ROUNDS_MAX: Final = 8
+"""How often in a row it is decided about one resource; what never comes to rest has to wait."""
+ROUNDS_WAIT_SECONDS: Final = 1.0
+
+CensusOf = Callable[[GroupResource], Census | None]
+Requests = dict[GroupResource, tuple[Object, ...]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Known:
+    """A resource, and what is remembered of it by each observer."""
+
+    found: Discovered
+    memories: dict[str, Memory] = field(default_factory=dict)
+    is_agreed: bool | None = None
+    """Whether servers write it alike; None: nobody tells."""
+    not_before_seconds: float = 0.0
+    """When it may be looked at again, if it did not come to rest: whatever wakes it, or two
+    controllers that undo each other's work would keep a server busy."""
+
+
+class Looker:
+    """Looks at resources, several at a time. The tasks own the readings that looks share."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        sources: Sources,
+        options: TriggerOptions,
+        *,
+        tasks: Tasks,
+        recorder: Recorder,
+        metrics: TriggerMetrics,
+        census: CensusOf | None,
+    ) -> None:
+        self._client = client
+        self._sources = sources
+        self._options = options
+        self._census = census
+        self._clock: Clock = client.runtime.clock
+        self._actor = Actor(client, recorder=recorder, metrics=metrics)
+        self._requests = SharedReading("requests", self._read_requests, tasks=tasks)
+        self.request_apis: tuple[GroupVersionResource, ...] = ()
+        """Where requests are; new ones are made in the first."""
+
+    async def bring_to_rest(self, known: Known) -> float:
+        """Decide and act until there is nothing to do; the seconds until the next look.
+
+        Raises NotKnownYet, Behind, a StatusError or a ClientError: then it is to be done again.
+        """
+        if not self.request_apis:
+            raise NotKnownYet("no API of migration requests could be read yet")
+        observers = await self._sources.observers(known.found)
+        if not observers:
+            known.is_agreed = None
+        names = {each.name for each in observers}
+        known.memories = {name: each for name, each in known.memories.items() if name in names}
+        wait_seconds = self._options.look_seconds
+        for observer in observers:
+            for _ in range(ROUNDS_MAX):
+                is_changed, until_seconds = await self._round(known, observer)
+                if not is_changed:
+                    break
+            else:
+                logger.warning("%s does not come to rest", known.found.name.group_resource)
+                until_seconds = self._clock.monotonic() + ROUNDS_WAIT_SECONDS
+                known.not_before_seconds = until_seconds
+            if until_seconds is not None:
+                wait_seconds = min(wait_seconds, until_seconds - self._clock.monotonic())
+        return wait_seconds
+
+    async def _round(self, known: Known, observer: Observer) -> Acted:
+        """Read, decide, act, once. What is remembered holds whether or not the actions succeed."""
+        resource = known.found.name
+        name = resource.group_resource
+        state = await self._read_state(name)
+        requests = (await self._requests.get()).get(name, ())
+        # Before the servers are asked: a heartbeat must not tell of a later moment than theirs.
+        now = self._now()
+        reading = await observer.read()
+        view = View(
+            resource=resource,
+            state=None if state is None else state_seen(state),
+            migrations=tuple(seen(each) for each in requests),
+            reading=reading,
+            census=None if self._census is None else self._census(name),
+        )
+        memory = known.memories.get(observer.name)
+        actions, memory = decide(view, memory, now=now, settings=self._options.rules)
+        if memory is not None:
+            known.memories[observer.name] = memory
+        known.is_agreed = _is_agreed(view)
+        logger.debug("%s: %s", name, actions)
+        sight = Sight(resource=resource, state=state, requests=requests)
+        return await self._actor.act(actions, sight, request_api=self.request_apis[0])
+
+    async def _read_state(self, resource: GroupResource) -> Object | None:
+        try:
+            return await self._client.get(STATES, state_name(resource))
+        except NotFound:
+            return None
+
+    async def _read_requests(self) -> Requests:
+        """All requests of each API, by their resource."""
+        found: dict[GroupResource, list[Object]] = {}
+        for api in self.request_apis:
+            async for each in self._client.items(api):
+                found.setdefault(resource_of(each), []).append(each)
+        return {name: tuple(each) for name, each in found.items()}
+
+    def _now(self) -> Now:
+        """The wall clock in whole seconds, as the times in objects are."""
+        return Now(self._clock.monotonic(), self._clock.wall().replace(microsecond=0))
+
+
+def _is_agreed(view: View) -> bool:
+    """Whether servers write alike, as far as is seen."""
+    match view.reading:
+        case StorageVersionReading() as reading:
+            return bool(reading.common)
+        case DiscoveryReading() as reading:
+            return bool(reading.hash)
+        case LocalReading():
+            return view.state is not None and bool(agreed_hash(view.state.status.reports))
+        case other:
+            assert_never(other)

@@ -1,0 +1,190 @@
+"""Objects of the API as the values of the rules, there and back.
+
+    StorageState      <-> StateSeen, StateStatus
+    StorageVersion     -> its name, and the typed object that `readings` takes
+
+Nothing in an object is believed to have the right type. What cannot be read of a state counts as
+unknown: a state that somebody has damaged must not look like one that tells everything.
+
+Not here: fetching them, and what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from restow.api import internal_v1alpha1, migration_v1alpha1
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import EPOCH_ANNOTATION
+from restow.client import ClientError, Object, key_of, uid_of, version_of
+from restow.controllers.requests import mapping, marks_of, text
+from restow.controllers.trigger.records import CHANGE_ANNOTATION
+from restow.controllers.trigger.values import UNKNOWN, HashReport, StateSeen, StateStatus
+from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
+
+__all__ = [
+    "STATES",
+    "STORAGE_VERSIONS",
+    "Sight",
+    "UnreadableObject",
+    "new_state",
+    "resource_of_state",
+    "resource_of_storage_version",
+    "state_name",
+    "state_seen",
+    "status_body",
+    "storage_version_name",
+    "storage_version_of",
+]
+
+STATES: Final = GroupVersion.parse(migration_v1alpha1.API_VERSION).with_resource("storagestates")
+STORAGE_VERSIONS: Final = GroupVersion.parse(internal_v1alpha1.API_VERSION).with_resource(
+    "storageversions"
+)
+
+_CORE: Final = "core"
+"""What the core group is called in the name of a StorageVersion."""
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class UnreadableObject(ClientError):
+    """An object of the API is not what its kind says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The objects of which a view was made: what is written is based on them."""
+
+    resource: GroupVersionResource
+    state: Object | None
+    requests: tuple[Object, ...]
+
+
+# Names.
+
+
+def state_name(resource: GroupResource) -> str:
+    """`<resource>.<group>`, and the resource alone in the core group."""
+    return str(resource)
+
+
+def storage_version_name(resource: GroupResource) -> str:
+    """`<group>.<resource>`, and `core` for the core group."""
+    return f"{resource.group or _CORE}.{resource.resource}"
+
+
+def resource_of_state(state: Object) -> GroupResource:
+    """What a state is about, by its name: that is how it is found."""
+    resource, _, group = key_of(state).name.partition(".")
+    return GroupResource(group, resource)
+
+
+def resource_of_storage_version(name: str) -> GroupResource:
+    group, _, resource = name.rpartition(".")
+    return GroupResource("" if group == _CORE else group, resource)
+
+
+# StorageState.
+
+
+def state_seen(state: Object) -> StateSeen:
+    """A state as it was read. One without a status knows nothing."""
+    marks = marks_of(state)
+    return StateSeen(
+        uid=uid_of(state),
+        resource_version=version_of(state),
+        status=_status_of(mapping(state, "status")),
+        epoch=marks.get(EPOCH_ANNOTATION, ""),
+        change=marks.get(CHANGE_ANNOTATION, ""),
+    )
+
+
+def new_state(resource: GroupResource) -> Object:
+    """A state to create. It has no status: a server takes none with a create."""
+    return {
+        "apiVersion": migration_v1alpha1.API_VERSION,
+        "kind": migration_v1alpha1.STORAGE_STATE,
+        "metadata": {"name": state_name(resource)},
+        "spec": {"resource": {"group": resource.group, "resource": resource.resource}},
+    }
+
+
+def status_body(status: StateStatus) -> dict[str, Any]:
+    """The status as it is sent. Times have whole seconds, so they are cut, never rounded up."""
+    body: dict[str, Any] = {
+        "persistedStorageVersionHashes": list(status.persisted),
+        "currentStorageVersionHash": status.current,
+    }
+    if status.heartbeat is not None:
+        body["lastHeartbeatTime"] = _written(status.heartbeat)
+    if status.reports:
+        body["currentStorageVersionHashes"] = [
+            {
+                "reporterID": each.reporter_id,
+                "currentStorageVersionHash": each.hash,
+                "lastHeartbeatTime": _written(each.heartbeat),
+            }
+            for each in status.reports
+        ]
+    return body
+
+
+def _status_of(status: Any) -> StateStatus:
+    return StateStatus(
+        persisted=_persisted(status.get("persistedStorageVersionHashes")),
+        current=text(status, "currentStorageVersionHash"),
+        heartbeat=_time(status.get("lastHeartbeatTime")),
+        reports=tuple(_reports(status.get("currentStorageVersionHashes"))),
+    )
+
+
+def _persisted(found: object) -> tuple[str, ...]:
+    """Each hash once. What is no hash might have been any."""
+    if not isinstance(found, list):
+        return ()
+    hashes = [each if isinstance(each, str) and each else UNKNOWN for each in found]
+    return tuple(dict.fromkeys(hashes))
+
+
+def _reports(found: object) -> Iterable[HashReport]:
+    """A report without a hash or a time stays: it agrees with none, and has been silent long."""
+    for each in found if isinstance(found, list) else ():
+        if isinstance(each, dict) and text(each, "reporterID"):
+            yield HashReport(
+                reporter_id=text(each, "reporterID"),
+                hash=text(each, "currentStorageVersionHash"),
+                heartbeat=_time(each.get("lastHeartbeatTime")) or _LONG_AGO,
+            )
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime(_TIME)
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+# StorageVersion.
+
+
+def storage_version_of(found: Object) -> StorageVersion:
+    """The typed object; UnreadableObject if it is none."""
+    try:
+        return msgspec.convert(found, StorageVersion)
+    except msgspec.ValidationError as error:
+        raise UnreadableObject(
+            f"{key_of(found).name or 'an object'} is no StorageVersion: {error}"
+        ) from error
