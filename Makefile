@@ -49,6 +49,10 @@ bench: environment ## Measure, and print the table
 	@$(BIN)/python -m benchmarks.api
 	@exec $(BIN)/python -m benchmarks.coordination
 
+.PHONY: bench-long
+bench-long: environment ## A million objects: how fast they are migrated, and in how much memory
+	@exec $(BIN)/python -m benchmarks.migration.long
+
 .PHONY: setup
 setup: environment ## .venv, and the programs that tests and benchmarks need
 	@$(PYTHON) -m tools.system_packages

@@ -39,10 +39,28 @@ def _census() -> CommandModule:
     return census
 
 
+def _controllers() -> CommandModule:
+    from restow.cli import controllers
+
+    return controllers
+
+
+def _migrate() -> CommandModule:
+    from restow.cli import migrate
+
+    return migrate
+
+
 def _serve() -> CommandModule:
     from restow.cli import serve
 
     return serve
+
+
+def _status() -> CommandModule:
+    from restow.cli import status
+
+    return status
 
 
 def _store() -> CommandModule:
@@ -59,7 +77,10 @@ def _version() -> CommandModule:
 
 COMMANDS = (
     Command(name="census", summary="count what a store really holds, by version", load=_census),
+    Command(name="controllers", summary="run trigger and migrator", load=_controllers),
+    Command(name="migrate", summary="rewrite what is stored in another version", load=_migrate),
     Command(name="serve", summary="run one API server", load=_serve),
+    Command(name="status", summary="show what is stored how, and what runs", load=_status),
     Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
     Command(name="version", summary="say which restow this is", load=_version),
 )

@@ -1,0 +1,400 @@
+"""`restow controllers`: trigger and migrator against any Kubernetes cluster, until told to stop.
+
+Also puts the kinds that they need onto a cluster that does not have them (`--install`). The work is
+in `restow.controllers`; here are the words of the command, signals, and what is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+import yaml
+
+from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.serve import set_up_logging
+from restow.client import ApiClient, ClientConfig, ClientError, ConfigInvalid, LeaderTiming
+from restow.controllers.crds import DEFINITIONS
+from restow.controllers.events import EventRecorder
+from restow.controllers.installing import InstallFailed, Outcome, install
+from restow.controllers.leading import Part
+from restow.controllers.metrics import ControllerMetrics
+from restow.controllers.migrator.options import EngineOptions, MigratorOptions
+from restow.controllers.migrator.patching import PatchOptions, connections_for
+from restow.controllers.names import NAMESPACE_DEFAULT
+from restow.controllers.parts import PART_NAMES, PartOptions, make_parts
+from restow.controllers.process import (
+    PORT_DEFAULT,
+    STOP_SECONDS_MAX,
+    ControllersProcess,
+    NotPossible,
+    ProcessOptions,
+)
+from restow.controllers.trigger.options import Source, TriggerOptions
+from restow.controllers.trigger.values import POLL_SECONDS, Settings
+from restow.machinery.status import Forbidden
+from restow.machinery.status_error import StatusError
+from restow.runtime import Runtime, end_process
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+PORT_MAX = 65535
+PARALLEL_MAX = 256
+IN_FLIGHT_MAX = 1_000
+LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 3, 3_600
+
+EPILOG = """\
+The trigger watches in which version servers write each resource and asks for a migration when
+objects may be stored in another one. The migrator works off such requests, its own and those of
+others, and proves that nothing was left behind. Both only use the API.
+
+  restow controllers --install            once, with the rights to create custom resources
+  restow controllers                      then, as often as you like: of several one works
+  restow controllers --install --dry-run  prints what --install would apply
+
+On a restow server both kinds are built in, and there is nothing to install. deploy/ has manifests
+for a cluster, with the rights that are needed and no others, and a systemd unit.
+
+A line that begins with `ready` is printed when the controllers run. /healthz, /readyz and /metrics
+are served over plain HTTP on --bind and --port. SIGTERM and Ctrl-C end everything within two
+seconds; what was under way goes on where it was, here or elsewhere.
+
+Exit codes: 0 stopped in good order; 1 the cluster cannot be reached, or lacks something; 2 wrong
+usage, or a kubeconfig that cannot be used.
+"""
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add_connection(parser)
+    _add_installing(parser)
+    add = parser.add_argument_group("process").add_argument
+    add("--only", choices=PART_NAMES, help="run only this controller; default: both")
+    add(
+        "--namespace",
+        default=NAMESPACE_DEFAULT,
+        metavar="NAME",
+        help=f"where the leases of leader election are; default: {NAMESPACE_DEFAULT}",
+    )
+    add(
+        "--no-leader-elect",
+        action="store_true",
+        help="use no lease; be sure that only one such process runs",
+    )
+    add(
+        "--lease-seconds",
+        type=_count(LEASE_SECONDS_MAX, LEASE_SECONDS_MIN),
+        default=LeaderTiming().lease_seconds,
+        metavar="N",
+        help="so long others wait for a leader that does not answer; default:"
+        f" {LeaderTiming().lease_seconds}",
+    )
+    add(
+        "--bind",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address for probes and metrics; default: 127.0.0.1",
+    )
+    add("--port", type=_port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    add("--log-format", choices=["text", "json"], default="text")
+    add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
+    _add_trigger(parser)
+    add_pace(parser)
+
+
+def _add_installing(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("installing").add_argument
+    add(
+        "--install",
+        action="store_true",
+        help="apply the custom resource definitions of migration.k8s.io, wait until they are"
+        " served, and end; upgrades those of kube-storage-version-migrator in place, deletes"
+        " nothing, may be repeated",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="with --install: print the definitions and ask nobody",
+    )
+
+
+def _add_trigger(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("trigger").add_argument
+    add(
+        "--source",
+        choices=[each.value for each in Source],
+        default=Source.AUTO.value,
+        help="by what it knows how servers write. storageversion: by what each server reports;"
+        " discovery-ha: by the discovery of each server; discovery: by that of one server; auto:"
+        " for each resource the best that there is; default: auto",
+    )
+    add(
+        "--poll-seconds",
+        type=_seconds,
+        default=POLL_SECONDS,
+        metavar="SECONDS",
+        help="the polling period, where nothing can be watched, and for which a heartbeat is"
+        f" believed; default: {POLL_SECONDS:g}",
+    )
+    add(
+        "--report-as",
+        default="",
+        metavar="NAME",
+        help="with discovery-ha: one such process stands beside each server, connects to it alone,"
+        " and reports under this name; default: the leader asks every server",
+    )
+
+
+def add_pace(parser: argparse.ArgumentParser) -> None:
+    patch, migrator = PatchOptions(), MigratorOptions()
+    add = parser.add_argument_group("migrator").add_argument
+    add(
+        "--parallel",
+        type=_count(PARALLEL_MAX),
+        default=migrator.resources_at_once,
+        metavar="N",
+        help=f"resources migrated side by side; default: {migrator.resources_at_once}",
+    )
+    add(
+        "--in-flight-max",
+        type=_count(IN_FLIGHT_MAX),
+        default=patch.in_flight_max,
+        metavar="N",
+        help="requests for single objects of one resource at once; fewer when the server slows;"
+        f" default: {patch.in_flight_max}",
+    )
+    add(
+        "--rate",
+        type=_seconds,
+        metavar="N",
+        help="objects a second and resource, at most; default: as many as the server takes",
+    )
+    add(
+        "--page-objects",
+        type=_count(migrator.engine.page_limit_max),
+        metavar="N",
+        help="objects of a page, behind each of which the position is saved; default: as many as"
+        " take about a second",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    set_up_logging(arguments.log_format, arguments.verbosity)
+    if arguments.dry_run and not arguments.install:
+        return _say("--dry-run: only with --install", EXIT_USAGE)
+    if arguments.dry_run:
+        print(yaml.safe_dump_all(DEFINITIONS.values(), sort_keys=False), end="")
+        return 0
+    try:
+        options = _part_options(arguments)
+        config = find_cluster(arguments)
+        if arguments.install:
+            return uvloop.run(_install(config))
+        return uvloop.run(_serve(config, options, _process_options(arguments)))
+    except (ConfigInvalid, ValueError) as error:
+        return _say(error, EXIT_USAGE)
+    except OSError as error:
+        hint = ""
+        if error.errno == errno.EADDRINUSE:
+            hint = " (another process listens there; choose a free port with --port 0)"
+        return _say(f"{error}{hint}", EXIT_REFUSED)
+    except Forbidden as error:
+        hint = "ask for the rights in deploy/kubernetes/rbac.yaml"
+        if arguments.install:
+            hint = "--install needs get, create and update: run it as an administrator"
+        return _say(f"{error}; {hint}", EXIT_REFUSED)
+    except (ClientError, StatusError, InstallFailed, NotPossible) as error:
+        return _say(error, EXIT_REFUSED)
+
+
+async def _install(config: ClientConfig) -> int:
+    async with ApiClient.connect(config, runtime=Runtime.system()) as client:
+        for each in await install(client):
+            what = {
+                Outcome.BUILT_IN: "built in, nothing to install",
+                Outcome.CREATED: "created",
+                Outcome.UPDATED: "updated in place, its objects stay",
+                Outcome.UNCHANGED: "up to date already",
+            }[each.outcome]
+            print(f"{each.name}: {what}")
+    return 0
+
+
+async def _serve(config: ClientConfig, parts: PartOptions, options: ProcessOptions) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    is_started = False
+
+    def end() -> None:
+        stop.set()
+        if not is_started:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    runtime = Runtime.system(fatal=end_process)
+    patch = parts.migrator.engine.patch
+    limits = connections_for(patch, resources=parts.migrator.resources_at_once)
+    client = ApiClient.connect(config, runtime=runtime)
+    bulk = ApiClient.connect(config, runtime=runtime, connections=limits)
+    process = ControllersProcess(
+        client, options, _maker(parts, client, bulk, _connector(config, runtime))
+    )
+    try:
+        logger.info("connecting to %s (%s)", config.server, config.source)
+        await process.start()
+        is_started = True
+        print(  # the line that scripts wait for
+            f"ready: {', '.join(process.names)} on {config.server},"
+            f" probes http://{_host(options.bind)}:{process.port}/healthz",
+            flush=True,
+        )
+        await stop.wait()
+        logger.info("stopping")
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        task.uncancel()
+    finally:
+        await _close(process, client, bulk)
+    logger.info("stopped")
+    return 0
+
+
+async def _close(process: ControllersProcess, *clients: ApiClient) -> None:
+    """End everything in time, even if the server does not answer."""
+    try:
+        async with clients[0].runtime.clock.timeout(STOP_SECONDS_MAX):
+            await process.stop()
+            async with asyncio.TaskGroup() as group:
+                for client in clients:
+                    group.create_task(client.close())
+    except TimeoutError:
+        logger.warning("the connections to %s do not close", clients[0].server)
+
+
+def _maker(
+    parts: PartOptions, client: ApiClient, bulk: ApiClient, connect_to: Callable[[str], ApiClient]
+) -> Callable[[EventRecorder, ControllerMetrics], list[Part]]:
+    def make(recorder: EventRecorder, metrics: ControllerMetrics) -> list[Part]:
+        return make_parts(
+            parts,
+            client=client,
+            bulk=bulk,
+            connect_to=connect_to,
+            recorder=recorder,
+            metrics=metrics,
+        )
+
+    return make
+
+
+def _connector(config: ClientConfig, runtime: Runtime) -> Callable[[str], ApiClient]:
+    """A way to each server of the cluster, with the same credentials."""
+    scheme = "https" if config.is_https else "http"
+
+    def connect(address: str) -> ApiClient:
+        return ApiClient.connect(
+            dataclasses.replace(config, server=f"{scheme}://{address}"), runtime=runtime
+        )
+
+    return connect
+
+
+def _part_options(arguments: argparse.Namespace) -> PartOptions:
+    """What was asked for. Raises ValueError for what cannot work together."""
+    rules = Settings(poll_seconds=arguments.poll_seconds, hold_seconds=arguments.poll_seconds)
+    if arguments.report_as and arguments.source != Source.DISCOVERY_HA:
+        raise ValueError("--report-as: only with --source discovery-ha")
+    return PartOptions(
+        names=(arguments.only,) if arguments.only else PART_NAMES,
+        trigger=TriggerOptions(
+            source=Source(arguments.source),
+            rules=rules,
+            is_local=bool(arguments.report_as),
+            reporter_id=arguments.report_as,
+        ),
+        migrator=MigratorOptions(
+            engine=engine_options(arguments), resources_at_once=arguments.parallel
+        ),
+    )
+
+
+def engine_options(arguments: argparse.Namespace) -> EngineOptions:
+    """What was asked for by the arguments of `add_pace`."""
+    count = arguments.page_objects
+    patch = PatchOptions(in_flight_max=arguments.in_flight_max, objects_per_second=arguments.rate)
+    if count is None:
+        return EngineOptions(patch=patch)
+    return EngineOptions(
+        page_limit_first=count,
+        page_limit_max=count,
+        position_seconds=0.0,
+        patch=dataclasses.replace(patch, page_objects=count),
+    )
+
+
+def _process_options(arguments: argparse.Namespace) -> ProcessOptions:
+    host = socket.gethostname()
+    return ProcessOptions(
+        namespace=arguments.namespace,
+        is_elected=not arguments.no_leader_elect,
+        identity=f"{host}_{os.getpid()}",
+        host=host,
+        bind=arguments.bind,
+        port=arguments.port,
+        timing=LeaderTiming.of_lease(arguments.lease_seconds),
+    )
+
+
+def _host(bind: str) -> str:
+    if bind in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{bind}]" if ":" in bind else bind
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def _count(largest: int, smallest: int = 1) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and smallest <= int(text[:9]) <= largest):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no number from {smallest} to {largest:,}"
+            )
+        return int(text)
+
+    return read
+
+
+def _say(error: Any, code: int) -> int:
+    print(f"restow controllers: {error}", file=sys.stderr)
+    return code

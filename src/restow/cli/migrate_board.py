@@ -1,0 +1,145 @@
+"""What `restow migrate` shows: a bar for each resource, or lines where nobody sees bars.
+
+Not here: anything that decides.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+
+from restow.client import Object
+from restow.controllers.manual import Result, Verdict
+from restow.controllers.migrator.jobs import Listener
+from restow.controllers.migrator.passes import Failure, PageDone
+from restow.controllers.migrator.progress import Progress as Sofar
+from restow.controllers.requests import condition, mapping, text
+
+FAILURES_SHOWN_MAX: Final = 20
+WIDTH_OF_FILES: Final = 160
+_MARKS: Final = {
+    Verdict.SUCCEEDED: "done",
+    Verdict.SKIPPED: "skipped",
+    Verdict.FAILED: "FAILED",
+    Verdict.ABORTED: "ABORTED",
+    Verdict.NOT_AGREED: "NOT AGREED",
+}
+
+
+class Board:
+    """Enter it to show; one row for each resource that has begun."""
+
+    def __init__(self, *, is_quiet: bool, console: Console | None = None) -> None:
+        is_terminal = sys.stderr.isatty()
+        width = None if is_terminal else WIDTH_OF_FILES
+        self._console = console or Console(
+            file=sys.stderr if is_quiet else sys.stdout, width=width, highlight=False, markup=False
+        )
+        self._is_quiet = is_quiet
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[said]}", markup=False),
+            console=self._console,
+            disable=is_quiet or not self._console.is_terminal,
+            transient=True,
+        )
+        self._rows: dict[str, TaskID] = {}
+        self._failures: dict[str, list[Failure]] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def listener(self, name: str, on_failure: Callable[[Failure], None]) -> Listener:
+        """For an engine that runs in this process."""
+
+        def page(_done: PageDone, progress: Sofar) -> None:
+            counts, remaining = progress.position.counts, progress.remaining
+            total = None if remaining is None else counts.scanned + remaining
+            self._show(name, progress.text(), done=counts.scanned, total=total)
+
+        return Listener(
+            began=lambda: self._show(name, "begun"),
+            resumed=lambda: self._show(name, "goes on where an earlier run was"),
+            page=page,
+            failed=on_failure,
+            paused=lambda: self._show(name, "paused"),
+            released=lambda: self._show(name, "goes on"),
+        )
+
+    def follow(self, name: str) -> Callable[[Object], None]:
+        """For a request that controllers work off."""
+
+        def show(request: Object) -> None:
+            progress = mapping(mapping(request, "status"), "progress")
+            done, left = _number(progress.get("scanned")), progress.get("remaining")
+            said = text(condition(request, "Running") or {}, "message") or "waits for its turn"
+            total = done + _number(left) if isinstance(left, int) else None
+            self._show(name, said, done=done, total=total)
+
+        return show
+
+    def fail(self, name: str, failure: Failure) -> None:
+        """An object has failed."""
+        known = self._failures.setdefault(name, [])
+        if len(known) < FAILURES_SHOWN_MAX:
+            known.append(failure)
+
+    def end(self, result: Result) -> None:
+        """A resource has ended."""
+        row = self._rows.pop(result.resource, None)
+        if row is not None:
+            self._bars.remove_task(row)
+        if self._is_quiet or result.verdict is Verdict.SKIPPED:
+            return
+        self._print(f"{_MARKS[result.verdict]:>10}  {result.resource}: {result.message}")
+        for failure in self._failures.get(result.resource, ()):
+            place = f"{failure.namespace}/{failure.name}".lstrip("/")
+            self._print(f"            {place}: {failure.reason}: {failure.message}")
+
+    def summary(self, results: Sequence[Result]) -> None:
+        """One line about all."""
+        skipped = [each for each in results if each.verdict is Verdict.SKIPPED]
+        for each in sorted(skipped, key=lambda each: each.resource)[:FAILURES_SHOWN_MAX]:
+            self._print(f"{_MARKS[each.verdict]:>10}  {each.resource}: {each.message}")
+        if len(skipped) > FAILURES_SHOWN_MAX:
+            self._print(f"            and {len(skipped) - FAILURES_SHOWN_MAX} more")
+        parts = [
+            f"{count} {verdict.value}"
+            for verdict in Verdict
+            if (count := sum(each.verdict is verdict for each in results))
+        ]
+        rewritten = sum(each.rewritten for each in results)
+        self._print(f"{', '.join(parts)}; {rewritten:,} objects rewritten")
+
+    def _show(self, name: str, said: str, *, done: int = 0, total: int | None = None) -> None:
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = self._bars.add_task(name, total=None, said=said)
+        changes: dict[str, Any] = {"said": said, "completed": done}
+        if total is not None:
+            changes["total"] = max(total, 1)
+        self._bars.update(row, **changes)
+
+    def _print(self, line: str) -> None:
+        printable = "".join(c if c.isprintable() else "?" for c in line)
+        self._console.print(printable, soft_wrap=True)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

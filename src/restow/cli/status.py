@@ -1,0 +1,327 @@
+"""`restow status`: what is stored how, who agrees on it, what is being migrated, and by whom.
+
+It only reads. The looking is in `restow.controllers.overview`; here are the words of the command,
+its tables and its JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import orjson
+import uvloop
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from restow.cli.connecting import add_connection, find_cluster
+from restow.client import (
+    ApiClient,
+    ClientConfig,
+    ClientError,
+    ClientLimits,
+    ConfigInvalid,
+    NoSuchResource,
+)
+from restow.controllers.migrator.progress import duration_text
+from restow.controllers.overview import look
+from restow.controllers.overview_values import (
+    Hash,
+    MigrationSeen,
+    Overview,
+    ResourceSeen,
+    Verdict,
+    agreement_of,
+)
+from restow.machinery.status_error import StatusError
+from restow.runtime import Runtime
+
+WIDTH_OF_FILES = 1_000
+"""Wide enough that no line is broken: programs read these."""
+SUCCEEDED_SHOWN_MAX = 3
+FAILED_SHOWN_MAX = 10
+REQUEST_SECONDS_MAX = 20.0
+
+EXIT_UNAVAILABLE = 1
+EXIT_USAGE = 2
+
+EPILOG = """\
+  restow status
+  restow status deployments.apps crontabs
+  restow status -o json | jq '.resources[] | select(.verdict != "ok") | .resource'
+
+A resource is ok when all its objects are stored in the version in which servers write it; it is to
+be migrated when some may be stored in another one. `restow census` counts what is really stored.
+
+Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
+"""
+
+_STYLES = {
+    Verdict.OK: "green",
+    Verdict.MIGRATING: "cyan",
+    Verdict.TO_MIGRATE: "yellow",
+    Verdict.DISAGREEING: "red",
+    Verdict.UNKNOWN: "",
+}
+_PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "resources",
+        nargs="*",
+        metavar="RESOURCE",
+        help="only these, as kubectl takes them: deployments.apps, deploy, pods; default: all",
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_connection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    try:
+        view = uvloop.run(_look(find_cluster(arguments), arguments.resources))
+    except (ConfigInvalid, NoSuchResource) as error:
+        return _say(error, EXIT_USAGE)
+    except (ClientError, StatusError) as error:
+        return _say(error, EXIT_UNAVAILABLE)
+    if arguments.output == "json":
+        print(orjson.dumps(fields_of(view), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_all(view)
+    sys.stdout.flush()
+    return 0
+
+
+async def _look(config: ClientConfig, names: list[str]) -> Overview:
+    limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
+    async with ApiClient.connect(config, runtime=Runtime.system(), limits=limits) as client:
+        return await look(client, names)
+
+
+def print_all(view: Overview, console: Console | None = None) -> None:
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    console = console or Console(width=width, highlight=False, markup=False)
+    if view.servers:
+        console.print(_servers(view))
+        console.print()
+    if view.resources:
+        console.print(_resources(view))
+        console.print()
+    if view.migrations:
+        console.print(_migrations(view))
+        _print_failures(console, view)
+        console.print()
+    if view.leaders:
+        console.print(_leaders(view))
+        console.print()
+    console.print(_summary(view), soft_wrap=True)
+    for note in view.notes:
+        console.print(f"note: {shown(note)}", soft_wrap=True)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _servers(view: Overview) -> Table:
+    table = _table("SERVER", "HOST", "RENEWED", "")
+    for each in view.servers:
+        remark = Text("ok", style="green") if each.is_live else Text("expired", style="red")
+        table.add_row(
+            Text(shown(each.id)), Text(shown(each.host) or "–"), ago(each.renewed, view), remark
+        )
+    return table
+
+
+def _resources(view: Overview) -> Table:
+    table = _table("RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", "")
+    for each in view.resources:
+        table.add_row(
+            Text(shown(each.resource)),
+            Text(shown(str(each.written)) or "–"),
+            Text(", ".join(shown(str(version)) for version in each.persisted) or "?"),
+            Text(shown(agreement_of(each))),
+            Text(each.verdict.value, style=_STYLES[each.verdict]),
+        )
+    return table
+
+
+def _migrations(view: Overview) -> Table:
+    table = _table("MIGRATION", "RESOURCE", "STATUS", "PROGRESS", "AGE")
+    for each in _chosen(view.migrations):
+        table.add_row(
+            Text(shown(each.name)),
+            Text(shown(each.resource)),
+            Text(each.phase, style=_PHASE_STYLES.get(each.phase, "")),
+            Text(shown(progress_of(each))),
+            ago(each.created, view, suffix=""),
+        )
+    return table
+
+
+def _chosen(migrations: list[MigrationSeen]) -> list[MigrationSeen]:
+    """All that run, all that failed, and the last that have succeeded."""
+    oldest = datetime.fromisoformat("1970-01-01T00:00:00Z")
+    migrations = sorted(migrations, key=lambda each: each.finished or oldest, reverse=True)
+    is_open = [each for each in migrations if each.is_open]
+    failed = [each for each in migrations if each.phase == "Failed"]
+    succeeded = [each for each in migrations if each.phase == "Succeeded"]
+    return is_open + failed + succeeded[:SUCCEEDED_SHOWN_MAX]
+
+
+def progress_of(migration: MigrationSeen) -> str:
+    """How far it is: what the migrator says in words, or else from its counts."""
+    if migration.message:
+        return migration.message
+    counts = migration.progress
+    scanned, remaining = counts.get("scanned"), counts.get("remaining")
+    if not isinstance(scanned, int):
+        return "–"
+    parts = [f"{scanned:,} objects"]
+    if isinstance(remaining, int) and remaining:
+        parts = [f"{scanned:,} of about {scanned + remaining:,} objects"]
+    if isinstance(rate := counts.get("objectsPerSecond"), int | float) and rate:
+        parts.append(f"{rate:,.0f}/s")
+    if isinstance(left := counts.get("secondsLeft"), int | float) and migration.is_open:
+        parts.append(f"{duration_text(round(left))} left")
+    if isinstance(failed := counts.get("failed"), int) and failed:
+        parts.append(f"{failed:,} failed")
+    return ", ".join(parts)
+
+
+def _print_failures(console: Console, view: Overview) -> None:
+    for migration in _chosen(view.migrations):
+        if not migration.failed_objects:
+            continue
+        console.print(f"failed in {shown(migration.name)}:", soft_wrap=True)
+        for each in migration.failed_objects[:FAILED_SHOWN_MAX]:
+            place = "/".join(filter(None, (each.get("namespace"), each.get("name"))))
+            why = f"{each.get('reason')}: {each.get('message')}"
+            console.print(f"  {shown(place)}: {shown(why)}", soft_wrap=True)
+        if (more := len(migration.failed_objects) - FAILED_SHOWN_MAX) > 0:
+            console.print(f"  … and {more:,} more: -o json shows them")
+
+
+def _leaders(view: Overview) -> Table:
+    table = _table("CONTROLLER", "LEADER", "RENEWED", "")
+    for each in view.leaders:
+        remark = Text("ok", style="green") if each.is_live else Text("nobody leads", style="yellow")
+        table.add_row(
+            Text(f"{each.namespace}/{each.name}"),
+            Text(shown(each.holder) or "–"),
+            ago(each.renewed, view),
+            remark,
+        )
+    return table
+
+
+def _summary(view: Overview) -> str:
+    counts = dict.fromkeys(Verdict, 0)
+    for each in view.resources:
+        counts[each.verdict] += 1
+    parts = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]
+    many = len(view.resources)
+    text = f"{many} resource{'s' * (many != 1)} of {view.server}: {', '.join(parts) or 'none'}"
+    running = sum(each.is_open for each in view.migrations)
+    if view.migrations:
+        ended = Counter(each.phase for each in view.migrations if not each.is_open)
+        words = [f"{running} under way"] if running else []
+        words += [f"{count} {phase.lower()}" for phase, count in sorted(ended.items())]
+        text += f"; migrations: {', '.join(words)}"
+    if not any(each.is_live for each in view.leaders):
+        text += "; no controllers run (restow controllers)"
+    return text
+
+
+def ago(moment: datetime | None, view: Overview, *, suffix: str = " ago") -> Text:
+    """How long ago something was, by our clock."""
+    if moment is None:
+        return Text("–")
+    seconds = round((view.moment - moment).total_seconds())
+    return Text(f"{duration_text(max(seconds, 0))}{suffix}")
+
+
+def fields_of(view: Overview) -> dict[str, Any]:
+    """The overview as docs/reference/status.md describes it."""
+    return {
+        "server": view.server,
+        "time": _time(view.moment),
+        "resources": [_resource_fields(each) for each in view.resources],
+        "migrations": [_migration_fields(each) for each in view.migrations],
+        "servers": [
+            {
+                "id": each.id,
+                "host": each.host,
+                "renewTime": _time(each.renewed),
+                "live": each.is_live,
+            }
+            for each in view.servers
+        ],
+        "controllers": [
+            {
+                "name": each.name,
+                "namespace": each.namespace,
+                "leader": each.holder,
+                "renewTime": _time(each.renewed),
+                "live": each.is_live,
+            }
+            for each in view.leaders
+        ],
+        "notes": view.notes,
+    }
+
+
+def _resource_fields(seen: ResourceSeen) -> dict[str, Any]:
+    return {
+        "resource": seen.resource,
+        "verdict": seen.verdict.value,
+        "written": _hash_fields(seen.written) if seen.written.hash else None,
+        "persisted": [_hash_fields(each) for each in seen.persisted],
+        "heartbeatTime": _time(seen.heartbeat),
+        "servers": [{"id": server, "version": version} for server, version in seen.servers],
+    }
+
+
+def _hash_fields(value: Hash) -> dict[str, str]:
+    return {"hash": value.hash, "version": value.version}
+
+
+def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
+    return {
+        "name": seen.name,
+        "apiVersion": seen.api_version,
+        "resource": seen.resource,
+        "status": seen.phase,
+        "proven": seen.is_proven,
+        "message": seen.message,
+        "progress": seen.progress,
+        "failedObjects": seen.failed_objects,
+        "creationTime": _time(seen.created),
+        "finishTime": _time(seen.finished),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def shown(text: str) -> str:
+    """A text of others, without what would move the cursor or colour the rest."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+def _say(error: Exception, code: int) -> int:
+    print(f"restow status: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,303 @@
+"""The custom resources of `migration.k8s.io/v1alpha1`, for servers that do not have them built in.
+
+Names and fields are those of kube-storage-version-migrator, so that its clients and objects go on
+working. Added: the reports of several observers, progress, failed objects, columns, and two rules
+that the proposal asks for and the original leaves to good will: the name of a StorageState is that
+of its resource, and the resource of an object never changes.
+
+`upgraded` lays ours over a definition that is there already, and keeps what others have put there.
+
+Pure. Not here: how they are applied (`installing`).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from restow.api.migration_v1alpha1 import GROUP, STORAGE_STATE
+from restow.client.objects import Object, metadata_of
+
+__all__ = ["DEFINITIONS", "KINDS", "VERSION", "definition_of", "upgraded"]
+
+VERSION: Final = "v1alpha1"
+KINDS: Final = {
+    "storagestates": STORAGE_STATE,
+    "storageversionmigrations": "StorageVersionMigration",
+}
+"""The kinds, by their plural."""
+
+GROUP_LENGTH_MAX: Final = 253
+RESOURCE_LENGTH_MAX: Final = 63
+HASHES_MAX: Final = 1_000
+FAILED_OBJECTS_MAX: Final = 100
+_APPROVAL: Final = "api-approved.kubernetes.io"
+# A group that ends in k8s.io must say who has approved it: what the original says.
+_APPROVED_BY: Final = {
+    "storagestates": "https://github.com/kubernetes/enhancements/pull/747",
+    "storageversionmigrations": "https://github.com/kubernetes/community/pull/2524",
+}
+
+_Schema = dict[str, Any]
+
+
+def _text(about: str, **more: Any) -> _Schema:
+    return {"type": "string", "description": about, **more}
+
+
+def _count(about: str) -> _Schema:
+    return {"type": "integer", "format": "int64", "description": about}
+
+
+def _time(about: str) -> _Schema:
+    # Go clients send null for a time that they do not set.
+    return {"type": "string", "format": "date-time", "nullable": True, "description": about}
+
+
+def _object(about: str, properties: _Schema, **more: Any) -> _Schema:
+    return {"type": "object", "description": about, "properties": properties, **more}
+
+
+def _list(about: str, items: _Schema, **more: Any) -> _Schema:
+    return {"type": "array", "description": about, "items": items, **more}
+
+
+def _column(name: str, path: str, *, kind: str = "string", is_wide: bool = False) -> _Schema:
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if is_wide else {})}
+
+
+_GROUP_FIELD: Final = _text("API group; empty for the core group.", maxLength=GROUP_LENGTH_MAX)
+_RESOURCE_FIELD: Final = _text("Plural name of the resource.", maxLength=RESOURCE_LENGTH_MAX)
+_UNCHANGED: Final = {"rule": "self == oldSelf", "message": "spec.resource is immutable"}
+_AGE: Final = _column("Age", ".metadata.creationTimestamp", kind="date")
+
+# Fields that may be left out are asked for by has(): a rule must not fail for another reason.
+_HAS_GROUP: Final = "has(self.spec.resource.group) && self.spec.resource.group != ''"
+_NAME_RULE: Final = {
+    "rule": (
+        f"self.metadata.name == ({_HAS_GROUP}"
+        " ? self.spec.resource.resource + '.' + self.spec.resource.group"
+        " : self.spec.resource.resource)"
+    ),
+    "message": "metadata.name must be spec.resource.resource, a dot, and spec.resource.group;"
+    " for the core group, spec.resource.resource alone",
+}
+
+_STATE_STATUS: Final = _object(
+    "What may be stored, and what is written now.",
+    {
+        "persistedStorageVersionHashes": _list(
+            "Hashes of versions in which objects may be stored; Unknown stands for any.",
+            {"type": "string"},
+            maxItems=HASHES_MAX,
+        ),
+        "currentStorageVersionHash": _text("Hash of the version in which objects are written."),
+        "currentStorageVersionHashes": _list(
+            "What each observer sees its server write, where there are several.",
+            _object(
+                "What one observer has seen.",
+                {
+                    "reporterID": _text("Who has seen it."),
+                    "currentStorageVersionHash": _text("The hash that it has seen."),
+                    "lastHeartbeatTime": _time("When it has last seen it."),
+                },
+                required=["reporterID"],
+            ),
+            maxItems=HASHES_MAX,
+        ),
+        "lastHeartbeatTime": _time("When the state was last confirmed."),
+    },
+)
+
+_STATE: Final = _object(
+    "In which versions the objects of a resource may be stored.",
+    {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": _object(
+            "Which resource this is about.",
+            {
+                "resource": _object(
+                    "The resource.",
+                    {"group": _GROUP_FIELD, "resource": _RESOURCE_FIELD},
+                    required=["resource"],
+                    **{"x-kubernetes-validations": [_UNCHANGED]},
+                )
+            },
+            required=["resource"],
+        ),
+        "status": _STATE_STATUS,
+    },
+    required=["spec"],
+    **{"x-kubernetes-validations": [_NAME_RULE]},
+)
+_STATE_COLUMNS: Final = [
+    _column("Current", ".status.currentStorageVersionHash"),
+    _column("Persisted", ".status.persistedStorageVersionHashes"),
+    _column("Heartbeat", ".status.lastHeartbeatTime", kind="date"),
+    _AGE,
+]
+
+_MIGRATION_STATUS: Final = _object(
+    "How far it is.",
+    {
+        "conditions": _list(
+            "Running, Succeeded or Failed, and whatever others say.",
+            _object(
+                "One condition.",
+                {
+                    "type": _text("Its type."),
+                    "status": _text("True, False or Unknown."),
+                    "lastUpdateTime": _time("When it was last written."),
+                    "reason": _text("Why, in one word."),
+                    "message": _text("Why, for people."),
+                },
+                required=["type", "status"],
+            ),
+        ),
+        "progress": _object(
+            "Counts of the running pass, or of the last one.",
+            {
+                "pass": _count("Number of the pass; those after the first prove it."),
+                "scanned": _count("Objects looked at."),
+                "rewritten": _count("Objects stored anew."),
+                "unchanged": _count("Objects found as they should be."),
+                "failed": _count("Objects that could not be rewritten."),
+                "remaining": _count("Objects still to be looked at, about."),
+                "objectsPerSecond": {
+                    "type": "number",
+                    "description": "Objects looked at, over the last seconds.",
+                },
+                "secondsLeft": _count("Time left, about."),
+            },
+        ),
+        "failedObjects": _list(
+            "Some of the objects that could not be rewritten.",
+            _object(
+                "One of them.",
+                {
+                    "namespace": _text("Its namespace, if it has one."),
+                    "name": _text("Its name."),
+                    "reason": _text("Why, in one word."),
+                    "message": _text("Why, for people."),
+                },
+                required=["name"],
+            ),
+            maxItems=FAILED_OBJECTS_MAX,
+        ),
+    },
+)
+
+_MIGRATION: Final = _object(
+    "A request to store all objects of a resource anew, in the version that is written now.",
+    {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": _object(
+            "What is to be migrated.",
+            {
+                "resource": _object(
+                    "The resource; its version only says how it is asked for.",
+                    {
+                        "group": _GROUP_FIELD,
+                        "version": _text("API version in which it is asked for."),
+                        "resource": _RESOURCE_FIELD,
+                    },
+                    **{"x-kubernetes-validations": [_UNCHANGED]},
+                ),
+                "continueToken": _text("Where the list goes on; the migrator's own."),
+            },
+            required=["resource"],
+        ),
+        "status": _MIGRATION_STATUS,
+    },
+)
+_MIGRATION_COLUMNS: Final = [
+    _column("Resource", ".spec.resource.resource"),
+    _column("Group", ".spec.resource.group", is_wide=True),
+    _column("Status", '.status.conditions[?(@.status=="True")].type'),
+    _column("Progress", '.status.conditions[?(@.status=="True")].message'),
+    _AGE,
+]
+
+
+def definition_of(plural: str) -> Object:
+    """The definition of one kind, as it is created."""
+    return copy.deepcopy(DEFINITIONS[plural])
+
+
+def upgraded(existing: Object, plural: str) -> Object:
+    """The existing definition with our version in it; equal to it if there is nothing to do.
+
+    Versions, conversion, labels and annotations of others stay. Ours is the stored version unless
+    another one is: objects that exist must not change their stored version behind their back.
+    """
+    ours, result = definition_of(plural), copy.deepcopy(existing)
+    spec = result.setdefault("spec", {})
+    wanted = ours["spec"]["versions"][0]
+    others = [each for each in spec.get("versions") or [] if each.get("name") != VERSION]
+    is_stored_elsewhere = any(each.get("storage") for each in others)
+    versions = []
+    for each in spec.get("versions") or []:
+        versions.append(_laid_over(each, wanted) if each.get("name") == VERSION else each)
+    if len(versions) == len(others):
+        versions.append(wanted)
+    for each in versions:
+        if each.get("name") == VERSION:
+            each["storage"] = not is_stored_elsewhere
+    spec["versions"] = versions
+    if spec.get("preserveUnknownFields"):
+        spec["preserveUnknownFields"] = False
+    names = spec.setdefault("names", {})
+    for field, value in ours["spec"]["names"].items():
+        names.setdefault(field, value)
+    annotations = metadata_of(result).setdefault("annotations", {})
+    annotations.setdefault(_APPROVAL, _APPROVED_BY[plural])
+    return result
+
+
+def _laid_over(existing: _Schema, ours: _Schema) -> _Schema:
+    """Our version; of the other only what we do not speak about, such as a deprecation."""
+    return {**existing, **ours}
+
+
+def _definition(plural: str, schema: _Schema, columns: list[_Schema]) -> Object:
+    kind = KINDS[plural]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{GROUP}",
+            "annotations": {_APPROVAL: _APPROVED_BY[plural]},
+        },
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+            },
+            "scope": "Cluster",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                    "additionalPrinterColumns": columns,
+                }
+            ],
+        },
+    }
+
+
+DEFINITIONS: Final[dict[str, Object]] = {
+    "storagestates": _definition("storagestates", _STATE, _STATE_COLUMNS),
+    "storageversionmigrations": _definition(
+        "storageversionmigrations", _MIGRATION, _MIGRATION_COLUMNS
+    ),
+}

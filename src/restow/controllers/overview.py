@@ -1,0 +1,139 @@
+"""What `restow status` shows, read from the API in a few lists: one look at a whole cluster.
+
+Stored how (StorageState), written how (StorageVersion, or the hash in discovery), being migrated
+(requests of either API), by which servers (identity leases), led by whom (leases of controllers).
+What a server does not have, or does not let us see, is said in the notes, and the rest is shown.
+
+Nothing is decided from it: the lists are of several moments. Not here: how it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from restow.api.coordination_v1 import GROUP as COORDINATION
+from restow.api.internal_v1alpha1 import GROUP as INTERNAL
+from restow.api.migration_v1alpha1 import GROUP as MIGRATION
+from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.client import ApiClient, Discovered, ListOptions, Object
+from restow.controllers import requests
+from restow.controllers.crds import VERSION
+from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.controllers.overview_reading import (
+    leader_seen,
+    migration_seen,
+    resources_seen,
+    server_seen,
+)
+from restow.controllers.overview_values import Overview
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+
+__all__ = ["look"]
+
+STATES: Final = GroupVersionResource(MIGRATION, VERSION, "storagestates")
+STORAGE_VERSIONS: Final = GroupVersionResource(INTERNAL, "v1alpha1", "storageversions")
+LEASES: Final = GroupVersionResource(COORDINATION, "v1", "leases")
+OBJECTS_MAX: Final = 50_000
+"""Of one list; more are left out, and a note says so."""
+
+
+async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
+    """Look at the resources of these names, as people type them; without any, at all.
+
+    Raises NoSuchResource for a name that the server does not know, and whatever discovery raises.
+    """
+    discovered = await client.discover()
+    wanted = frozenset(discovered.find(name).group_resource for name in names)
+    view = Overview(client.server, client.runtime.clock.wall())
+    for group_version, error in discovered.failures.items():
+        view.notes.append(f"{group_version} could not be read: {error}")
+    reader = _Reader(client, discovered, view)
+    states = await reader.all_of(
+        STATES, "what may be stored is not known: `restow controllers --install` adds it"
+    )
+    reports = await reader.all_of(
+        STORAGE_VERSIONS,
+        "servers do not report what they write, so whether they agree is not known (on Kubernetes:"
+        " feature gate StorageVersionAPI and this API)",
+    )
+    view.migrations = [migration_seen(each) for each in await reader.requests()]
+    view.servers = [server_seen(each, view.moment) for each in await reader.identities()]
+    view.leaders = [leader_seen(each, view.moment) for each in await reader.leaders()]
+    if wanted:
+        chosen = {str(each) for each in wanted}
+        view.migrations = [each for each in view.migrations if each.resource in chosen]
+    view.resources = resources_seen(discovered, states, reports, view.migrations, wanted)
+    return view
+
+
+class _Reader:
+    """Reads lists; what cannot be read is empty, with a note."""
+
+    def __init__(self, client: ApiClient, discovered: Discovered, view: Overview) -> None:
+        self._client = client
+        self._served = {each.resource for each in discovered.resources}
+        self._notes = view.notes
+
+    async def all_of(
+        self,
+        resource: GroupVersionResource,
+        without: str,
+        *,
+        namespace: str = "",
+        options: ListOptions | None = None,
+    ) -> list[Object]:
+        if resource not in self._served:
+            if without:
+                self._notes.append(f"the server has no {_words(resource)}: {without}")
+            return []
+        found: list[Object] = []
+        try:
+            async for item in self._client.items(
+                resource, namespace=namespace, options=options or ListOptions()
+            ):
+                if len(found) >= OBJECTS_MAX:
+                    self._notes.append(f"only {OBJECTS_MAX:,} of {_words(resource)} are shown")
+                    break
+                found.append(item)
+        except StatusError as error:
+            if not isinstance(error, NotFound):  # it was taken away just now
+                self._notes.append(f"{_words(resource)} could not be read: {error}")
+        return found
+
+    async def requests(self) -> list[Object]:
+        """Of each group, in the first version that is served."""
+        found: list[Object] = []
+        seen: set[str] = set()
+        for each in requests.REQUESTS:
+            if each in self._served and each.group not in seen:
+                seen.add(each.group)
+                found += await self.all_of(each, "")
+        if not seen:
+            self._notes.append(
+                "the server has no API for migrations: `restow controllers --install` adds it"
+            )
+        return found
+
+    async def identities(self) -> list[Object]:
+        selector = f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}"
+        return await self.all_of(
+            LEASES,
+            "which servers run is not known",
+            namespace=LEASE_NAMESPACE,
+            options=ListOptions(label_selector=selector),
+        )
+
+    async def leaders(self) -> list[Object]:
+        """In whatever namespace the controllers were put."""
+        found: list[Object] = []
+        for name in (TRIGGER_LEASE, MIGRATOR_LEASE):
+            options = ListOptions(field_selector=f"metadata.name={name}")
+            found += await self.all_of(LEASES, "", options=options)
+        return found
+
+
+def _words(resource: GroupVersionResource) -> str:
+    return f"{resource.resource}.{resource.group} ({resource.version})"

@@ -1,0 +1,236 @@
+"""Objects of the API as `restow status` shows them: values in, values out.
+
+Nothing in an object is believed to have the right type. Not here: which objects are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import HOSTNAME_LABEL
+from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
+from restow.client.lease_record import LeaseRecord
+from restow.controllers import requests
+from restow.controllers.overview_values import (
+    Hash,
+    LeaderSeen,
+    MigrationSeen,
+    ResourceSeen,
+    ServerSeen,
+    Verdict,
+)
+from restow.controllers.trigger.eligibility import NEEDED_VERBS
+from restow.controllers.trigger.readings import reading_of
+from restow.controllers.trigger.values import UNKNOWN, Phase
+from restow.machinery.errors import MachineryError
+from restow.machinery.names import GroupResource, GroupVersion
+from restow.machinery.version_hash import storage_version_hash
+
+__all__ = ["leader_seen", "migration_seen", "resources_seen", "server_seen"]
+
+_LEASE_SECONDS_DEFAULT: Final = 3_600
+
+
+def resources_seen(
+    discovered: Discovered,
+    states: list[Object],
+    reports: list[Object],
+    migrations: list[MigrationSeen],
+    wanted: frozenset[GroupResource],
+) -> list[ResourceSeen]:
+    by_resource = {str(requests.resource_of(state)): state for state in states}
+    by_report = {key_of(report).name: report for report in reports}
+    versions, stored_as = _versions(discovered), _stored_as(discovered)
+    migrating = {each.resource for each in migrations if each.is_open}
+    found: list[ResourceSeen] = []
+    seen: set[str] = set()
+    for each in discovered.preferred():
+        stored = each
+        if str(each.group_resource) not in by_resource:
+            stored = stored_as.get(each.group_resource, each)
+        name = str(stored.group_resource)
+        state = by_resource.get(name)
+        seen.add(name)
+        is_stored = bool(each.storage_version_hash) or each.verbs >= NEEDED_VERBS
+        if (wanted and each.group_resource not in wanted) or not (is_stored or state):
+            continue
+        report = by_report.get(f"{stored.group or 'core'}.{stored.name}")
+        known = versions.get(each.kind, ())
+        found.append(_resource(each, state, report, known, is_migrating=name in migrating))
+    if not wanted:
+        gone = by_resource.keys() - seen
+        found += [_vanished(name, by_resource[name]) for name in gone]
+    return sorted(found, key=lambda each: each.resource)
+
+
+def _versions(discovered: Discovered) -> dict[str, set[GroupVersion]]:
+    """The versions that a hash of a kind may stand for.
+
+    All of its group, since objects outlive versions; and those of other groups that have a kind of
+    this name, since two resources may be stored as one.
+    """
+    of_group = {group.name: group.versions for group in discovered.groups}
+    found: dict[str, set[GroupVersion]] = {}
+    for each in discovered.resources:
+        versions = {GroupVersion(each.group, version) for version in of_group.get(each.group, ())}
+        found.setdefault(each.kind, set()).update(versions)
+    return found
+
+
+def _stored_as(discovered: Discovered) -> dict[GroupResource, ApiResource]:
+    """Resources that have their objects in common with another one, such as the two of events.
+
+    They are told by their equal hash, which is made of the kind as it is stored.
+    """
+    first: dict[tuple[str, str], ApiResource] = {}
+    found: dict[GroupResource, ApiResource] = {}
+    for each in discovered.preferred():
+        place = (each.name, each.storage_version_hash)
+        if each.storage_version_hash and first.setdefault(place, each) is not each:
+            found[each.group_resource] = first[place]
+    return found
+
+
+def _resource(
+    found: ApiResource,
+    state: Object | None,
+    report: Object | None,
+    versions: Iterable[GroupVersion],
+    *,
+    is_migrating: bool,
+) -> ResourceSeen:
+    reported = _read_report(report)
+    entries = [] if reported is None else reported.status.storage_versions
+    texts = {str(each) for each in versions}
+    texts.update(
+        each for entry in entries for each in (entry.encoding_version, *entry.decodable_versions)
+    )
+    name = _namer(found.kind, texts)
+    status = requests.mapping(state or {}, "status")
+    written = found.storage_version_hash or requests.text(status, "currentStorageVersionHash")
+    if reported is not None and entries:
+        written = reading_of(reported, kind=found.kind, follows=False).common
+    persisted = tuple(name(each) for each in _hashes(status))
+    return ResourceSeen(
+        resource=str(found.group_resource),
+        written=name(written),
+        persisted=persisted,
+        heartbeat=_time(status.get("lastHeartbeatTime")),
+        servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
+        has_state=state is not None,
+        is_reported=bool(entries),
+        verdict=_verdict(written, persisted, is_reported=bool(entries), is_migrating=is_migrating),
+    )
+
+
+def _verdict(
+    written: str, persisted: tuple[Hash, ...], *, is_reported: bool, is_migrating: bool
+) -> Verdict:
+    if is_reported and not written:
+        return Verdict.DISAGREEING
+    if is_migrating:
+        return Verdict.MIGRATING
+    if not persisted or not written:
+        return Verdict.UNKNOWN
+    return Verdict.OK if {each.hash for each in persisted} == {written} else Verdict.TO_MIGRATE
+
+
+def _vanished(name: str, state: Object) -> ResourceSeen:
+    """A state of a resource that the server does not serve any more, or not now."""
+    status = requests.mapping(state, "status")
+    return ResourceSeen(
+        resource=name,
+        written=Hash(""),
+        persisted=tuple(Hash(each) for each in _hashes(status)),
+        heartbeat=_time(status.get("lastHeartbeatTime")),
+        has_state=True,
+    )
+
+
+def _hashes(status: Mapping[str, Any]) -> list[str]:
+    found = status.get("persistedStorageVersionHashes")
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def _namer(kind: str, api_versions: Iterable[str]) -> Callable[[str], Hash]:
+    """What turns hashes of a kind into the versions they stand for."""
+    known: dict[str, str] = {}
+    for each in api_versions:
+        try:
+            known[storage_version_hash(GroupVersion.parse(each).with_kind(kind))] = each
+        except MachineryError:
+            continue  # of a server that says strange things
+    return lambda text: Hash(text, "" if text == UNKNOWN else known.get(text, ""))
+
+
+def _read_report(report: Object | None) -> StorageVersion | None:
+    try:
+        return None if report is None else msgspec.convert(report, StorageVersion)
+    except msgspec.ValidationError:
+        return None
+
+
+def migration_seen(request: Object) -> MigrationSeen:
+    phase = requests.phase_of(request)
+    condition = requests.condition(request, phase.value) or {}
+    status = requests.mapping(request, "status")
+    failed = status.get("failedObjects")
+    is_paused = requests.is_paused(request) and phase in (Phase.PENDING, Phase.RUNNING)
+    return MigrationSeen(
+        name=key_of(request).name,
+        api_version=requests.text(request, "apiVersion"),
+        resource=str(requests.resource_of(request)),
+        phase="Paused" if is_paused else phase.value,
+        is_proven=requests.is_proven(request),
+        message=requests.text(condition, "message"),
+        progress=dict(requests.mapping(status, "progress")),
+        failed_objects=[each for each in failed or () if isinstance(each, dict)]
+        if isinstance(failed, list)
+        else [],
+        created=_time(metadata_of(request).get("creationTimestamp")),
+        finished=requests.finished_at(request),
+    )
+
+
+def server_seen(lease: Object, now: datetime) -> ServerSeen:
+    record = LeaseRecord.read(lease)
+    labels = requests.mapping(metadata_of(lease), "labels")
+    renewed = _time(record.renew_time)
+    return ServerSeen(
+        id=key_of(lease).name,
+        host=requests.text(labels, HOSTNAME_LABEL),
+        renewed=renewed,
+        is_live=_is_live(renewed, record, now),
+    )
+
+
+def leader_seen(lease: Object, now: datetime) -> LeaderSeen:
+    record = LeaseRecord.read(lease)
+    renewed = _time(record.renew_time)
+    return LeaderSeen(
+        name=key_of(lease).name,
+        namespace=key_of(lease).namespace,
+        holder=record.holder,
+        renewed=renewed,
+        is_live=bool(record.holder) and _is_live(renewed, record, now),
+    )
+
+
+def _is_live(renewed: datetime | None, record: LeaseRecord, now: datetime) -> bool:
+    seconds = record.lease_seconds or _LEASE_SECONDS_DEFAULT
+    return renewed is not None and now - renewed <= timedelta(seconds=seconds)
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

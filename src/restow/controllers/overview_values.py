@@ -1,0 +1,135 @@
+"""What `restow status` shows of a cluster, as plain values.
+
+Not here: how they are read (`overview`, `overview_reading`), and how they are printed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from restow.controllers.trigger.values import Phase
+
+__all__ = [
+    "Hash",
+    "LeaderSeen",
+    "MigrationSeen",
+    "Overview",
+    "ResourceSeen",
+    "ServerSeen",
+    "Verdict",
+    "agreement_of",
+]
+
+
+class Verdict(StrEnum):
+    """How a resource stands."""
+
+    OK = "ok"
+    """All objects are stored as they are written."""
+    MIGRATING = "migrating"
+    TO_MIGRATE = "to migrate"
+    """Objects may be stored in other versions, and nobody is at it."""
+    DISAGREEING = "disagreeing"
+    """Servers write it in different versions."""
+    UNKNOWN = "unknown"
+    """Nobody keeps track of what is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A hash of a storage version, and the version that it stands for, if that is known."""
+
+    hash: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return self.version or self.hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSeen:
+    """One resource."""
+
+    resource: str
+    written: Hash
+    """In which version it is written now; empty if servers do not agree, or do not say."""
+    persisted: tuple[Hash, ...] = ()
+    heartbeat: datetime | None = None
+    servers: tuple[tuple[str, str], ...] = ()
+    """Each server that reports, and the version that it writes."""
+    has_state: bool = False
+    is_reported: bool = False
+    """Whether servers say what they write."""
+    verdict: Verdict = Verdict.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationSeen:
+    """A request."""
+
+    name: str
+    api_version: str
+    resource: str
+    phase: str
+    """Pending, Running, Paused, Succeeded or Failed."""
+    is_proven: bool
+    message: str
+    progress: dict[str, Any]
+    failed_objects: list[dict[str, Any]]
+    created: datetime | None
+    finished: datetime | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.phase not in (Phase.SUCCEEDED.value, Phase.FAILED.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSeen:
+    """An API server, by its identity lease."""
+
+    id: str
+    host: str
+    renewed: datetime | None
+    is_live: bool
+    """By our clock, which need not be right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSeen:
+    """Who leads a controller."""
+
+    name: str
+    namespace: str
+    holder: str
+    renewed: datetime | None
+    is_live: bool
+
+
+@dataclass(slots=True)
+class Overview:
+    """Everything."""
+
+    server: str
+    moment: datetime
+    resources: list[ResourceSeen] = field(default_factory=list)
+    migrations: list[MigrationSeen] = field(default_factory=list)
+    servers: list[ServerSeen] = field(default_factory=list)
+    leaders: list[LeaderSeen] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What could not be seen, and what to do about it."""
+
+
+def agreement_of(resource: ResourceSeen) -> str:
+    """Who writes it how, in a few words: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`."""
+    if not resource.is_reported:
+        return "–"
+    counts = Counter(version for _, version in resource.servers)
+    if len(counts) == 1:
+        many = len(resource.servers)
+        return f"{many} agree{'s' * (many == 1)}"
+    return ", ".join(f"{count} {version}" for version, count in sorted(counts.items()))

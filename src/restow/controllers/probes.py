@@ -1,0 +1,123 @@
+"""A small page for probes and collectors: `/healthz`, `/readyz`, `/metrics`, over plain HTTP.
+
+It answers GET and HEAD for a few fixed paths, one request a connection, and nothing else: no
+bodies, no credentials, no input that is kept. So it listens on loopback unless told otherwise.
+
+Not here: what is healthy, and what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from restow.runtime import Runtime, TasksClosed, TasksFull
+
+__all__ = ["Page", "Probes"]
+
+CONNECTIONS_MAX: Final = 64
+HEAD_BYTES_MAX: Final = 16 * 1024
+REQUEST_SECONDS_MAX: Final = 5.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_WORDS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+class Probes:
+    """A listening page. Made by `start`."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Page]], runtime: Runtime) -> None:
+        self._pages = pages
+        self._clock = runtime.clock
+        self._tasks = runtime.tasks("probes", tasks_max=CONNECTIONS_MAX)
+        self._server: asyncio.Server | None = None
+        self._number = 0
+        self.port = 0
+
+    @classmethod
+    async def start(
+        cls,
+        pages: Mapping[str, Callable[[], Page]],
+        *,
+        runtime: Runtime,
+        bind: str,
+        port: int,
+    ) -> Probes:
+        """Listen; port 0 is any free one. Raises OSError if that is not possible."""
+        made = cls(pages, runtime)
+        made._server = await asyncio.start_server(made._connected, bind, port, limit=HEAD_BYTES_MAX)
+        made.port = made._server.sockets[0].getsockname()[1]
+        return made
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._tasks.close()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._number += 1
+        try:
+            self._tasks.spawn(f"connection-{self._number}", self._serve(reader, writer))
+        except (TasksFull, TasksClosed):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._clock.timeout(REQUEST_SECONDS_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, page = self._answer(head)
+                writer.write(_encode(page, has_body=method != "HEAD"))
+                await writer.drain()
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            writer.transport.abort()  # a peer that went away, dawdles, or sends no request
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> tuple[str, Page]:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return "", Page(400, b"this is no HTTP request\n")
+        method = words[0].decode("latin-1")
+        path = words[1].partition(b"?")[0].decode("latin-1")
+        make = self._pages.get(path)
+        if make is None:
+            known = ", ".join(sorted(self._pages))
+            return method, Page(404, f"there is only {known}\n".encode())
+        if method not in {"GET", "HEAD"}:
+            return method, Page(405, b"only GET and HEAD\n")
+        try:
+            return method, make()
+        except Exception:  # the edge of a task: a page that fails is told, not the process ended
+            logger.exception("the page %s failed", path)
+            return method, Page(500, b"this page failed; the log says why\n")
+
+
+def _encode(page: Page, *, has_body: bool) -> bytes:
+    head = (
+        f"HTTP/1.1 {page.status} {_WORDS[page.status]}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (page.body if has_body else b"")

@@ -1,0 +1,236 @@
+"""`restow status`, as a person uses it: tables, JSON, notes, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from restow.cli import status
+from restow.cli.main import main
+from restow.controllers.overview_values import (
+    Hash,
+    LeaderSeen,
+    MigrationSeen,
+    Overview,
+    ResourceSeen,
+    ServerSeen,
+    Verdict,
+    agreement_of,
+)
+from restow.testing.server_process import ServerProcess
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RUNNING = "12,300 of about 20,000 objects, 4,100/s, 2 s left, 1 failed"
+SUMMARY = "1 ok, 1 disagreeing, 1 unknown; migrations: 1 under way, 1 failed, 5 succeeded"
+MIGRATIONS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+
+
+def ago(seconds: int) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def migration(name: str, phase: str, **more: Any) -> MigrationSeen:
+    given: dict[str, Any] = {
+        "api_version": "migration.k8s.io/v1alpha1",
+        "resource": "pods",
+        "is_proven": False,
+        "message": "",
+        "progress": {},
+        "failed_objects": [],
+        "created": ago(200),
+        "finished": None,
+    }
+    return MigrationSeen(name=name, phase=phase, **(given | more))
+
+
+def view() -> Overview:
+    """A cluster in the middle of an upgrade."""
+    return Overview(
+        server="https://there",
+        moment=NOW,
+        servers=[
+            ServerSeen(id="apiserver-a", host="one", renewed=ago(2), is_live=True),
+            ServerSeen(id="apiserver-b", host="", renewed=ago(99), is_live=False),
+        ],
+        resources=[
+            ResourceSeen(
+                resource="deployments.apps",
+                written=Hash(""),
+                persisted=(Hash("abc="), Hash("Unknown")),
+                servers=(("a", "apps/v1"), ("b", "apps/v1beta1"), ("c", "apps/v1")),
+                has_state=True,
+                is_reported=True,
+                verdict=Verdict.DISAGREEING,
+            ),
+            ResourceSeen(
+                resource="pods",
+                written=Hash("h", "v1"),
+                persisted=(Hash("h", "v1"),),
+                servers=(("a", "v1"),),
+                is_reported=True,
+                verdict=Verdict.OK,
+            ),
+            ResourceSeen(resource="widgets.example.com", written=Hash("xyz=")),
+        ],
+        migrations=[
+            migration(
+                "running",
+                "Running",
+                progress={
+                    "scanned": 12_300,
+                    "remaining": 7_700,
+                    "objectsPerSecond": 4100.4,
+                    "secondsLeft": 2,
+                    "failed": 1,
+                },
+            ),
+            migration(
+                "failed",
+                "Failed",
+                message="1 object failed",
+                finished=ago(50),
+                failed_objects=[
+                    {"namespace": "n", "name": "o", "reason": "Invalid", "message": "no\x1b[31m"}
+                ],
+            ),
+            *(migration(f"done-{n}", "Succeeded", finished=ago(60 + n)) for n in range(5)),
+        ],
+        leaders=[
+            LeaderSeen(
+                name="restow-trigger", namespace="ns", holder="me", renewed=ago(1), is_live=True
+            ),
+            LeaderSeen(
+                name="restow-migrator", namespace="ns", holder="", renewed=None, is_live=False
+            ),
+        ],
+        notes=["something is missing"],
+    )
+
+
+def printed(width: int) -> list[str]:
+    console = Console(width=width, color_system=None, highlight=False, markup=False, record=True)
+    with console.capture() as capture:
+        status.print_all(view(), console)
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+def test_tables() -> None:
+    """Servers, resources, migrations and leaders, each in words that a person understands."""
+    assert printed(200) == [
+        "SERVER HOST RENEWED",
+        "apiserver-a one 2 s ago ok",
+        "apiserver-b – 1 min 39 s ago expired",
+        "",
+        "RESOURCE WRITTEN AS MAY BE STORED AS SERVERS",
+        "deployments.apps – abc=, Unknown 2 apps/v1, 1 apps/v1beta1 disagreeing",
+        "pods v1 v1 1 agrees ok",
+        "widgets.example.com xyz= ? – unknown",
+        "",
+        "MIGRATION RESOURCE STATUS PROGRESS AGE",
+        f"running pods Running {RUNNING} 3 min 20 s",
+        "failed pods Failed 1 object failed 3 min 20 s",
+        "done-0 pods Succeeded – 3 min 20 s",
+        "done-1 pods Succeeded – 3 min 20 s",
+        "done-2 pods Succeeded – 3 min 20 s",
+        "failed in failed:",
+        "n/o: Invalid: no·[31m",
+        "",
+        "CONTROLLER LEADER RENEWED",
+        "ns/restow-trigger me 1 s ago ok",
+        "ns/restow-migrator – – nobody leads",
+        "",
+        f"3 resources of https://there: {SUMMARY}",
+        "note: something is missing",
+    ]
+
+
+def test_narrow_terminals_fold_and_lose_nothing() -> None:
+    """On a phone's terminal every word is still there."""
+    wide, narrow = ("".join(printed(width)).replace(" ", "") for width in (200, 60))
+    assert sorted(wide) == sorted(narrow)
+
+
+def test_json_has_everything() -> None:
+    """What programs read is the same, with all migrations and all failed objects."""
+    fields = json.loads(json.dumps(status.fields_of(view())))
+    assert fields["time"] == "2026-01-01T12:00:00Z"
+    assert fields["resources"][1] == {
+        "resource": "pods",
+        "verdict": "ok",
+        "written": {"hash": "h", "version": "v1"},
+        "persisted": [{"hash": "h", "version": "v1"}],
+        "heartbeatTime": None,
+        "servers": [{"id": "a", "version": "v1"}],
+    }
+    assert len(fields["migrations"]) == 7
+    assert fields["migrations"][1]["failedObjects"][0]["name"] == "o"
+    assert fields["controllers"][0]["leader"] == "me"
+    assert fields["notes"] == ["something is missing"]
+
+
+def test_agreement_in_words() -> None:
+    """One server agrees, several agree, and without reports nobody knows."""
+    alone, together, nobody = view().resources[1], view().resources[0], view().resources[2]
+    assert agreement_of(alone) == "1 agrees"
+    assert agreement_of(together) == "2 apps/v1, 1 apps/v1beta1"
+    assert agreement_of(nobody) == "–"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A real server, with one request that nobody works off."""
+    with ServerProcess(tmp_path_factory.mktemp("status"), store="memory:") as running:
+        request = {
+            "apiVersion": "migration.k8s.io/v1alpha1",
+            "kind": "StorageVersionMigration",
+            "metadata": {"name": "by-hand"},
+            "spec": {"resource": {"group": "apps", "version": "v1", "resource": "deployments"}},
+        }
+        assert running.request("POST", MIGRATIONS, request)[0] == 201
+        yield running
+
+
+def run(server: ServerProcess, *words: str) -> int:
+    return main(["status", "--kubeconfig", str(server.kubeconfig), *words])
+
+
+def test_a_real_server(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new cluster: one server, everything to be migrated, no controllers, exit code 0."""
+    assert run(server) == 0
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines()]
+    assert ["configmaps", "v1", "Unknown,", "v1", "1", "agrees", "to", "migrate"] in rows
+    assert any(row[:3] == ["by-hand", "deployments.apps", "Pending"] for row in rows)
+    assert "no controllers run" in said
+    assert "note:" not in said
+
+
+def test_some_resources_as_json(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    """Resources are named as kubectl takes them, and -o json is one object."""
+    assert run(server, "deploy", "events.events.k8s.io", "-o", "json") == 0
+    fields = json.loads(capsys.readouterr().out)
+    found = {each["resource"]: each for each in fields["resources"]}
+    assert found["deployments.apps"]["verdict"] == "migrating"
+    assert found["deployments.apps"]["written"]["version"] == "apps/v1"
+    # Both kinds of events are stored as one.
+    assert found["events.events.k8s.io"]["written"]["version"] == "v1"
+    assert [each["status"] for each in fields["migrations"]] == ["Pending"]
+    assert fields["servers"][0]["live"] is True
+
+
+def test_errors(server: ServerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An unknown resource is wrong usage, a server that is not there is a failure."""
+    assert run(server, "deploymens") == 2
+    assert "did you mean deployment" in capsys.readouterr().err
+    assert main(["status", "--kubeconfig", str(tmp_path / "none")]) == 2
+    gone = tmp_path / "kubeconfig"
+    text = server.kubeconfig.read_text().replace(f":{server.port}", ":1")
+    gone.write_text(text)
+    assert main(["status", "--kubeconfig", str(gone)]) == 1
+    assert "connection refused" in capsys.readouterr().err

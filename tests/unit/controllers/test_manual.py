@@ -1,0 +1,221 @@
+"""Migrations by hand on real servers: with controllers and without, skipped, forced, steered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest_asyncio
+
+from restow.client import Discovered, LeaderElector
+from restow.controllers.manual import ByHand, ByHandOptions, Result, Verdict
+from restow.controllers.migrator.controller import MigratorController
+from restow.controllers.migrator.jobs import Listener
+from restow.controllers.migrator.options import MigratorOptions
+from restow.controllers.names import MIGRATOR_LEASE, PAUSED_ANNOTATION
+from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.controllers.requests import REQUESTS, marks_of, phase_of
+from restow.controllers.trigger.records import record_of
+from restow.controllers.trigger.seeing import STATES
+from restow.controllers.trigger.values import Phase
+from restow.machinery.names import GroupVersionResource
+from restow.runtime import Runtime
+from restow.storage.interface import Key
+from tests.unit.controllers.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite
+
+CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
+STATE = "widgets.example.com"
+OPTIONS = ByHandOptions(engine=QUICK)
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = await World.begin(12)
+    await made.create("namespaces", {"metadata": {"name": "kube-system"}})
+    yield made
+    await made.end()
+
+
+async def migrate(
+    world: World,
+    options: ByHandOptions = OPTIONS,
+    *,
+    found: Discovered | None = None,
+    on_request: Callable[[Any], None] = lambda _: None,
+    listener: Listener | None = None,
+) -> Result:
+    found = found or await world.client.discover()
+    async with ByHand(world.client, found, bulk=world.client, options=options) as by_hand:
+        return await by_hand.migrate(world.widgets, on_request=on_request, listener=listener)
+
+
+async def persisted(world: World) -> list[str]:
+    state = await world.client.get(STATES, STATE)
+    return list(state["status"]["persistedStorageVersionHashes"])
+
+
+async def requests(world: World) -> list[Any]:
+    return [each async for each in world.client.items(world.requests.resource)]
+
+
+def without(found: Discovered, *names: GroupVersionResource) -> Discovered:
+    """A server that does not have these."""
+    return replace(found, resources=tuple(r for r in found.resources if r.resource not in names))
+
+
+async def test_nobody_else_works(world: World) -> None:
+    """Without controllers everything is done here, down to the narrowed state; then skipped."""
+    assert len(await persisted(world)) > 1
+    result = await migrate(world)
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert await world.versions() == {V2: 12}
+    assert len(await persisted(world)) == 1
+    (request,) = await requests(world)
+    assert record_of(marks_of(request)) is not None
+    again = await migrate(world)
+    assert again.verdict is Verdict.SKIPPED
+    assert V2 in again.message
+    assert len(await requests(world)) == 1
+
+
+async def test_forced(world: World) -> None:
+    """What has not changed is migrated again when asked for, and finds nothing to do."""
+    await migrate(world)
+    result = await migrate(world, replace(OPTIONS, is_forced=True))
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 0)
+
+
+async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
+    """One that failed does not have to wait for the trigger's next try."""
+    await world.plant_raw("bad", b"no object")
+    names: list[str] = []
+    listener = Listener(failed=lambda failure: names.append(failure.name))
+    result = await migrate(world, listener=listener)
+    assert (result.verdict, result.failed, names) == (Verdict.FAILED, 1, ["bad"])
+    assert "bad" in result.message
+    whole = await world.storage.get(Key(f"{ROOT}default/w000"))
+    assert whole is not None
+    await world.plant_raw("bad", whole.value.replace(b"w000", b"bad"))
+    result = await migrate(world)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert await world.versions() == {V2: 13}
+
+
+async def test_servers_that_do_not_agree(world: World) -> None:
+    """Nothing is asked for, and it says why."""
+    await world.join("x+1")
+    result = await migrate(world)
+    assert result.verdict is Verdict.NOT_AGREED
+    assert "do not agree" in result.message
+    assert await requests(world) == []
+
+
+async def test_controllers_do_the_work(world: World) -> None:
+    """Where a migrator leads, the request is only followed, and its end is told."""
+    runtime = Runtime.system()
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
+    )
+    controller = MigratorController(
+        world.client,
+        runtime=runtime,
+        options=MigratorOptions(engine=QUICK),
+        recorder=NO_RECORDER,
+        metrics=NO_MIGRATOR_METRICS,
+    )
+    shown: list[Phase] = []
+    async with elector.leading(), runtime.tasks("test") as tasks:
+        tasks.spawn("migrator", controller.run())
+        result = await migrate(world, on_request=lambda r: shown.append(phase_of(r)))
+        await tasks.close()
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert await world.versions() == {V2: 12}
+    assert shown
+    assert len(await persisted(world)) == 1
+
+
+async def test_a_followed_request_is_deleted(world: World) -> None:
+    """Whoever follows hears of the end of a request that was deleted."""
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
+    )
+    seen = asyncio.Event()
+    async with elector.leading(), asyncio.TaskGroup() as group:
+        task = group.create_task(migrate(world, on_request=lambda _: seen.set()))
+        await seen.wait()
+        (request,) = await requests(world)
+        await world.delete_request(request["metadata"]["name"])
+    result = task.result()
+    assert result.verdict is Verdict.ABORTED
+    assert "deleted" in result.message
+
+
+async def test_held_and_let_go(world: World) -> None:
+    """A pause holds the work between two pages, and a resumption ends it well."""
+    found = await world.client.discover()
+    async with (
+        ByHand(world.client, found, bulk=world.client, options=OPTIONS) as steering,
+        asyncio.TaskGroup() as group,
+    ):
+        pages = 0
+
+        async def before(request: Any) -> int:
+            nonlocal pages
+            if is_rewrite(request) and (pages := pages + 1) == 1:
+                assert await steering.pause(WIDGETS, is_paused=True)
+            return 0
+
+        world.faults.before = before
+        held = asyncio.Event()
+        listener = Listener(paused=held.set)
+        task = group.create_task(migrate(world, listener=listener))
+        await held.wait()
+        assert (await world.versions())[V1] > 0
+        (request,) = await requests(world)
+        assert marks_of(request)[PAUSED_ANNOTATION] == "true"
+        assert await steering.pause(WIDGETS, is_paused=False) == [request["metadata"]["name"]]
+    assert task.result().verdict is Verdict.SUCCEEDED
+    assert await world.versions() == {V2: 12}
+
+
+async def test_cancelled(world: World) -> None:
+    """Open requests are deleted, and those that have ended are left."""
+    await migrate(world)
+    await world.request("another")
+    found = await world.client.discover()
+    async with ByHand(world.client, found, bulk=world.client, options=OPTIONS) as by_hand:
+        assert await by_hand.cancel(WIDGETS) == ["another"]
+        assert await by_hand.cancel(WIDGETS) == []
+    assert len(await requests(world)) == 1
+
+
+async def test_a_server_without_requests(world: World) -> None:
+    """It is migrated by patches, and a ConfigMap notes it, so that the next run skips it."""
+    found = without(await world.client.discover(), *REQUESTS, STATES)
+    result = await migrate(world, found=found)
+    assert (result.verdict, result.rewritten) == (Verdict.SUCCEEDED, 12)
+    assert await world.versions() == {V2: 12}
+    noted = await world.client.get(CONFIG_MAPS, "restow-migrations", namespace="kube-system")
+    assert list(noted["data"]) == [STATE]
+    again = await migrate(world, found=found)
+    assert again.verdict is Verdict.SKIPPED
+    assert "has not changed" in again.message
+
+
+async def test_a_server_that_is_interrupted(world: World) -> None:
+    """A run that a failing server interrupts is gone on with."""
+    failures = 0
+
+    async def before(request: Any) -> int:
+        nonlocal failures
+        if is_rewrite(request) and failures < 30:
+            failures += 1
+            return 500
+        return 0
+
+    world.faults.before = before
+    result = await migrate(world)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert failures == 30
