@@ -1,0 +1,155 @@
+"""`restow preflight`: whether a cluster may go to a release, and if not, what is in the way.
+
+The rules are in `restow.controllers.preflight`; here are the words of the command, its table and
+its JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import uvloop
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from restow.cli.connecting import add_connection, find_cluster
+from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
+from restow.controllers.preflight import Blocker, Report, find_target, judge, read_cluster
+from restow.controllers.preflight.reading import is_restow
+from restow.kinds.releases import ReleaseError
+from restow.machinery.status_error import StatusError
+from restow.runtime import Runtime
+
+WIDTH_OF_FILES = 200
+REQUEST_SECONDS_MAX = 20.0
+
+EXIT_BLOCKED = 1
+EXIT_USAGE = 2
+
+EPILOG = """\
+  restow preflight --to x+1
+  restow preflight --to my-release.yaml --kubeconfig .restow/kubeconfig
+  restow preflight --to kubernetes-1.29 --context production -o json
+
+RELEASE is the name of a shipped release, a file of one, or a real Kubernetes release. A restow
+cluster is judged by what a restow server of that release can read, a real one by what is known of
+that release of Kubernetes.
+
+It is safe when the release can read all that may be stored, when the servers that run now can read
+what it writes (they serve beside it, and are the way back), when they agree, and when nothing is
+being migrated. It only reads; `restow upgrade` asks the same before each step.
+
+Exit codes: 0 it is safe, 1 something is in the way, 2 wrong usage, or the cluster cannot be asked.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="RELEASE",
+        help="a shipped release such as x+1, a file, or a real release such as kubernetes-1.29",
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_connection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    try:
+        report, server = uvloop.run(_ask(find_cluster(arguments), arguments.to))
+    except (ClientError, StatusError, ReleaseError) as error:
+        print(f"restow preflight: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if arguments.output == "json":
+        print(orjson.dumps(fields_of(report, server), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_report(report, server)
+    sys.stdout.flush()
+    return 0 if report.is_safe else EXIT_BLOCKED
+
+
+async def _ask(config: ClientConfig, release: str) -> tuple[Report, str]:
+    limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
+    async with ApiClient.connect(config, runtime=Runtime.system(), limits=limits) as client:
+        target = find_target(release, is_restow=is_restow(await client.version()))
+        view = await read_cluster(client, target)
+        return judge(view, target), f"{view.server} ({view.version})"
+
+
+def print_report(report: Report, server: str) -> None:
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    console = Console(width=width, highlight=False, markup=False)
+    if report.blockers:
+        console.print(_table("IN THE WAY", report.blockers, style="red"))
+        console.print()
+    if report.warnings:
+        console.print(_table("TO BE KNOWN", report.warnings, style="yellow"))
+        console.print()
+    for note in report.notes:
+        console.print(f"note: {_shown(note)}", soft_wrap=True)
+    many = len(report.blockers)
+    verdict = (
+        Text("safe: ", style="green")
+        if report.is_safe
+        else Text(f"not safe, {many} thing{'s' * (many != 1)} in the way: ", style="red")
+    )
+    verdict.append(
+        f"{_shown(server)} to {_shown(report.target)}, {report.checked} resources looked at"
+    )
+    console.print(verdict, soft_wrap=True)
+
+
+def _table(heading: str, found: Sequence[Blocker], *, style: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in (heading, "WHAT", "WHY", "WHAT TO DO"):
+        table.add_column(title, overflow="fold")
+    for each in found:
+        table.add_row(
+            Text(_shown(_name(each)), style=style),
+            Text(_shown(each.what)),
+            Text(_shown(each.why)),
+            Text(_shown(each.advice)),
+        )
+    return table
+
+
+def fields_of(report: Report, server: str) -> dict[str, Any]:
+    """The answer as docs/reference/preflight.md describes it."""
+    return {
+        "cluster": server,
+        "target": report.target,
+        "safe": report.is_safe,
+        "resources": report.checked,
+        "blockers": [_fields(each) for each in report.blockers],
+        "warnings": [_fields(each) for each in report.warnings],
+        "notes": list(report.notes),
+    }
+
+
+def _fields(found: Blocker) -> dict[str, Any]:
+    return {
+        "resource": None if found.resource is None else str(found.resource),
+        "reason": found.reason.value,
+        "what": found.what,
+        "why": found.why,
+        "advice": found.advice,
+    }
+
+
+def _name(found: Blocker) -> str:
+    return "the cluster" if found.resource is None else str(found.resource)
+
+
+def _shown(text: str) -> str:
+    """A text of others, without what would move the cursor or colour the rest."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)

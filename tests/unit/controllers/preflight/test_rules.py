@@ -1,0 +1,219 @@
+"""The rules of preflight: what is in the way of a release, on values."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.controllers.preflight import (
+    ClusterView,
+    Reason,
+    ResourceView,
+    ServerEntry,
+    Target,
+    TargetResource,
+    blockers,
+    find_target,
+    judge,
+)
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+
+WIDGETS = GroupResource("example.com", "widgets")
+V1, V2, V3 = (f"example.com/v{number}" for number in (1, 2, 3))
+
+
+def hash_of(version: str, kind: str = "Widget") -> str:
+    return storage_version_hash(GroupVersionKind.of(version, kind))
+
+
+def target(storage: str, *decodable: str) -> Target:
+    row = TargetResource(kind="Widget", storage=storage, decodable=decodable or (storage,))
+    return Target(name="next", resources={WIDGETS: row})
+
+
+def entry(server: str, encodes: str, *decodes: str) -> ServerEntry:
+    return ServerEntry(server=server, encodes=encodes, decodes=decodes or (encodes,))
+
+
+RESTED = ResourceView(
+    resource=WIDGETS,
+    kind="Widget",
+    persisted=(hash_of(V1),),
+    current_hash=hash_of(V1),
+    entries=(entry("a", V1, V1, V2),),
+    common=V1,
+)
+"""At rest: all is stored and written as v1, and v2 can be read too."""
+
+
+def reasons(view: ResourceView, wanted: Target, **cluster: object) -> list[Reason]:
+    seen = ClusterView(resources=(view,), **cluster)  # type: ignore[arg-type]
+    return [each.reason for each in blockers(seen, wanted)]
+
+
+def test_a_step_that_is_safe() -> None:
+    """The target reads what is stored, and the servers read what it writes."""
+    assert reasons(RESTED, target(V2, V1, V2)) == []
+    assert reasons(RESTED, target(V1, V1)) == []
+
+
+def test_what_cannot_be_read_is_in_the_way() -> None:
+    """A persisted version that the target does not know is named, with what to do."""
+    view = replace(RESTED, persisted=(hash_of(V1), hash_of(V2)), current_hash=hash_of(V2))
+    view = replace(view, common=V2, entries=(entry("a", V2, V1, V2),))
+    (found,) = blockers(ClusterView(resources=(view,)), target(V2, V2))
+    assert found.reason is Reason.UNDECODABLE
+    assert "example.com/v1" in found.what
+    assert found.advice == "rewrite them first: restow migrate widgets.example.com"
+
+
+def test_rewriting_is_advised_only_if_it_helps() -> None:
+    """When even what is written now cannot be read, another release must come between."""
+    (found,) = blockers(ClusterView(resources=(RESTED,)), target(V2, V2))
+    assert found.reason is Reason.UNDECODABLE
+    assert "go by way of" in found.advice
+
+
+def test_unknown_is_in_the_way() -> None:
+    """Where nobody knows what is stored, nothing is safe that reads less than the servers."""
+    view = replace(RESTED, persisted=("Unknown", hash_of(V1)))
+    assert reasons(view, target(V1, V1)) == [Reason.UNKNOWN]
+    assert reasons(replace(view, persisted=()), target(V1, V1)) == [Reason.UNKNOWN]
+
+
+def test_unknown_is_harmless_if_the_target_reads_all_that_it_can_be() -> None:
+    """A restow server runs only if it reads all that is stored; a real one promises nothing."""
+    view = replace(RESTED, persisted=("Unknown", hash_of(V1)))
+    assert reasons(view, target(V1, V1, V2, V3)) == []
+    assert reasons(view, target(V1, V1, V2, V3), kubernetes_minor=30) == [Reason.UNKNOWN]
+    other = replace(view, entries=(entry("a", V1, V1, V2), entry("b", V1, V1, V3)))
+    assert reasons(other, target(V1, V1)) == []
+
+
+def test_a_state_that_nobody_keeps() -> None:
+    """Without reports of servers, a StorageState is believed for as long as its heart beats."""
+    view = replace(RESTED, entries=(), common="")
+    assert reasons(view, target(V1)) == [Reason.UNKNOWN]
+    assert reasons(replace(view, heartbeat_seconds=60.0), target(V1)) == []
+    assert reasons(replace(view, heartbeat_seconds=7200.0), target(V1)) == [Reason.UNKNOWN]
+
+
+def test_disagreement_is_in_the_way() -> None:
+    """Servers that write different versions must agree first, except within a roll."""
+    view = replace(
+        RESTED,
+        persisted=(hash_of(V1), hash_of(V2)),
+        common="",
+        disagreement="CommonEncodingVersionUnset: not equal",
+        entries=(entry("a", V1, V1, V2), entry("b", V2, V1, V2)),
+    )
+    wanted = target(V2, V1, V2)
+    assert reasons(view, wanted) == [Reason.DISAGREEMENT]
+    assert reasons(view, wanted, is_rolling=True) == []
+
+
+def test_a_migration_is_in_the_way() -> None:
+    """Whatever is being rewritten is rewritten first, except within a roll."""
+    view = replace(RESTED, migrations=("widgets-1",))
+    (found,) = blockers(ClusterView(resources=(view,)), target(V1))
+    assert found.reason is Reason.MIGRATING
+    assert "widgets-1" in found.what
+    assert reasons(view, target(V1), is_rolling=True) == []
+
+
+def test_the_way_back_stays_open() -> None:
+    """What the target writes, each running server must be able to read."""
+    view = replace(RESTED, entries=(entry("a", V1, V1, V2), entry("b", V1, V1)))
+    (found,) = blockers(ClusterView(resources=(view,)), target(V2, V1, V2))
+    assert found.reason is Reason.NO_WAY_BACK
+    assert found.why.startswith("b can read only example.com/v1")
+
+
+def test_voters_write_what_was_selected() -> None:
+    """With a vote, the new version is written only when all want it: a warning is enough."""
+    view = replace(RESTED, entries=(entry("a", V1, V1),), selected=V1)
+    report = judge(ClusterView(resources=(view,)), target(V2, V1, V2))
+    assert report.is_safe
+    assert [each.reason for each in report.warnings] == [Reason.NO_WAY_BACK]
+
+
+@pytest.mark.parametrize(("has_objects", "is_safe"), [(True, False), (None, False), (False, True)])
+def test_what_vanishes(has_objects: bool | None, is_safe: bool) -> None:
+    """A resource that the target does not have may go only if it is known to be empty."""
+    view = replace(RESTED, has_objects=has_objects)
+    report = judge(ClusterView(resources=(view,)), Target(name="next", resources={}))
+    assert report.is_safe is is_safe
+    assert [each.reason for each in report.blockers] == [Reason.VANISHING] * (not is_safe)
+
+
+def test_custom_resources_depend_on_their_definition() -> None:
+    """No release changes how a custom resource is read; its own definition does."""
+    view = ResourceView(
+        resource=WIDGETS,
+        kind="Widget",
+        persisted=("Unknown", hash_of(V1)),
+        custom_versions=(V1, V2),
+        stored_versions=(V1,),
+    )
+    nothing = Target(name="next", resources={})
+    assert reasons(view, nothing) == []
+    assert reasons(replace(view, stored_versions=(V1, V3)), nothing) == [Reason.UNDECODABLE]
+    assert reasons(replace(view, persisted=(hash_of(V3),)), nothing) == [Reason.UNDECODABLE]
+
+
+def test_what_was_not_seen_is_in_the_way() -> None:
+    """A list that could not be read makes every answer but no impossible."""
+    found = blockers(ClusterView(unseen=("storagestates could not be read",)), target(V1))
+    assert [each.reason for each in found] == [Reason.UNSEEN]
+
+
+def test_real_releases_without_a_record() -> None:
+    """What earlier releases of Kubernetes wrote is told of, where nobody knows better."""
+    jobs = GroupResource("batch", "cronjobs")
+    view = ResourceView(resource=jobs, kind="CronJob", current_hash=hash_of("batch/v1", "CronJob"))
+    cluster = ClusterView(resources=(view,), kubernetes_minor=35)
+    report = judge(cluster, find_target("1.36", is_restow=False))
+    assert report.is_safe
+    assert [each.reason for each in report.warnings] == [Reason.UNKNOWN]
+    assert "batch/v1beta1" in report.warnings[0].what
+
+
+def test_real_releases_one_by_one() -> None:
+    """A step over several releases of Kubernetes names those between."""
+    report = judge(ClusterView(kubernetes_minor=24), find_target("1.27", is_restow=False))
+    assert [each.reason for each in report.warnings] == [Reason.SKIPPED_RELEASE]
+    assert "1.25, 1.26" in report.warnings[0].advice
+
+
+def test_what_a_real_release_has_removed() -> None:
+    """Pod security policies that are left would be out of reach after their removal."""
+    policies = GroupResource("policy", "podsecuritypolicies")
+    hashed = hash_of("policy/v1beta1", "PodSecurityPolicy")
+    view = ResourceView(
+        resource=policies, kind="PodSecurityPolicy", current_hash=hashed, has_objects=True
+    )
+    wanted = find_target("kubernetes-1.27", is_restow=False)
+    assert reasons(view, wanted, kubernetes_minor=26) == [Reason.VANISHING]
+    strange = replace(view, resource=GroupResource("example.com", "things"))
+    assert reasons(strange, wanted, kubernetes_minor=26) == []
+
+
+versions = st.sets(st.sampled_from((V1, V2, V3)), min_size=1)
+
+
+@given(stored=versions, readable=versions, written=st.sampled_from((V1, V2, V3)))
+def test_safe_means_readable(stored: set[str], readable: set[str], written: str) -> None:
+    """No answer is ever "safe" when something stored, or written, cannot be read."""
+    view = ResourceView(
+        resource=WIDGETS,
+        kind="Widget",
+        persisted=tuple(hash_of(each) for each in sorted(stored)),
+        current_hash=hash_of(written),
+        entries=(entry("a", written, V1, V2, V3),),
+        common=written,
+    )
+    wanted = target(min(readable), *sorted(readable))
+    is_safe = not blockers(ClusterView(resources=(view,)), wanted)
+    assert is_safe == ({*stored, written} <= readable)
