@@ -10,9 +10,12 @@ from typing import Final
 
 from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
-from restow.storage.interface import Storage
+from restow.storage.interface import Key, Storage
 
 ADDRESS_FORMS: Final = "memory: | sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
+
+UNFINISHED_RESTORE_KEY: Final = Key("/restow/unfinished-restore")
+"""There while a backup is being restored into etcd, and after a restore that was stopped."""
 
 
 async def open_storage(address: str, runtime: Runtime) -> Storage:
@@ -30,6 +33,23 @@ async def open_storage(address: str, runtime: Runtime) -> Storage:
         case "etcd" | "etcds" if rest:
             from restow.storage.etcd import open_etcd, parse_address
 
-            return await open_etcd(parse_address(address), runtime)
+            storage = await open_etcd(parse_address(address), runtime)
+            await _check_restored(storage, address)
+            return storage
         case _:
             raise OpenRefused(f"{address!r} is no address of a store: {ADDRESS_FORMS}")
+
+
+async def _check_restored(storage: Storage, address: str) -> None:
+    """Refuse a store that holds a part of a backup. (A file of SQLite is whole or not there.)"""
+    try:
+        if await storage.get(UNFINISHED_RESTORE_KEY) is None:
+            return
+    except BaseException:
+        await storage.close()
+        raise
+    await storage.close()
+    raise OpenRefused(
+        f"a backup is being restored into {address}, or that was stopped: run `restow restore`"
+        " with the same backup again, and wait for its end"
+    )

@@ -11,8 +11,9 @@
 How a SQLite file and a running etcd are read without a trace is said in `storage.sqlite.read_only`
 and `storage.etcd.read_only`, beside the libraries that do it.
 
-It only ever reads. It is the one part of storage that looks into values, and nothing else in
-storage uses it: it stands here because it has no use for a server, only for what lies on disk.
+It only ever reads. It is the one part of storage that looks into values. Of the rest of storage,
+only backup and restore use it, and of it only the sources: it stands here because it has no use for
+a server, only for what lies on disk.
 """
 
 from restow.storage.census.naming import Selection

@@ -8,7 +8,8 @@ and is a protobuf message with the key and the value; a deletion has one more le
     value    KeyValue{1: key, 2: created, 3: changed, 4: version, 5: value, 6: lease}
 
 The bucket is read from its end, so the first change of a key that is met is its newest. Only keys
-are remembered for that, no values.
+are remembered for that, no values. A deletion is forgotten in a compaction, so the newest change
+that is left may be older than the database; the compaction's revision is in the bucket `meta`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ DISK_SECTOR_BYTES: Final = 512
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 _BUCKET: Final = b"key"
+_META: Final = b"meta"
+_COMPACTIONS: Final = (b"scheduledCompactRev", b"finishedCompactRev")
 _REVISION: Final = Struct(">QcQ")
 _DELETED: Final = b"t"
 _KEY, _VALUE = 1, 5
@@ -83,7 +86,11 @@ class EtcdSnapshot:
             yield revision, place[_REVISION.size :] == _DELETED, message
 
     def _newest_revision(self) -> int:
-        return max(next((each[0] for each in self._changes()), 0), REVISION_FIRST)
+        newest = max(next((each[0] for each in self._changes()), 0), REVISION_FIRST)
+        for name, value in self._file.entries_backwards(_META):
+            if name in _COMPACTIONS and len(value) >= _REVISION.size:
+                newest = max(newest, _REVISION.unpack_from(value)[0])
+        return newest
 
     def _check_hash(self) -> None:
         """Compare the hash at the end, if there is one."""

@@ -12,6 +12,8 @@
     hub         the stream that feeds all watches
     backlog     the stream of one watch that is behind the hub's memory
     read_only   pages of raw values at one revision, for the census
+    snapshot    the whole database of a member, for a backup
+    checkup     how each member is, for the doctor
     mending     what to do between a stream that failed and the next
 
 gRPC is imported here and nowhere else. etcd's leases and progress notifications are not used: the

@@ -16,7 +16,14 @@ import grpc
 from restow.runtime import Backoff, Runtime
 from restow.storage.errors import StorageClosed
 from restow.storage.etcd.errors import HARMLESS, TRANSIENT, CallFailed, Cause, failure_of
-from restow.storage.etcd.messages import AUTHENTICATE, UNARY_METHODS, WATCH, Method
+from restow.storage.etcd.messages import (
+    AUTHENTICATE,
+    SNAPSHOT,
+    UNARY_METHODS,
+    WATCH,
+    Method,
+    SnapshotRequest,
+)
 from restow.storage.etcd.options import EtcdOptions, read_file
 from restow.storage.interface import REVISION_FIRST, Revision
 
@@ -49,6 +56,11 @@ class Member:
             WATCH.path,
             request_serializer=WATCH.request.SerializeToString,
             response_deserializer=WATCH.response.FromString,
+        )
+        self.snapshot: Any = self.channel.unary_stream(
+            SNAPSHOT.path,
+            request_serializer=SNAPSHOT.request.SerializeToString,
+            response_deserializer=SNAPSHOT.response.FromString,
         )
 
 
@@ -175,6 +187,13 @@ class Connection:
         self.check_open()
         return self._chosen, self._members[self._chosen].watch(
             metadata=self._metadata if self._metadata is not None else _REQUIRE_LEADER
+        )
+
+    def open_snapshot(self, *, timeout_seconds: float) -> Any:
+        """A call that yields the database of the chosen member, piece by piece."""
+        self.check_open()
+        return self._members[self._chosen].snapshot(
+            SnapshotRequest(), timeout=timeout_seconds, metadata=self._metadata
         )
 
     async def log_in(self, *, stale: Metadata | None = None) -> None:

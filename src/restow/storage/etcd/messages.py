@@ -21,6 +21,7 @@ COMPARE_CREATE: Final = 1
 COMPARE_MOD: Final = 2
 COMPARE_VALUE: Final = 3
 EVENT_DELETE: Final = 1
+ALARMS: Final = {1: "NOSPACE", 2: "CORRUPT"}
 
 _TABLE: Final = {
     "mvccpb.KeyValue": """
@@ -67,7 +68,17 @@ _TABLE: Final = {
     "etcdserverpb.AuthenticateResponse": "1 header etcdserverpb.ResponseHeader, 2 token string",
     "etcdserverpb.StatusRequest": "",
     "etcdserverpb.StatusResponse": """
-        1 header etcdserverpb.ResponseHeader, 2 version string, 4 leader uint64, 8 errors string*
+        1 header etcdserverpb.ResponseHeader, 2 version string, 3 dbSize int64, 4 leader uint64,
+        8 errors string*, 9 dbSizeInUse int64, 10 isLearner bool, 12 dbSizeQuota int64
+    """,
+    "etcdserverpb.SnapshotRequest": "",
+    "etcdserverpb.SnapshotResponse": """
+        1 header etcdserverpb.ResponseHeader, 2 remaining_bytes uint64, 3 blob bytes
+    """,
+    "etcdserverpb.AlarmRequest": "1 action int32, 2 memberID uint64, 3 alarm int32",
+    "etcdserverpb.AlarmMember": "1 memberID uint64, 2 alarm int32",
+    "etcdserverpb.AlarmResponse": """
+        1 header etcdserverpb.ResponseHeader, 2 alarms etcdserverpb.AlarmMember*
     """,
 }
 """Message -> its fields: number, name, type; a star marks a repeated field."""
@@ -115,9 +126,11 @@ def _add_field(message: descriptor_pb2.DescriptorProto, text: str) -> None:
 
 _CLASSES: Final = _build()
 
+AlarmRequest: Final = _CLASSES["etcdserverpb.AlarmRequest"]
 AuthenticateRequest: Final = _CLASSES["etcdserverpb.AuthenticateRequest"]
 CompactionRequest: Final = _CLASSES["etcdserverpb.CompactionRequest"]
 RangeRequest: Final = _CLASSES["etcdserverpb.RangeRequest"]
+SnapshotRequest: Final = _CLASSES["etcdserverpb.SnapshotRequest"]
 StatusRequest: Final = _CLASSES["etcdserverpb.StatusRequest"]
 TxnRequest: Final = _CLASSES["etcdserverpb.TxnRequest"]
 WatchRequest: Final = _CLASSES["etcdserverpb.WatchRequest"]
@@ -142,4 +155,6 @@ COMPACT: Final = _method("KV/Compact", "Compaction")
 WATCH: Final = _method("Watch/Watch", "Watch")
 AUTHENTICATE: Final = _method("Auth/Authenticate", "Authenticate")
 STATUS: Final = _method("Maintenance/Status", "Status")
-UNARY_METHODS: Final = (RANGE, TXN, COMPACT, AUTHENTICATE, STATUS)
+ALARM: Final = _method("Maintenance/Alarm", "Alarm")
+SNAPSHOT: Final = _method("Maintenance/Snapshot", "Snapshot")
+UNARY_METHODS: Final = (RANGE, TXN, COMPACT, AUTHENTICATE, STATUS, ALARM)

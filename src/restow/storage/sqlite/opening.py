@@ -194,6 +194,11 @@ def _check_marks(path: Path, connection: apsw.Connection) -> None:
             f"{path} has format {form}; this restow knows formats up to {schema.FORMAT}:"
             " use a newer restow"
         )
+    if connection.execute(schema.BACKUP).fetchone() is not None:
+        raise OpenRefused(
+            f"{path} is a backup, with which no server may go on: restore it into a new store with"
+            f" `restow restore {path} --data-dir DIR`"
+        )
 
 
 def _check_pages(path: Path, connection: apsw.Connection) -> None:

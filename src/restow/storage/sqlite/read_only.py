@@ -1,4 +1,4 @@
-"""Reading a store file without changing it, nor anything beside it: for the census.
+"""Reading a store file without changing it, nor anything beside it: for census and backup.
 
 How a file is opened depends on what lies beside it:
 
@@ -14,7 +14,7 @@ that says so, and the next attempt will find the `-shm` file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -71,6 +71,35 @@ class ReadOnlyFile:
             self._check_unchanged()
             raise _translate(self._path, error) from error
         self._check_unchanged()
+
+    def copy_into(
+        self, target: Path, *, pages_per_step: int, on_progress: Callable[[int, int], None]
+    ) -> None:
+        """Copy the whole file, as it is at this revision, into another that is there and empty.
+
+        Raises what apsw raises about the target.
+        """
+        copy = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            # Nobody relies on the copy before it is whole, checked, and synced by its owner.
+            copy.execute("PRAGMA synchronous = OFF")
+            with copy.backup("main", self._connection, "main") as backup:
+                while not backup.done:
+                    backup.step(pages_per_step)
+                    on_progress(backup.page_count - backup.remaining, backup.page_count)
+        finally:
+            opening.disconnect(copy)
+        self._check_unchanged()
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of a question about the file itself; it changes nothing."""
+        try:
+            rows: list[Any] = self._connection.execute(statement).fetchall()
+        except apsw.Error as error:
+            self._check_unchanged()
+            raise _translate(self._path, error) from error
+        self._check_unchanged()
+        return rows
 
     def close(self) -> None:
         opening.disconnect(self._connection)

@@ -45,6 +45,9 @@ COMPACTED: Final = "SELECT value FROM meta WHERE name = 'compacted'"
 SET_REVISION: Final = "UPDATE meta SET value = ? WHERE name = 'revision'"
 SET_COMPACTED: Final = "UPDATE meta SET value = ? WHERE name = 'compacted'"
 SETTLE: Final = "UPDATE meta SET value = value + 1 WHERE name = 'settled'"
+BACKUP: Final = "SELECT value FROM meta WHERE name = 'backup'"
+"""Only a backup has this: when it was taken, in seconds."""
+SET_BACKUP: Final = "INSERT OR REPLACE INTO meta VALUES ('backup', ?)"
 
 # Subqueries, not joins: SQLite prepares a join anew each time, at four times the cost.
 _ITEM = (

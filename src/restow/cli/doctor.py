@@ -1,0 +1,192 @@
+"""`restow doctor`: looks for what is wrong with a cluster, and says what to do.
+
+Files and store by `--data-dir`, the running servers by a kubeconfig. Here are the words of the
+command and how findings are shown; the checks are in `doctor_files`, `doctor_cluster` and
+`doctor_findings`. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.doctor_cluster import examine
+from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
+from restow.cli.doctor_findings import OTHERS, Finding, Level, error, judge_store
+from restow.cli.stores import DATA_DIR_DEFAULT, store_of
+from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
+from restow.cluster.errors import ClusterRefused
+from restow.runtime import Runtime
+from restow.storage.checkup import CHECKUP_FORMS, check_up
+from restow.storage.errors import OpenRefused
+
+WIDTH_OF_FILES = 200
+
+EXIT_WARNED = 1
+EXIT_WRONG = 2
+
+EPILOG = f"""\
+  restow doctor
+  restow doctor --data-dir /var/lib/restow -o json
+  restow doctor --kubeconfig ~/.kube/config --context production
+  restow doctor --store etcd://127.0.0.1:2379
+
+With --data-dir it looks at the files of a cluster, at its store, and at its servers by
+DIR/kubeconfig (another one may be named). With --kubeconfig alone only at the servers, with --store
+only at that store. Without any of these: at {DATA_DIR_DEFAULT} if it is there, else at the cluster
+that kubectl would use.
+
+A check that cannot be made says so, and counts as a warning.
+
+Exit codes: 0 all is well, 1 there are warnings, 2 there are errors, or wrong usage.
+"""
+
+_STYLES = {
+    Level.OK: ("ok", "green"),
+    Level.UNSEEN: ("not seen", "yellow"),
+    Level.WARNING: ("warning", "yellow"),
+    Level.ERROR: ("error", "bold red"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="files of a cluster")
+    parser.add_argument("--store", metavar="ADDRESS", help=CHECKUP_FORMS)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_connection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    if arguments.data_dir is not None and not arguments.data_dir.is_dir():
+        print(f"restow doctor: {arguments.data_dir} is no directory", file=sys.stderr)
+        return EXIT_WRONG
+    try:
+        findings = asyncio.run(_examine(arguments, Runtime.system()))
+    except (ConfigInvalid, OpenRefused, ClusterRefused) as problem:
+        print(f"restow doctor: {problem}", file=sys.stderr)
+        return EXIT_WRONG
+    if arguments.output == "json":
+        fields = fields_of(findings)
+        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_findings(findings)
+    sys.stdout.flush()
+    return exit_code(findings)
+
+
+async def _examine(arguments: argparse.Namespace, runtime: Runtime) -> list[Finding]:
+    is_told = arguments.store is not None or arguments.kubeconfig is not None or arguments.context
+    data_dir: Path | None = arguments.data_dir
+    if data_dir is None and not is_told and DATA_DIR_DEFAULT.is_dir():
+        data_dir = DATA_DIR_DEFAULT
+    findings: list[Finding] = []
+    if data_dir is not None:
+        findings += judge_data_dir(data_dir, runtime.clock.wall())
+    address = arguments.store or (None if data_dir is None else store_of(data_dir))
+    if address is not None:
+        findings += judge_store(await check_up(address, runtime))
+    config = _config(arguments, data_dir)
+    if isinstance(config, Finding):
+        findings.append(config)
+    elif config is not None:
+        findings += _judge_config(arguments, config, runtime)
+        findings += await examine(config, runtime)
+    return findings
+
+
+def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfig | Finding | None:
+    """How to reach the servers; None: they were not asked for."""
+    if arguments.kubeconfig is not None or (data_dir is None and arguments.store is None):
+        return find_cluster(arguments)
+    if data_dir is None:
+        return find_cluster(arguments) if arguments.context else None
+    kubeconfig = data_dir / "kubeconfig"
+    if not kubeconfig.exists():
+        return error(
+            "server",
+            f"{kubeconfig} is not there: no server of this directory was ever ready",
+            f"start one: restow serve --data-dir {data_dir}",
+        )
+    try:
+        return read_kubeconfig([kubeconfig], context=arguments.context)
+    except ConfigInvalid as problem:
+        return error("kubeconfig", str(problem), "a server writes it anew when it is started")
+
+
+def _judge_config(
+    arguments: argparse.Namespace, config: ClientConfig, runtime: Runtime
+) -> list[Finding]:
+    """The kubeconfig that was named: who may read it, and its certificates."""
+    now = runtime.clock.wall()
+    findings: list[Finding] = []
+    if arguments.kubeconfig is not None:
+        findings.append(judge_modes("kubeconfig", [arguments.kubeconfig], forbidden=OTHERS))
+    for name, pem in (("authority", config.ca_pem), ("client", config.client_cert_pem)):
+        if pem is not None:
+            findings += judge_pem(f"the {name}'s certificate in {config.source}", pem.encode(), now)
+    return findings
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    worst = max((each.level for each in findings), default=Level.OK)
+    match worst:
+        case Level.OK:
+            return 0
+        case Level.ERROR:
+            return EXIT_WRONG
+        case _:
+            return EXIT_WARNED
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+    console = Console(width=width, highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("CHECK", "", "FOUND", "WHAT TO DO"):
+        table.add_column(title, overflow="fold")
+    for each in findings:
+        word, style = _STYLES[each.level]
+        table.add_row(
+            Text(each.check), Text(word, style=style), Text(_shown(each.text)), Text(each.advice)
+        )
+    console.print(table)
+    counts = {level: sum(each.level is level for each in findings) for level in Level}
+    parts = [f"{counts[level]} {_STYLES[level][0]}" for level in reversed(Level) if counts[level]]
+    console.print(", ".join(parts), soft_wrap=True)
+
+
+def fields_of(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The findings as docs/reference/doctor.md describes them."""
+    worst = max((each.level for each in findings), default=Level.OK)
+    return {
+        "verdict": _STYLES[worst][0],
+        "findings": [
+            {
+                "check": each.check,
+                "level": _STYLES[each.level][0],
+                "text": each.text,
+                "advice": each.advice,
+            }
+            for each in findings
+        ],
+    }
+
+
+def _shown(text: str) -> str:
+    """A text of others, without what would move the cursor or colour the rest."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)

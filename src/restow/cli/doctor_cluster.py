@@ -1,0 +1,389 @@
+"""The doctor's look at a running cluster, through its API: each server, and what they agree on.
+
+Servers are found by their identity leases, or where these name no address, by the endpoints of the
+service `default/kubernetes`. Each is asked by itself: one that is ill does not hide behind others.
+
+Not here: rules about files and stores; certificates are judged in `doctor_files`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from cryptography import x509
+
+from restow.api.names import (
+    ADDRESS_ANNOTATION,
+    IDENTITY_LABEL,
+    IDENTITY_LABEL_VALUE,
+    LEASE_NAMESPACE,
+)
+from restow.cli.doctor_files import canonical_host, judge_certificate, judge_names
+from restow.cli.doctor_findings import Finding, error, ok, some, unseen, warning
+from restow.client import (
+    ApiClient,
+    ClientConfig,
+    ClientError,
+    HttpTransport,
+    ListOptions,
+    Object,
+    key_of,
+    metadata_of,
+)
+from restow.client.errors import connection_failed
+from restow.client.lease_record import LeaseRecord
+from restow.client.transport import Request
+from restow.controllers import requests
+from restow.controllers.preflight import ClusterView, ResourceView, read_cluster
+from restow.controllers.preflight.values import UNKNOWN
+from restow.controllers.trigger.values import Phase
+from restow.machinery.errors import MachineryError
+from restow.machinery.names import GroupVersion, GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.machinery.version_hash import storage_version_hash
+from restow.runtime import Runtime
+
+LEASES: Final = GroupVersionResource("coordination.k8s.io", "v1", "leases")
+ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
+ASK_SECONDS_MAX: Final = 10.0
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+SERVERS_MAX: Final = 100
+SKEW_SECONDS_WARNED: Final = 5.0
+"""A Date header is up to two seconds late, and the answer takes its time."""
+SKEW_SECONDS_ERROR: Final = 60.0
+LEASE_SECONDS_DEFAULT: Final = 3600
+FAILED_SHOWN_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """One server, as its lease tells of it and as it answers."""
+
+    name: str
+    address: str = ""
+    renewed_seconds: float | None = None
+    """How long ago its lease was renewed, by our clock."""
+    lease_seconds: int = LEASE_SECONDS_DEFAULT
+    problem: str = ""
+    """Why it could not be asked."""
+    skew_seconds: float | None = None
+    """How far its clock is ahead of ours."""
+    failed_checks: tuple[str, ...] = ()
+    certificate: bytes = b""
+    """What it shows to clients, in DER form."""
+
+
+async def examine(config: ClientConfig, runtime: Runtime) -> list[Finding]:
+    """All findings about a cluster."""
+    async with ApiClient.connect(config, runtime=runtime) as client:
+        try:
+            version = await client.version()
+        except (ClientError, StatusError) as problem:
+            return [error("server", str(problem), "start the server, or mend the kubeconfig")]
+        findings = [ok("server", f"{client.server} answers: {version.get('gitVersion')}")]
+        try:
+            servers = await _servers(client)
+        except (ClientError, StatusError) as problem:
+            findings.append(unseen("servers", f"leases could not be read: {problem}"))
+            servers = []
+        findings += await _examine_servers(client, servers, config)
+        try:
+            view = await read_cluster(client)
+            findings += judge_agreement(view, {each.name for each in servers})
+            findings += await _judge_migrations(client)
+        except (ClientError, StatusError) as problem:
+            findings.append(unseen("agreement", f"the cluster could not be read: {problem}"))
+    return findings
+
+
+async def _examine_servers(
+    client: ApiClient, servers: list[ServerFacts], config: ClientConfig
+) -> list[Finding]:
+    """Ask each server by itself."""
+    findings: list[Finding] = []
+    if servers and not config.is_verified:
+        # What a lease says is an address need not be one that credentials may be sent to.
+        text = "each server is asked by itself only where certificates are verified"
+        findings.append(unseen("servers", text, "put certificate-authority into the kubeconfig"))
+        servers = []
+    if len(servers) > SERVERS_MAX:
+        findings.append(unseen("servers", f"only {SERVERS_MAX} of {len(servers)} were asked"))
+    wanted = servers or [ServerFacts(name=client.server, address=config.authority)]
+    asked = [await _ask(each, config, client.runtime) for each in wanted[:SERVERS_MAX]]
+    return findings + list(judge_servers(asked, client.runtime.clock.wall()))
+
+
+async def _servers(client: ApiClient) -> list[ServerFacts]:
+    now = client.runtime.clock.wall()
+    selector = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
+    leases = client.items(LEASES, namespace=LEASE_NAMESPACE, options=selector)
+    found = [_of_lease(each, now) async for each in leases]
+    if any(each.address for each in found):
+        return found
+    try:
+        endpoints = await client.get(ENDPOINTS, "kubernetes", namespace="default")
+    except NotFound:
+        return found
+    return [*found, *(ServerFacts(name=each, address=each) for each in _addresses(endpoints))]
+
+
+def _of_lease(lease: Object, now: datetime) -> ServerFacts:
+    record = LeaseRecord.read(lease)
+    annotations = requests.mapping(metadata_of(lease), "annotations")
+    try:
+        renewed = datetime.fromisoformat(record.renew_time)
+        seconds = (now - renewed).total_seconds()
+    except (ValueError, TypeError):
+        seconds = None
+    return ServerFacts(
+        name=key_of(lease).name,
+        address=requests.text(annotations, ADDRESS_ANNOTATION),
+        renewed_seconds=seconds,
+        lease_seconds=record.lease_seconds or LEASE_SECONDS_DEFAULT,
+    )
+
+
+def _addresses(endpoints: Object) -> Iterator[str]:
+    subsets = endpoints.get("subsets")
+    for subset in subsets if isinstance(subsets, list) else ():
+        ports = [each.get("port") for each in subset.get("ports") or () if isinstance(each, dict)]
+        for each in subset.get("addresses") or ():
+            host = requests.text(each, "ip")
+            for port in ports:
+                yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> ServerFacts:
+    """Ask a server by itself how it is."""
+    if not server.address:
+        return server
+    try:
+        own = replace(config, server=f"https://{server.address}{config.base_path}")
+        if not config.is_https:
+            own = config
+        certificate = await _certificate(own, runtime)
+        transport = HttpTransport(own, clock=runtime.clock)
+        try:
+            async with (
+                runtime.clock.timeout(ASK_SECONDS_MAX),
+                transport.send(Request(method="GET", target="/readyz?verbose")) as response,
+            ):
+                body = (await response.read(bytes_max=ANSWER_BYTES_MAX)).decode(errors="replace")
+                moment = runtime.clock.wall()
+                return replace(
+                    server,
+                    certificate=certificate,
+                    skew_seconds=_skew(response.headers.get("date", ""), moment),
+                    failed_checks=_failed_checks(response.status, body),
+                )
+        finally:
+            await transport.close()
+    except (ClientError, TimeoutError) as problem:
+        return replace(server, problem=str(problem) or "no answer in time")
+
+
+async def _certificate(config: ClientConfig, runtime: Runtime) -> bytes:
+    """What the server shows; raises ConnectionFailed when it is not to be trusted."""
+    context = config.ssl_context()
+    if context is None:
+        return b""
+    try:
+        async with runtime.clock.timeout(ASK_SECONDS_MAX):
+            _, writer = await asyncio.open_connection(
+                config.host,
+                config.port,
+                ssl=context,
+                server_hostname=config.server_name or config.host,
+            )
+    except (OSError, TimeoutError) as problem:
+        raise connection_failed(problem, server=config.server) from problem
+    try:
+        spoken = writer.get_extra_info("ssl_object")
+        assert isinstance(spoken, ssl.SSLObject | ssl.SSLSocket)
+        return spoken.getpeercert(binary_form=True) or b""
+    finally:
+        writer.transport.abort()
+
+
+def _skew(date: str, now: datetime) -> float | None:
+    """How far the clock behind a Date header is ahead of ours."""
+    try:
+        return (parsedate_to_datetime(date) - now).total_seconds()
+    except (ValueError, TypeError):
+        return None
+
+
+def _failed_checks(status: int, body: str) -> tuple[str, ...]:
+    failed = tuple(line[3:] for line in body.splitlines() if line.startswith("[-]"))
+    if status == 200:
+        return failed
+    return failed or (f"it answers {status}",)
+
+
+# Rules.
+
+
+def judge_servers(servers: list[ServerFacts], now: datetime) -> Iterator[Finding]:
+    for each in servers:
+        if _is_dead(each):
+            yield warning(
+                "servers",
+                f"{each.name} has not renewed its lease for {each.renewed_seconds:.0f} s",
+                "if it was stopped, its lease goes by itself; if it runs, look at its log",
+            )
+            continue
+        yield from _judge_server(each, now)
+
+
+def _is_dead(server: ServerFacts) -> bool:
+    seconds = server.renewed_seconds
+    return seconds is not None and seconds > server.lease_seconds + SKEW_SECONDS_WARNED
+
+
+def _judge_server(server: ServerFacts, now: datetime) -> Iterator[Finding]:
+    name = f"{server.name} ({server.address})" if server.address else server.name
+    if server.problem:
+        yield error("servers", f"{name}: {server.problem}", "see that it runs and can be reached")
+        return
+    if not server.address:
+        yield unseen("servers", f"{name} does not say where it is reached")
+    elif server.failed_checks:
+        yield error("servers", f"{name} is not ready: {some(server.failed_checks)}", "see its log")
+    else:
+        yield ok("servers", f"{name} is ready")
+    yield from _judge_clock(server, name)
+    if server.certificate:
+        certificate = x509.load_der_x509_certificate(server.certificate)
+        yield judge_certificate(f"that of {name}", certificate, now)
+        host = canonical_host(server.address.rpartition(":")[0].strip("[]"))
+        if (found := judge_names(f"that of {name}", certificate, host)) is not None:
+            yield found
+
+
+def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
+    check, advice = "clock", "set the clocks of both machines by a time server (chrony, ntpd)"
+    if server.renewed_seconds is not None and server.renewed_seconds < -SKEW_SECONDS_WARNED:
+        yield warning(
+            check, f"{name} renews its lease {-server.renewed_seconds:.0f} s ahead", advice
+        )
+    if server.skew_seconds is None:
+        if server.address:
+            yield unseen(check, f"{name} does not say what time it is")
+        return
+    skew = server.skew_seconds
+    text = f"the clock of {name} is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
+    if abs(skew) > SKEW_SECONDS_ERROR:
+        yield error(check, text, advice)
+    elif abs(skew) > SKEW_SECONDS_WARNED:
+        yield warning(check, text, advice)
+    else:
+        yield ok(check, f"the clock of {name} is right to a few seconds")
+
+
+def judge_agreement(view: ClusterView, servers: set[str]) -> Iterator[Finding]:
+    """What the servers say of what they write, and what may be stored."""
+    for each in view.unseen:
+        yield unseen("agreement", each, "ask as a user who may list it")
+    reported = [each for each in view.resources if each.entries]
+    if not reported:
+        yield unseen("agreement", "the servers do not report what they write")
+    split = [str(each.resource) for each in reported if not each.is_agreed]
+    if split:
+        yield warning(
+            "agreement",
+            f"the servers do not agree on how to write {some(split)}",
+            "finish the rolling upgrade that is under way, or take it back: restow status",
+        )
+    elif reported:
+        yield ok("agreement", f"the servers agree on how to write {len(reported)} resources")
+    yield from _judge_entries(reported, servers)
+    yield from _judge_states(view)
+
+
+def _judge_entries(reported: list[ResourceView], servers: set[str]) -> Iterator[Finding]:
+    gone = {entry.server for each in reported for entry in each.entries} - servers
+    if gone:
+        yield warning(
+            "agreement",
+            f"entries of {some(sorted(gone))}, which have no lease",
+            "a running server removes them within a minute; if they stay, look at its log",
+        )
+
+
+def _judge_states(view: ClusterView) -> Iterator[Finding]:
+    stated = [each for each in view.resources if each.persisted is not None]
+    if not stated:
+        yield unseen(
+            "stored versions",
+            "there are no StorageStates, so what may be stored is not known",
+            "restow controllers --install adds them",
+        )
+        return
+    unknown = [str(each.resource) for each in stated if UNKNOWN in (each.persisted or (UNKNOWN,))]
+    if unknown:
+        yield warning(
+            "stored versions",
+            f"it is not known in which versions {some(unknown)} are stored",
+            "restow controllers finds out by migrating; or one by one: restow migrate RESOURCE",
+        )
+    lost = [str(each.resource) for each in stated if _is_lost(each)]
+    if lost:
+        yield error(
+            "stored versions",
+            f"no server can read some versions in which {some(lost)} may be stored",
+            "start servers of the release that wrote them, then: restow migrate RESOURCE",
+        )
+    if not unknown and not lost:
+        yield ok("stored versions", f"all that may be stored of {len(stated)} resources is known")
+
+
+def _is_lost(view: ResourceView) -> bool:
+    """Whether something may be stored in a version that no server reads."""
+    if not view.entries or not view.kind:
+        return False
+    readable = {each for entry in view.entries for each in (entry.encodes, *entry.decodes)}
+    hashes = {UNKNOWN, view.current_hash}
+    for each in readable:
+        try:
+            hashes.add(storage_version_hash(GroupVersion.parse(each).with_kind(view.kind)))
+        except MachineryError:
+            continue
+    return not hashes.issuperset(view.persisted or ())
+
+
+async def _judge_migrations(client: ApiClient) -> list[Finding]:
+    findings: list[Finding] = []
+    groups: set[str] = set()
+    failed = 0
+    for place in requests.REQUESTS:
+        if place.group in groups:
+            continue
+        try:
+            found = [each async for each in client.items(place)]
+        except NotFound:
+            continue
+        groups.add(place.group)
+        for each in found:
+            if requests.phase_of(each) is not Phase.FAILED:
+                continue
+            failed += 1
+            if failed <= FAILED_SHOWN_MAX:
+                why = requests.text(requests.condition(each, "Failed") or {}, "message")
+                findings.append(
+                    warning(
+                        "migrations",
+                        f"{key_of(each).name} of {requests.resource_of(each)} failed: {why}",
+                        f"mend what it says, then: restow migrate {requests.resource_of(each)}",
+                    )
+                )
+    if failed > FAILED_SHOWN_MAX:
+        more = failed - FAILED_SHOWN_MAX
+        findings.append(warning("migrations", f"{more} more have failed", "restow status"))
+    return findings or [ok("migrations", "none has failed")]

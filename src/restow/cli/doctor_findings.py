@@ -1,0 +1,185 @@
+"""What the doctor says: a finding for each check, how bad it is, and what to do about it.
+
+Rules are pure: facts in, findings out, time is an argument. Not here: how facts are found
+(`doctor_cluster`, `doctor_files`, `restow.storage.checkup`), and how findings are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from restow.cli.stores import size_text
+from restow.storage.checkup import EtcdFacts, FileFacts
+
+if TYPE_CHECKING:
+    from restow.storage.etcd.checkup import MemberFacts
+
+LOG_BYTES_WARNED: Final = 256 * 1024 * 1024
+"""Checkpoints keep the log at some 16 MiB; far more means that someone holds them up."""
+FREE_BYTES_ERROR: Final = 64 * 1024 * 1024
+FREE_BYTES_WARNED: Final = 1024 * 1024 * 1024
+QUOTA_PART_WARNED: Final = 0.8
+QUOTA_BYTES_DEFAULT: Final = 2 * 1024 * 1024 * 1024
+"""What etcd takes when it was not told otherwise, and does not say."""
+WASTE_PART_WARNED: Final = 0.5
+WASTE_BYTES_WARNED: Final = 256 * 1024 * 1024
+LAG_REVISIONS_WARNED: Final = 1000
+OTHERS: Final = 0o077
+NAMES_SHOWN_MAX: Final = 8
+
+
+class Level(IntEnum):
+    """How bad; the worst decides the exit code."""
+
+    OK = 0
+    UNSEEN = 1
+    """The check could not be made."""
+    WARNING = 2
+    ERROR = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check came to."""
+
+    check: str
+    level: Level
+    text: str
+    advice: str = ""
+
+
+def ok(check: str, text: str) -> Finding:
+    return Finding(check=check, level=Level.OK, text=text)
+
+
+def unseen(check: str, text: str, advice: str = "") -> Finding:
+    return Finding(check=check, level=Level.UNSEEN, text=text, advice=advice)
+
+
+def warning(check: str, text: str, advice: str) -> Finding:
+    return Finding(check=check, level=Level.WARNING, text=text, advice=advice)
+
+
+def error(check: str, text: str, advice: str) -> Finding:
+    return Finding(check=check, level=Level.ERROR, text=text, advice=advice)
+
+
+def some(names: Sequence[str]) -> str:
+    """A few of many names, and how many more there are."""
+    shown = ", ".join(names[:NAMES_SHOWN_MAX])
+    more = len(names) - NAMES_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+# The store.
+
+
+def judge_store(facts: FileFacts | EtcdFacts) -> Iterator[Finding]:
+    match facts:
+        case FileFacts():
+            yield from _judge_file(facts)
+        case EtcdFacts():
+            yield from _judge_etcd(facts)
+
+
+def _judge_file(facts: FileFacts) -> Iterator[Finding]:
+    check = "store"
+    if facts.problem:
+        yield error(check, facts.problem, "see that it is there, and readable for this user")
+        return
+    if facts.damages:
+        yield error(
+            check,
+            f"{facts.path} is damaged: {'; '.join(facts.damages)}",
+            "stop all servers, move it away, and restore the last backup: restow restore",
+        )
+    else:
+        yield ok(
+            check,
+            f"{facts.path} is sound: {facts.keys:,} keys at revision {facts.revision},"
+            f" {size_text(facts.size)}",
+        )
+    if facts.log_size > LOG_BYTES_WARNED:
+        yield warning(
+            "write-ahead log",
+            f"has {size_text(facts.log_size)}",
+            "look for a process that was stopped, or reads the file for long: it holds up the"
+            " checkpoints",
+        )
+    else:
+        yield ok("write-ahead log", f"has {size_text(facts.log_size)}")
+    yield _judge_room(facts)
+    if facts.mode & OTHERS:
+        yield warning(
+            "store permissions",
+            f"{facts.path} can be read by other users (mode {facts.mode:o}), with every Secret",
+            f"chmod 600 {facts.path}",
+        )
+
+
+def _judge_room(facts: FileFacts) -> Finding:
+    text = f"{size_text(facts.free)} are free where {facts.path} is"
+    if facts.free < FREE_BYTES_ERROR:
+        return error("disk", text, "make room: writes are refused when there is none")
+    if facts.free < max(FREE_BYTES_WARNED, facts.size):
+        return warning("disk", text, "make room: a backup and the log need some, too")
+    return ok("disk", text)
+
+
+def _judge_etcd(facts: EtcdFacts) -> Iterator[Finding]:
+    up = [each for each in facts.members if not each.problem]
+    down = [each for each in facts.members if each.problem]
+    for each in down:
+        advice = "start it, and look at its log"
+        text = f"{each.endpoint} does not answer: {each.problem}"
+        many = len(up) * 2 > len(facts.members)
+        yield warning("etcd", text, advice) if many else error("etcd", text, advice)
+    newest = max((each.revision for each in up), default=0)
+    for each in up:
+        yield from _judge_member(each, newest)
+
+
+def _judge_member(member: MemberFacts, newest: int) -> Iterator[Finding]:
+    check, name = "etcd", member.endpoint
+    if not member.has_leader:
+        yield error(
+            check, f"{name} knows no leader", "start the other members, or mend the network"
+        )
+    elif member.is_learner:
+        yield warning(
+            check, f"{name} is a learner, which serves nobody", "promote it, or leave it out"
+        )
+    elif newest - member.revision > LAG_REVISIONS_WARNED:
+        yield warning(
+            check,
+            f"{name} is {newest - member.revision:,} revisions behind",
+            "look at its disk and its network",
+        )
+    else:
+        yield ok(check, f"{name} is well: etcd {member.version}, revision {member.revision}")
+    for alarm in member.alarms:
+        advice = "compact and defragment it, then: etcdctl alarm disarm"
+        if alarm != "NOSPACE":
+            advice = "replace the member: its data differs from the others'"
+        yield error("etcd alarm", f"{name} has raised {alarm}", advice)
+    for text in member.errors:
+        if not any(alarm in text for alarm in member.alarms):
+            yield warning(check, f"{name} says: {text}", "look at its log")
+    yield _judge_size(member)
+
+
+def _judge_size(member: MemberFacts) -> Finding:
+    check = "etcd size"
+    quota = member.bytes_max or QUOTA_BYTES_DEFAULT
+    text = f"{member.endpoint} holds {size_text(member.bytes_held)} of {size_text(quota)}" + (
+        "" if member.bytes_max else " (the usual quota)"
+    )
+    waste = member.bytes_held - member.bytes_used
+    if member.bytes_held > quota * QUOTA_PART_WARNED:
+        return warning(check, text, "compact and defragment it, or raise its quota")
+    if waste > max(WASTE_BYTES_WARNED, member.bytes_held * WASTE_PART_WARNED):
+        return warning(check, f"{text}, of which {size_text(waste)} are unused", "defragment it")
+    return ok(check, text)

@@ -1,0 +1,74 @@
+"""How commands find the store of a cluster: by its address, or by the directory of the cluster.
+
+Shared by backup, restore and doctor; with the line that shows how far they are. Not here: opening
+anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from restow.cluster.etcd import store_address
+from restow.cluster.layout import Layout
+from restow.cluster.planning import OWN_ETCD, STORE_DEFAULT
+from restow.cluster.state import read_state
+
+DATA_DIR_DEFAULT = Path(".restow")
+
+
+def add_store(parser: argparse.ArgumentParser, *, forms: str) -> None:
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"the store of the cluster in this directory; default: {DATA_DIR_DEFAULT}",
+    )
+    place.add_argument("--store", metavar="ADDRESS", help=forms)
+
+
+def chosen_store(arguments: argparse.Namespace) -> str:
+    """The address that was asked for. Raises ClusterRefused for a state that cannot be read."""
+    if arguments.store is not None:
+        return str(arguments.store)
+    return store_of(arguments.data_dir or DATA_DIR_DEFAULT)
+
+
+def store_of(data_dir: Path) -> str:
+    """The store of a cluster: as `restow up` remembers it, or the file of `restow serve`."""
+    layout = Layout(data_dir)
+    state = read_state(layout.state)
+    if state is None or state.store == STORE_DEFAULT:
+        return f"sqlite:{layout.store}"
+    return store_address(state.etcd) if state.store == OWN_ETCD else state.store
+
+
+@contextmanager
+def progress_line(word: str) -> Iterator[Callable[[int, int], None]]:
+    """A line on the terminal, if there is one, that is gone when all is done."""
+    columns = (TextColumn(word), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, for people."""
+    amount = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes all")

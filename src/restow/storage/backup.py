@@ -1,0 +1,166 @@
+"""A backup: one file with all that a store holds at one revision, taken while servers run.
+
+    sqlite:FILE    a copy of the file by SQLite's own backup, checked page by page
+    etcd://…       a snapshot of a member, with its SHA-256, as `etcdctl snapshot save` writes it
+
+So a backup says itself what it is, other people's tools can read it, and so can the census. It
+appears under its name only when it is whole, on disk and checked; until then it is a file beside it
+that ends in `.partial`. Nobody but its owner may read it: it holds every secret of the cluster.
+
+Not here: the keys and certificates of a cluster, which are in no store; and restoring (`restore`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from restow.runtime import Runtime
+from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, StoreFull, Unavailable
+from restow.storage.interface import Revision
+
+BACKUP_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
+MODE: Final = 0o600
+_NO_SPACE: Final = frozenset({28, 122})  # ENOSPC, EDQUOT
+
+Progress = Callable[[int, int], None]
+"""How much is done, and of how much: pages, bytes or keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What was written."""
+
+    path: Path
+    form: Literal["sqlite", "etcd"]
+    revision: Revision
+    size: int
+
+
+async def write_backup(
+    address: str,
+    path: Path,
+    runtime: Runtime,
+    *,
+    overwrite: bool = False,
+    on_progress: Progress | None = None,
+) -> Backup:
+    """Back the store at this address up into a file; raises a `StorageError` that says why not."""
+    scheme, _, rest = address.partition(":")
+    if scheme not in {"sqlite", "etcd", "etcds"} or not rest:
+        raise OpenRefused(f"{address!r} is nothing to back up: {BACKUP_FORMS}")
+    on_progress = on_progress or unseen
+    check_target(path, overwrite=overwrite)
+    with _partial_file(path, runtime.ids.nonce(4), overwrite=overwrite) as partial:
+        if scheme == "sqlite":
+            revision = await _copy_sqlite(Path(rest), partial, runtime, on_progress)
+        else:
+            revision = await _save_etcd(address, partial, runtime, on_progress)
+        size = partial.stat().st_size
+    return Backup(
+        path=path,
+        form="sqlite" if scheme == "sqlite" else "etcd",
+        revision=revision,
+        size=size,
+    )
+
+
+def unseen(_done: int, _total: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Refuse a name under which no backup can be written, before anything is read."""
+    if path.is_dir():
+        raise OpenRefused(f"{path} is a directory: give the name of a file in it")
+    if not path.parent.is_dir():
+        raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another one")
+    if path.exists() and not overwrite:
+        raise OpenRefused(f"{path} exists: choose another name, or say --overwrite")
+
+
+async def _copy_sqlite(
+    source: Path, partial: Path, runtime: Runtime, on_progress: Progress
+) -> Revision:
+    from restow.storage.sqlite.backup import copy_store  # noqa: PLC0415
+
+    taken_at = int(runtime.clock.wall().timestamp())
+    is_given_up = threading.Event()
+
+    def on_pages(done: int, total: int) -> None:
+        if is_given_up.is_set():
+            raise Unavailable("the backup was given up")
+        on_progress(done, total)
+
+    try:
+        return await asyncio.to_thread(
+            copy_store, source, partial, taken_at=taken_at, on_progress=on_pages
+        )
+    finally:
+        is_given_up.set()  # a thread does not end with the one that waits for it
+
+
+async def _save_etcd(
+    address: str, partial: Path, runtime: Runtime, on_progress: Progress
+) -> Revision:
+    from restow.storage.census.snapshot import EtcdSnapshot  # noqa: PLC0415
+    from restow.storage.etcd import parse_address  # noqa: PLC0415
+    from restow.storage.etcd.snapshot import save_snapshot  # noqa: PLC0415
+
+    with partial.open("wb") as file:
+        known = await save_snapshot(parse_address(address), runtime, file, on_progress=on_progress)
+    snapshot = EtcdSnapshot(partial)
+    try:
+        if snapshot.revision < known:
+            raise Unavailable(
+                f"etcd: the member's snapshot is at revision {snapshot.revision}, behind {known}"
+                " that was committed before: name another member, or try again"
+            )
+        for _ in snapshot.entries(("",)):
+            pass  # every page is read and every change decoded, or it is no backup
+        return Revision(snapshot.revision)
+    except StoreDamaged as error:
+        raise StoreDamaged(f"etcd sent a snapshot that cannot be read: {error}") from error
+    finally:
+        snapshot.close()
+
+
+@contextmanager
+def _partial_file(path: Path, nonce: str, *, overwrite: bool) -> Iterator[Path]:
+    """A new file beside the one that is wanted, which takes its name when all has gone well."""
+    partial = path.with_name(f".{path.name}.{nonce}.partial")
+    try:
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
+        yield partial
+        _sync(partial)
+        check_target(path, overwrite=overwrite)
+        partial.replace(path)
+        _sync(path.parent)
+    except StoreFull as error:
+        raise StoreFull(f"no space left for {path}") from error
+    except OSError as error:
+        raise _translate(path, error) from error
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):
+                partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _translate(path: Path, error: OSError) -> StorageError:
+    if error.errno in _NO_SPACE:
+        return StoreFull(f"no space left for {path}")
+    return OpenRefused(f"{path} cannot be written: {error.strerror}")

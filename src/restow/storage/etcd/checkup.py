@@ -1,0 +1,85 @@
+"""How each member of an etcd is, as it says itself: for `restow doctor`. It changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from restow.runtime import Runtime
+from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.errors import CallFailed
+from restow.storage.etcd.messages import (
+    ALARM,
+    ALARMS,
+    RANGE,
+    STATUS,
+    AlarmRequest,
+    RangeRequest,
+    StatusRequest,
+)
+from restow.storage.etcd.options import EtcdOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFacts:
+    """What one member says."""
+
+    endpoint: str
+    problem: str = ""
+    """Why it could not be asked; then nothing else is known."""
+    version: str = ""
+    revision: int = 0
+    has_leader: bool = False
+    is_learner: bool = False
+    bytes_held: int = 0
+    """Of its database file."""
+    bytes_used: int = 0
+    bytes_max: int = 0
+    """Its quota; 0 when it does not say."""
+    alarms: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+async def ask_members(options: EtcdOptions, runtime: Runtime) -> list[MemberFacts]:
+    """Ask each endpoint by itself: one that is down does not hide behind another."""
+    return [await _ask(options, endpoint, runtime) for endpoint in options.endpoints]
+
+
+async def _ask(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberFacts:
+    connection = Connection(replace(options, endpoints=(endpoint,)), runtime)
+    seconds = options.request_timeout_seconds
+    try:
+        await connection.log_in()
+        status = await connection.call(
+            STATUS, StatusRequest(), timeout_seconds=seconds, repeatable=True
+        )
+        alarms = await connection.call(
+            ALARM, AlarmRequest(), timeout_seconds=seconds, repeatable=True
+        )
+        # It answers only with a leader, and when the disk lets it write down what was agreed on.
+        now = await connection.call(
+            RANGE,
+            RangeRequest(key=b"\0", count_only=True),
+            timeout_seconds=seconds,
+            repeatable=True,
+        )
+    except CallFailed as failed:
+        return MemberFacts(endpoint=endpoint, problem=failed.details)
+    finally:
+        await connection.close()
+    member = int(status.header.member_id)
+    return MemberFacts(
+        endpoint=endpoint,
+        version=status.version,
+        revision=int(now.header.revision),
+        has_leader=status.leader != 0,
+        is_learner=status.isLearner,
+        bytes_held=int(status.dbSize),
+        bytes_used=int(status.dbSizeInUse),
+        bytes_max=int(status.dbSizeQuota),
+        alarms=tuple(
+            ALARMS.get(each.alarm, f"alarm {each.alarm}")
+            for each in alarms.alarms
+            if each.memberID == member
+        ),
+        errors=tuple(status.errors),
+    )

@@ -1,0 +1,109 @@
+"""Copies of a store file: made while servers write, checked, and marked as copies.
+
+A copy shows one revision: it is taken inside one read transaction, so that no commit of others can
+make SQLite begin anew, however much is written meanwhile. It is one file without a log, and says in
+its `meta` that it is a backup, so that no server goes on with it where a client would see time go
+back (`opening` refuses it).
+
+Not here: where copies are put and how they are named (`storage.backup`), and what is restored from
+them (`storage.restore`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from restow.storage.errors import StorageError, StoreDamaged, StoreFull
+from restow.storage.interface import Revision
+from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite.errors import translate
+from restow.storage.sqlite.read_only import open_read_only
+
+PAGES_PER_STEP: Final = 1000
+PROBLEMS_SHOWN_MAX: Final = 10
+
+_DANGLING: Final = (
+    "SELECT count(*) FROM keys WHERE NOT EXISTS"
+    " (SELECT 1 FROM versions WHERE versions.place = keys.place)"
+)
+
+
+def copy_store(
+    source: Path, target: Path, *, taken_at: int, on_progress: Callable[[int, int], None]
+) -> Revision:
+    """Copy a store into a new file and check the copy; the revision that it shows.
+
+    `taken_at` is the time in seconds that is written into the copy. `on_progress` is told how many
+    pages are done, and of how many. Blocks the thread.
+    """
+    origin = open_read_only(source)
+    try:
+        origin.copy_into(target, pages_per_step=PAGES_PER_STEP, on_progress=on_progress)
+        revision = origin.revision
+    except apsw.Error as error:
+        raise _failed(target, error) from error
+    finally:
+        origin.close()
+    try:
+        _mark(target, taken_at)
+        check_file(target)
+    except apsw.Error as error:
+        raise _failed(target, error) from error
+    return revision
+
+
+def check_file(path: Path) -> None:
+    """Look at every page and every key of a file that nobody writes; raises `StoreDamaged`."""
+    try:
+        found = problems_of(path, is_thorough=True)
+    except StoreDamaged as error:
+        raise StoreDamaged(f"{path} is damaged, or was not copied whole: {error}") from error
+    if found:
+        raise StoreDamaged(f"{path} is damaged: {'; '.join(found)}")
+
+
+def problems_of(path: Path, *, is_thorough: bool) -> list[str]:
+    """What is wrong with a file, in SQLite's words and ours; also beside running servers."""
+    file = open_read_only(path)
+    try:
+        check = "integrity_check" if is_thorough else "quick_check"
+        rows = file.query(f"PRAGMA {check}({PROBLEMS_SHOWN_MAX})")
+        found = [str(row[0]) for row in rows]
+        if found != ["ok"]:
+            return found
+        dangling: Any = file.query(_DANGLING)[0][0]
+        return [f"{dangling} keys have no value"] if dangling else []
+    finally:
+        file.close()
+
+
+def make_store_at(path: Path, revision: Revision) -> None:
+    """Make a new, empty store file that begins at a revision."""
+    opening.prepare(path).close()
+    connection = opening.connect(path, cache_kib=opening.READER_CACHE_KIB)
+    try:
+        connection.execute(schema.SET_REVISION, (revision,))
+    except apsw.Error as error:
+        raise translate(error) from error
+    finally:
+        opening.disconnect(connection)
+
+
+def _mark(path: Path, taken_at: int) -> None:
+    """Say in the copy that it is one, and make it a file that needs no other beside it."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute(schema.SET_BACKUP, (taken_at,))
+    finally:
+        opening.disconnect(connection)
+
+
+def _failed(target: Path, error: apsw.Error) -> StorageError:
+    if isinstance(error, apsw.FullError):
+        return StoreFull(f"no space left for {target}: {error}")
+    return translate(error)

@@ -1,0 +1,155 @@
+"""`restow backup` and `restow restore`, as a person uses them: words, output and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from restow.cli.main import main
+from restow.cli.stores import size_text, store_of
+from restow.cluster.state import ClusterState, EtcdState, ServerState, write_state
+from tests.unit.storage.census.stores import as_json, fill, read_all
+
+OBJECTS = {f"/registry/pods/default/{number}": as_json("v1", "Pod") for number in range(20)}
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a store, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    directory = tmp_path / ".restow"
+    directory.mkdir()
+    uvloop.run(fill(f"sqlite:{directory / 'store.db'}", OBJECTS))
+    return directory
+
+
+def test_there_and_back(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default it is the cluster of this directory; a new directory is made for the other."""
+    assert main(["backup", "a.backup"]) == 0
+    assert capsys.readouterr().out.startswith("a.backup: a copy of SQLite at revision 21, ")
+    assert main(["restore", "a.backup", "--data-dir", "deep/new"]) == 0
+    out = capsys.readouterr().out
+    assert out == "sqlite:deep/new/store.db: 20 keys of revision 21, now at revision 1000000041\n"
+    assert uvloop.run(read_all("sqlite:deep/new/store.db")) == OBJECTS
+    assert Path("deep/new").stat().st_mode & 0o777 == 0o700
+
+
+def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get the same as one JSON object."""
+    store = f"sqlite:{data_dir / 'store.db'}"
+    assert main(["backup", "a.backup", "--store", store, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    size = Path("a.backup").stat().st_size
+    assert found == {"file": "a.backup", "form": "sqlite", "revision": 21, "bytes": size}
+    words = ["restore", "a.backup", "--store", "sqlite:new.db", "--ahead", "9", "-o", "json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "store": "sqlite:new.db",
+        "keys": 20,
+        "leftOut": 0,
+        "backupRevision": 21,
+        "revision": 50,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["backup", "a", "--data-dir", "nothing"], 2, "does not exist"),
+        (["backup", "a", "--store", "nonsense"], 2, "nothing to back up"),
+        (["backup", "a", "--store", "etcd://127.0.0.1:1"], 1, "failed to connect"),
+        (["backup", ".restow"], 2, "is a directory"),
+        (["backup", "text"], 2, "--overwrite"),
+        (["restore", "nothing", "--store", "sqlite:b"], 2, "cannot be read"),
+        (["restore", "text", "--store", "sqlite:b"], 2, "is no backup"),
+        (["restore", ".restow/store.db"], 2, "already"),
+        (["restore", ".restow/store.db", "--store", "sqlite:no/b"], 2, "is not a directory"),
+    ],
+)
+def test_refusals(
+    data_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    said: str,
+) -> None:
+    """Every refusal says what is wrong, with the name of the command and an exit code."""
+    Path("text").write_text("text" * 1000)
+    assert main(words) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"restow {words[0]}: ")
+    assert said in err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", "10000000000000000"])
+def test_wrong_numbers(data_dir: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
+    """A number of revisions that makes no sense is wrong usage."""
+    with pytest.raises(SystemExit) as ended:
+        main(["restore", ".restow/store.db", f"--ahead={number}"])
+    assert ended.value.code == 2
+    assert "is no number from 1" in capsys.readouterr().err
+
+
+def test_a_signal_leaves_nothing(data_dir: Path, tmp_path: Path) -> None:
+    """A backup that is asked to end leaves no file behind; one that was killed, no backup."""
+    os.mkfifo(tmp_path / "fifo")
+    # It waits for the other end of the pipe, long before it could be done.
+    script = (
+        "import sys\n"
+        "from restow.storage import backup\n"
+        "from restow.cli.main import main\n"
+        "def wait(*_):\n"
+        "    print('begun', flush=True)\n"
+        "    open('fifo').read()\n"
+        "import restow.storage.sqlite.read_only as r\n"
+        "whole = r.ReadOnlyFile.copy_into\n"
+        "def copy(self, target, **rest):\n"
+        "    wait()\n"
+        "    whole(self, target, **rest)\n"
+        "r.ReadOnlyFile.copy_into = copy\n"
+        "sys.exit(main(['backup', 'a.backup']))\n"
+    )
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        if number is not signal.SIGKILL:
+            with (tmp_path / "fifo").open("w"):
+                pass  # the thread that copies goes on, and finds that nobody waits
+        process.communicate(timeout=30)
+        assert process.returncode != 0
+        assert not (tmp_path / "a.backup").exists()
+        left = [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")]
+        assert len(left) == (number is signal.SIGKILL)
+
+
+def test_the_store_of_a_cluster(tmp_path: Path) -> None:
+    """What `restow up` remembers of its store is found by its directory."""
+    assert store_of(tmp_path) == f"sqlite:{tmp_path / 'store.db'}"
+    server = ServerState(port=1, release="x")
+    member = EtcdState(client_port=2379, peer_port=1, health_port=1)
+    for store, address in (
+        ("sqlite", f"sqlite:{tmp_path / 'store.db'}"),
+        ("etcd", "etcd://127.0.0.1:2379"),
+        ("etcds://host:1?ca=x", "etcds://host:1?ca=x"),
+    ):
+        state = ClusterState(
+            store=store, bind="127.0.0.1", front_port=1, servers=(server,), etcd=(member,)
+        )
+        write_state(tmp_path / "state.json", state)
+        assert store_of(tmp_path) == address
+
+
+def test_sizes() -> None:
+    """Sizes are told as people read them."""
+    assert size_text(1000) == "1,000 bytes"
+    assert size_text(1536) == "1.5 KiB"
+    assert size_text(5 * 1024**4) == "5,120.0 GiB"

@@ -1,0 +1,186 @@
+"""`restow doctor`: its rules on facts, its look at files, and its words."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.apiserver.pki import PkiOptions, ensure_pki
+from restow.cli.doctor import exit_code
+from restow.cli.doctor_cluster import ServerFacts, judge_agreement, judge_servers
+from restow.cli.doctor_files import judge_data_dir
+from restow.cli.doctor_findings import Finding, Level, judge_store, ok, unseen, warning
+from restow.cli.main import main
+from restow.controllers.preflight import ClusterView, ResourceView, ServerEntry
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.runtime import Runtime
+from restow.storage.checkup import EtcdFacts, FileFacts
+from restow.storage.etcd.checkup import MemberFacts
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+GIB = 1024**3
+WELL = FileFacts(path=Path("store.db"), revision=7, keys=3, size=4096, free=100 * GIB, mode=0o600)
+MEMBER = MemberFacts(
+    endpoint="127.0.0.1:2379", version="3.5.9", revision=9, has_leader=True, bytes_held=4096
+)
+SERVER = ServerFacts(name="a", address="127.0.0.1:6443", renewed_seconds=1.0, skew_seconds=-0.5)
+
+
+def worst(findings: list[Finding]) -> tuple[Level, str]:
+    found = max(findings, key=lambda each: each.level)
+    assert found.advice or found.level <= Level.UNSEEN
+    return found.level, found.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "level", "words"),
+    [
+        ({}, Level.OK, "sound"),
+        ({"problem": "it is not there"}, Level.ERROR, "not there"),
+        ({"damages": ("page 7 is bad",)}, Level.ERROR, "page 7"),
+        ({"log_size": GIB}, Level.WARNING, "1.0 GiB"),
+        ({"free": 1000}, Level.ERROR, "1,000 bytes are free"),
+        ({"free": GIB // 2}, Level.WARNING, "512.0 MiB are free"),
+        ({"mode": 0o644}, Level.WARNING, "mode 644"),
+    ],
+)
+def test_store_files(fields: dict[str, Any], level: Level, words: str) -> None:
+    """Damage, a long log, a full disk and open permissions are each found."""
+    found = worst(list(judge_store(replace(WELL, **fields))))
+    assert found[0] is level
+    assert words in found[1]
+
+
+def members(*found: MemberFacts) -> tuple[Level, str]:
+    return worst(list(judge_store(EtcdFacts(address="etcd://x", members=found))))
+
+
+def member(**fields: Any) -> MemberFacts:
+    return replace(MEMBER, **fields)
+
+
+def test_etcd_members() -> None:
+    """Members that are down, leaderless, behind, full or alarmed are each found."""
+    down = MemberFacts(endpoint="b", problem="refused")
+    assert members(MEMBER)[0] is Level.OK
+    assert members(down)[0] is Level.ERROR
+    assert members(MEMBER, MEMBER, down)[0] is Level.WARNING
+    assert members(MEMBER, down, down)[0] is Level.ERROR
+    assert members(member(has_leader=False))[0] is Level.ERROR
+    assert members(member(is_learner=True))[0] is Level.WARNING
+    assert members(MEMBER, member(revision=100_000))[0] is Level.WARNING
+    assert members(member(alarms=("NOSPACE",))) == (
+        Level.ERROR,
+        "127.0.0.1:2379 has raised NOSPACE",
+    )
+    assert members(member(bytes_held=1900 * 1024**2))[0] is Level.WARNING
+    assert members(member(bytes_held=GIB, bytes_max=8 * GIB, bytes_used=1))[0] is Level.WARNING
+    assert members(member(errors=("disk is slow",)))[0] is Level.WARNING
+
+
+def server(**fields: Any) -> tuple[Level, str]:
+    return worst(list(judge_servers([replace(SERVER, **fields)], NOW)))
+
+
+def test_servers() -> None:
+    """Servers that are silent, not ready, or live in another time are each found."""
+    assert server()[0] is Level.OK
+    assert server(problem="refused")[0] is Level.ERROR
+    assert server(failed_checks=("storage failed",))[0] is Level.ERROR
+    assert server(skew_seconds=10.0) == (
+        Level.WARNING,
+        "the clock of a (127.0.0.1:6443) is 10 s ahead",
+    )
+    assert server(skew_seconds=-900.0)[0] is Level.ERROR
+    assert server(skew_seconds=None)[0] is Level.UNSEEN
+    assert server(renewed_seconds=-30.0)[0] is Level.WARNING
+    assert server(renewed_seconds=60.0, lease_seconds=15)[0] is Level.WARNING
+    assert server(address="", skew_seconds=None)[0] is Level.UNSEEN
+
+
+def agreement(*resources: ResourceView) -> tuple[Level, str]:
+    return worst(list(judge_agreement(ClusterView(resources=resources), {"a"})))
+
+
+def test_agreement() -> None:
+    """Disagreement, entries of nobody, unknown and unreadable versions are each found."""
+    known = storage_version_hash(GroupVersionKind.of("v1", "Pod"))
+
+    usual = ResourceView(
+        resource=GroupResource("", "pods"),
+        kind="Pod",
+        persisted=(known,),
+        entries=(ServerEntry(server="a", encodes="v1", decodes=("v1",)),),
+        common="v1",
+    )
+
+    def pods(**fields: Any) -> ResourceView:
+        return replace(usual, **fields)
+
+    assert agreement(pods())[0] is Level.OK
+    assert agreement(pods(common=""))[0] is Level.WARNING
+    gone = ServerEntry(server="gone", encodes="v1", decodes=("v1",))
+    assert "gone" in agreement(pods(entries=(gone,)))[1]
+    assert agreement(pods(persisted=("Unknown", known)))[0] is Level.WARNING
+    assert agreement(pods(persisted=(known, "other")))[0] is Level.ERROR
+    assert agreement(pods(entries=(), common=""))[0] is Level.UNSEEN
+    assert agreement(pods(persisted=None))[0] is Level.UNSEEN
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A directory with the keys of a cluster and a kubeconfig."""
+    ensure_pki(tmp_path / "pki", Runtime.system(), PkiOptions(bind="127.0.0.1"))
+    (tmp_path / "kubeconfig").touch(mode=0o600)
+    return tmp_path
+
+
+def test_files_of_a_cluster(data_dir: Path) -> None:
+    """Keys that others can read and certificates that end are found; new ones are well."""
+    now = Runtime.system().clock.wall()
+    assert worst(list(judge_data_dir(data_dir, now)))[0] is Level.OK
+    soon = now + timedelta(days=350)
+    assert "expires in" in worst(list(judge_data_dir(data_dir, soon)))[1]
+    later = now + timedelta(days=400)
+    assert "has expired" in worst(list(judge_data_dir(data_dir, later)))[1]
+    before = now - timedelta(days=2)
+    assert "holds only from" in worst(list(judge_data_dir(data_dir, before)))[1]
+    (data_dir / "pki" / "ca.key").chmod(0o644)
+    assert "ca.key" in worst(list(judge_data_dir(data_dir, now)))[1]
+    (data_dir / "pki" / "ca.key").chmod(0o600)
+    (data_dir / "kubeconfig").chmod(0o640)
+    assert "kubeconfig" in worst(list(judge_data_dir(data_dir, now)))[1]
+    (data_dir / "kubeconfig").chmod(0o600)
+    (data_dir / "pki" / "serving.crt").write_text("nonsense")
+    assert "no certificate" in worst(list(judge_data_dir(data_dir, now)))[1]
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    """A check that cannot be made says so."""
+    assert worst(list(judge_data_dir(tmp_path, NOW)))[0] is Level.UNSEEN
+
+
+def test_exit_codes() -> None:
+    """The worst finding decides: 0 well, 1 warnings, 2 errors."""
+    fine, blind = ok("a", ""), unseen("a", "")
+    assert exit_code([fine]) == 0
+    assert exit_code([fine, blind]) == 1
+    assert exit_code([fine, warning("a", "", "b")]) == 1
+    broken = Finding(check="a", level=Level.ERROR, text="")
+    assert exit_code([broken, fine]) == 2
+
+
+def test_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A store that is not there is an error, as JSON too; an address that is none is refused."""
+    assert main(["doctor", "--store", f"sqlite:{tmp_path / 'store.db'}", "-o", "json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "error"
+    assert [each["check"] for each in found["findings"]] == ["store"]
+    assert main(["doctor", "--store", "memory:"]) == 2
+    assert "no store to look at" in capsys.readouterr().err
+    assert main(["doctor", "--data-dir", str(tmp_path / "nothing")]) == 2
+    assert "is no directory" in capsys.readouterr().err

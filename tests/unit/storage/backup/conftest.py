@@ -1,0 +1,31 @@
+"""For the tests of backup and restore: a runtime, and a real etcd that each test finds empty."""
+
+from collections.abc import Iterator
+
+import pytest
+import pytest_asyncio
+
+from restow.runtime import Runtime
+from restow.storage.etcd import open_etcd, parse_address
+from restow.testing.etcd_process import EtcdCluster, start_etcd
+from restow.testing.storage_suite.harness import wipe
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime.system()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with start_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture
+async def empty_etcd(etcd: EtcdCluster, runtime: Runtime) -> str:
+    """The address of an etcd without keys, at whatever revision."""
+    storage = await open_etcd(parse_address(etcd.url), runtime)
+    await wipe(storage)
+    await storage.close()
+    return str(etcd.url)

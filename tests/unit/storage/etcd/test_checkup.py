@@ -1,0 +1,19 @@
+"""The look at each member of an etcd, for the doctor."""
+
+from restow.runtime import Runtime
+from restow.storage.checkup import EtcdFacts, check_up
+from restow.testing.etcd_process import EtcdCluster
+
+
+async def test_a_member_that_is_up_and_one_that_is_not(etcd: EtcdCluster, runtime: Runtime) -> None:
+    """One says how it is; the other does not answer, and that is said of it alone."""
+    facts = await check_up(f"{etcd.url},127.0.0.1:1", runtime)
+    assert isinstance(facts, EtcdFacts)
+    up, down = facts.members
+    assert (up.problem, up.has_leader, up.is_learner) == ("", True, False)
+    assert up.version.startswith("3.")
+    assert up.revision >= 1
+    assert 0 < up.bytes_used <= up.bytes_held
+    assert (up.alarms, up.errors) == ((), ())
+    assert down.endpoint == "127.0.0.1:1"
+    assert "connect" in down.problem
