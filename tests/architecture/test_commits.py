@@ -14,6 +14,7 @@ COMMITTERS = {
     "resources/housekeeping/turns.py": "keys of our own: whose turn it is",
     "resources/housekeeping/addresses.py": "keys of our own: where servers are",
     "apiserver/server.py": "a key of our own: which cluster this is",
+    "apiserver/used_tickets.py": "keys of our own: which tickets were used",
     "cli/store_verbs.py": "what a person asks for by hand",
 }
 

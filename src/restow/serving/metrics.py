@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -63,6 +64,36 @@ class _Durations:
         return pairs
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Requests of all verbs together, watches left out."""
+
+    buckets: tuple[int, ...] = (0,) * (len(_BOUNDS) + 1)
+    seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return sum(self.buckets)
+
+    def since(self, before: Totals) -> Totals:
+        """What has come since then."""
+        pairs = zip(self.buckets, before.buckets, strict=True)
+        return Totals(tuple(now - then for now, then in pairs), self.seconds - before.seconds)
+
+    def slower_than(self, share: float) -> float | None:
+        """A time that at most this share of them exceeds: the bound of a bucket, the last bound
+        for what is beyond all of them. None without requests."""
+        if not self.requests:
+            return None
+        allowed, slower, found = self.requests * share, 0, float(_BOUNDS[-1])
+        for bound, count in zip(reversed(_BOUNDS), self.buckets[:0:-1], strict=True):
+            slower += count  # all that took longer than this bound
+            if slower > allowed:
+                break
+            found = float(bound)
+        return found
+
+
 class Metrics(Collector):
     """What one server counts."""
 
@@ -91,6 +122,14 @@ class Metrics(Collector):
     def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Gauge) -> None:
         """Add something that is read when asked for."""
         self._gauges.append((name, about, labels, read))
+
+    def totals(self) -> Totals:
+        """All verbs together, as of now."""
+        found = list(self._durations.values())
+        buckets = (sum(counts) for counts in zip(*(each.buckets for each in found), strict=True))
+        return (
+            Totals(tuple(buckets), sum(each.sum_seconds for each in found)) if found else Totals()
+        )
 
     def collect(self) -> Iterator[Metric]:
         """All of it, as Prometheus' library wants it."""

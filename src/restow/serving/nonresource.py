@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
@@ -22,6 +23,10 @@ _PROBES: Final[dict[str, Probe]] = {
 _METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
 
 
+Pages = Callable[[Context], Promise]
+"""Answers everything below one first segment, whatever the method."""
+
+
 class NonResources:
     """Answers what is not about objects."""
 
@@ -33,6 +38,7 @@ class NonResources:
         health: Health,
         metrics: Metrics,
         version: dict[str, str],
+        pages: Mapping[str, Pages] | None = None,
     ) -> None:
         self._discovery = discovery
         self._openapi = openapi
@@ -40,13 +46,16 @@ class NonResources:
         self._metrics = metrics
         self._health_metrics = HealthMetrics(states=health.states, counts=health.counts)
         self._version = version
+        self._pages = pages or {}
 
     def answer(self, context: Context) -> Promise:
         """The answer to a request whose path names no resource."""
-        if context.info.method not in ("GET", "HEAD"):
-            return respond_text(405, "405 method not allowed\n")
         path = context.info.path.rstrip("/") or "/"
         first, _, rest = path[1:].partition("/")
+        if first in self._pages:
+            return self._pages[first](context)
+        if context.info.method not in ("GET", "HEAD"):
+            return respond_text(405, "405 method not allowed\n")
         if first in _PROBES:
             return self._health.answer(context, _PROBES[first], rest)
         if path == "/version":

@@ -1,4 +1,4 @@
-"""Who sends a request: tokens and client certificates, each an `Authenticator`.
+"""Who sends a request: tokens, client certificates and sessions, each an `Authenticator`.
 
 An authenticator says who it is, or that it cannot tell; a credential that is wrong is refused and
 never taken for none. Not here: what a user may do.
@@ -6,12 +6,15 @@ never taken for none. Not here: what a user may do.
 
 from restow.serving.authentication.certificates import CertificateAuthenticator
 from restow.serving.authentication.chain import Authentication, Authenticator
+from restow.serving.authentication.sessions import SessionAuthenticator, Sessions
 from restow.serving.authentication.tokens import TokenAuthenticator, read_token_file
 
 __all__ = [
     "Authentication",
     "Authenticator",
     "CertificateAuthenticator",
+    "SessionAuthenticator",
+    "Sessions",
     "TokenAuthenticator",
     "read_token_file",
 ]

@@ -10,6 +10,10 @@ from restow.serving.context import ANONYMOUS, User
 from restow.serving.request_info import RequestInfo
 
 _PUBLIC: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+# The page without data, and the way in: a ticket is a credential of its own.
+_DASHBOARD: Final = "/dashboard"
+_WAY_IN: Final = f"{_DASHBOARD}/session"
+_TICKETS: Final = f"{_DASHBOARD}/tickets"
 _DISCOVERY: Final = ("/api", "/apis", "/openapi")
 _SELF_REVIEWS: Final = frozenset(
     {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
@@ -32,12 +36,13 @@ class MastersOnly:
             return (
                 user is not ANONYMOUS and info.verb == "create" and info.resource in _SELF_REVIEWS
             )
-        if info.verb not in ("get", "head"):
-            return False
         path = info.path.rstrip("/")
-        if path in _PUBLIC:
-            return True
         known = user.name != ANONYMOUS.name
+        if info.verb not in ("get", "head"):
+            # A ticket lets in whoever asked for it as who they are, so that it gives no more.
+            return path == _WAY_IN or (known and path == _TICKETS)
+        if path in _PUBLIC or path == _DASHBOARD or path.startswith(_DASHBOARD + "/"):
+            return True
         return known and any(path == each or path.startswith(each + "/") for each in _DISCOVERY)
 
 

@@ -1,0 +1,165 @@
+"""The paths of the dashboard, answered by the parts that serving and the dashboard give.
+
+    GET  /dashboard, /dashboard/login      the page
+    GET  /dashboard/static/...             what it is made of
+    GET  /dashboard/watch?watch=...        several watches of the API in one answer
+    POST /dashboard/tickets                a link that lets the sender in, once
+    GET  /dashboard/session                who is in
+    POST /dashboard/session                a ticket becomes a cookie
+    DELETE /dashboard/session              the cookie goes away
+
+A ticket stands behind the `#` of a link, which browsers send to nobody, and travels in a body: no
+log has it. Not here: anything about objects; the page asks the API, as every client does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+import orjson
+
+from restow.apiserver.used_tickets import UsedTickets
+from restow.dashboard import INDEX, SECURITY_LINES, load_assets
+from restow.machinery import status
+from restow.runtime import Clock, Tasks
+from restow.serving.answers import respond_text
+from restow.serving.authentication.sessions import SESSION_SECONDS, Sessions, cookie_line
+from restow.serving.bundle import SECONDS_MAX, App, bundle
+from restow.serving.context import ANONYMOUS, Context
+from restow.serving.listener import Promise, Response, header_block
+
+ROOT: Final = "dashboard"
+TICKET_BODY_BYTES_MAX: Final = 16_384
+
+_STATIC: Final = "static/"
+_HOST: Final = re.compile(
+    r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?"
+)
+_JSON_LINES: Final = (
+    ("Content-Type", "application/json"),
+    ("Cache-Control", "no-store"),
+    *SECURITY_LINES,
+)
+_SEALED: Final = "the ticket was used already, is too old, or is none: ask for a new link"
+
+
+class _TicketBody(msgspec.Struct):
+    ticket: str
+
+
+class DashboardPages:
+    """Call it with a request below `/dashboard`."""
+
+    def __init__(
+        self, sessions: Sessions, used: UsedTickets, *, clock: Clock, tasks: Tasks
+    ) -> None:
+        self.app: App | None = None
+        """The chain that answers the watches; set when it is there."""
+        self._sessions = sessions
+        self._used = used
+        self._clock = clock
+        self._tasks = tasks
+        self._assets = {
+            path: (asset, header_block(asset.lines())) for path, asset in load_assets().items()
+        }
+
+    def __call__(self, context: Context) -> Promise:
+        path = context.info.path.removeprefix(f"/{ROOT}").strip("/")
+        method = context.info.method
+        match path, "GET" if method == "HEAD" else method:
+            case (("" | "login"), "GET"):
+                return self._file(context, INDEX)
+            case "session", "GET":
+                return self._tell_session(context)
+            case "session", "POST":
+                return self._redeem(context)
+            case "session", "DELETE":
+                _refuse_strangers(context)
+                return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
+            case "tickets", "POST":
+                return self._mint(context)
+            case "watch", "GET":
+                return self._watch(context)
+            case _, "GET" if path.startswith(_STATIC):
+                return self._file(context, path.removeprefix(_STATIC))
+        if path in ("", "login", "session", "tickets", "watch"):
+            return respond_text(405, "405 method not allowed\n")
+        return respond_text(404, "404 page not found\n")
+
+    def _file(self, context: Context, path: str) -> Response:
+        found = self._assets.get(path)
+        if found is None:
+            return respond_text(404, "404 page not found\n")
+        asset, lines = found
+        if asset.is_known_to(context.request.headers.get("if-none-match")):
+            return Response(304, b"", lines)
+        return Response(200, asset.body, lines)
+
+    def _mint(self, context: Context) -> Response:
+        """A link for the user who asks, who has shown a credential that is no cookie."""
+        ticket, expires = self._sessions.ticket_for(context.user)
+        path = f"/{ROOT}/login#{ticket}"
+        host = context.request.headers.get("host") or ""
+        url = f"https://{host}{path}" if _HOST.fullmatch(host) else path
+        return _json(201, {"url": url, "ticket": ticket, "expires": expires.isoformat()})
+
+    async def _redeem(self, context: Context) -> Response:
+        _refuse_strangers(context)
+        ticket = _read_ticket(context)
+        found = self._sessions.open_ticket(ticket)
+        if found is None or not await self._used.use(found.nonce, found.expires):
+            # With other words than those for a wrong token, but telling no more.
+            return _json(401, {"message": _SEALED})
+        cookie, expires = self._sessions.session_for(found.user)
+        return _json(
+            201,
+            {"user": found.user.name, "expires": expires.isoformat()},
+            cookie=cookie_line(cookie, seconds=SESSION_SECONDS),
+        )
+
+    def _tell_session(self, context: Context) -> Response:
+        """Not an error for those who are not in: the page asks before it knows."""
+        if context.user.name == ANONYMOUS.name:
+            return _json(200, {"user": None})
+        found = self._sessions.session_of(context.request)
+        by_cookie = found is not None and found.user.name == context.user.name
+        expires = found.expires.isoformat() if found is not None and by_cookie else None
+        return _json(200, {"user": context.user.name, "expires": expires})
+
+    def _watch(self, context: Context) -> Promise:
+        assert self.app is not None, "the pages were not joined to the chain"
+        found = self._sessions.session_of(context.request)
+        seconds = SECONDS_MAX
+        if found is not None:
+            seconds = (found.expires - self._clock.wall()).total_seconds()
+        return bundle(context, self.app, clock=self._clock, tasks=self._tasks, seconds_max=seconds)
+
+
+def _read_ticket(context: Context) -> str:
+    body = context.request.body
+    if len(body) > TICKET_BODY_BYTES_MAX:
+        raise status.bad_request("a ticket is shorter than that")
+    try:
+        return msgspec.json.decode(body, type=_TicketBody).ticket
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise status.bad_request('the body must be JSON: {"ticket": "..."}') from None
+
+
+def _refuse_strangers(context: Context) -> None:
+    """Refuse what another site makes a browser send: it could let a person in as someone else."""
+    headers = context.request.headers
+    media = (headers.get("content-type") or "").partition(";")[0].strip().lower()
+    if context.info.method == "POST" and media != "application/json":
+        raise status.unsupported_media_type(["application/json"])
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if site not in (None, "same-origin") or (
+        origin is not None and origin.partition("://")[2] != headers.get("host")
+    ):
+        raise status.forbidden("requests of other sites are refused here")
+
+
+def _json(code: int, value: object, *, cookie: str = "") -> Response:
+    lines = [*_JSON_LINES, ("Set-Cookie", cookie)] if cookie else _JSON_LINES
+    return Response(code, orjson.dumps(value), header_block(lines))

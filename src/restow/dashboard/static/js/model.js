@@ -1,0 +1,316 @@
+// The cluster as the page knows it: objects of the API, read into what is shown. No elements here.
+//
+// Nothing in an object is believed to have the right type: a migration's status is whatever its
+// migrator writes.
+
+import { resourceKey, shortVersion, splitKey } from "./format.js";
+import { Timeline } from "./timeline.js";
+
+const OWN = "coordination.restow.dev/";
+const SAMPLES_MAX = 60;
+const UNKNOWN = "Unknown";
+
+export class Model {
+  constructor(hashes) {
+    this.hashes = hashes;
+    this.servers = new Map();
+    this.resources = new Map();
+    this.migrations = new Map();
+    this.timeline = new Timeline();
+    this.isSynced = false;
+    // What has to be drawn again.
+    this.changed = new Set();
+    this.serversChanged = true;
+  }
+
+  take(channel, type, object, before) {
+    const isGone = type === "DELETED";
+    switch (channel.name) {
+      case "leases":
+        return this.takeLease(object, isGone);
+      case "reports":
+        return this.takeReport(object, isGone, before);
+      case "states":
+        return this.takeState(object, isGone, before);
+      case "events":
+        return isGone ? undefined : this.timeline.takeEvent(object);
+      default:
+        return this.takeMigration(object, isGone);
+    }
+  }
+
+  // --- servers ---
+
+  takeLease(lease, isGone) {
+    const id = lease.metadata.name;
+    const known = this.servers.get(id);
+    this.serversChanged = true;
+    if (isGone) {
+      if (known) this.timeline.left(known, new Date());
+      this.servers.delete(id);
+      return;
+    }
+    const server = known ?? { id, samples: [], created: dateOf(lease.metadata.creationTimestamp) };
+    const notes = lease.metadata.annotations ?? {};
+    server.address = textOf(notes[`${OWN}address`]);
+    server.release = textOf(notes[`${OWN}release`]);
+    server.mode = textOf(notes[`${OWN}member`]);
+    server.host = textOf(lease.metadata.labels?.["kubernetes.io/hostname"]);
+    server.leaseSeconds = numberOf(lease.spec?.leaseDurationSeconds) ?? 15;
+    const renewed = dateOf(lease.spec?.renewTime);
+    // How long ago by the clock of this page, since the clocks of machines differ; of what was
+    // there before the page, the server's word has to do.
+    const age = known ? 0 : Math.max(0, Date.now() - (renewed ?? Date.now()));
+    server.heardAt = performance.now() - age;
+    this.takeFigures(server, notes[`${OWN}figures`], renewed);
+    this.servers.set(id, server);
+    // What is seen as it happens is told by the clock of the page, so that its order is right.
+    if (!known) this.timeline.joined(server, this.isSynced ? Date.now() : server.created ?? Date.now());
+  }
+
+  takeFigures(server, text, at) {
+    const figures = parse(text);
+    const requests = numberOf(figures?.requests);
+    if (requests === null || at === null) return;
+    const { last } = server;
+    const seconds = last ? (at - last.at) / 1000 : 0;
+    server.last = { at, requests, seconds: numberOf(figures.seconds) ?? 0 };
+    if (seconds <= 0 || requests < last.requests) return;
+    server.samples.push({
+      perSecond: (requests - last.requests) / seconds,
+      p99: numberOf(figures.p99Seconds),
+    });
+    if (server.samples.length > SAMPLES_MAX) server.samples.shift();
+  }
+
+  // Servers in a lasting order: by address, so that an upgraded one stands where its elder stood.
+  serverList() {
+    const found = [...this.servers.values()];
+    const known = new Set(found.map((server) => server.id));
+    for (const resource of this.resources.values()) {
+      for (const id of resource.entries.keys()) {
+        if (known.has(id)) continue;
+        known.add(id);
+        found.push({ id, samples: [], address: "", release: "", host: "", created: null, isStranger: true });
+      }
+    }
+    const place = (server) => server.address || `~${server.id}`;
+    return found.sort(
+      (one, two) =>
+        place(one).localeCompare(place(two), "en", { numeric: true }) ||
+        (one.created ?? 0) - (two.created ?? 0),
+    );
+  }
+
+  // --- resources ---
+
+  resource(key) {
+    let found = this.resources.get(key);
+    if (found === undefined) {
+      const { group, resource } = splitKey(key);
+      found = {
+        key, group, resource,
+        entries: new Map(), common: "", conditions: [], epoch: "",
+        persisted: [], current: "", hasReport: false, hasState: false, touched: 0,
+      };
+      this.resources.set(key, found);
+    }
+    this.changed.add(key);
+    if (this.isSynced) found.touched = Date.now();
+    return found;
+  }
+
+  drop(resource) {
+    if (!resource.hasReport && !resource.hasState) this.resources.delete(resource.key);
+  }
+
+  takeReport(report, isGone, before) {
+    const resource = this.resource(report.metadata.name);
+    const idsBefore = [...resource.entries.keys()].join();
+    resource.entries = new Map();
+    resource.hasReport = !isGone;
+    if (isGone) {
+      this.serversChanged = true;
+      return this.drop(resource);
+    }
+    const status = report.status ?? {};
+    for (const entry of objectsOf(status.storageVersions)) {
+      resource.entries.set(textOf(entry.apiServerID), {
+        encoding: textOf(entry.encodingVersion),
+        decodable: listOf(entry.decodableVersions).map(textOf),
+        served: listOf(entry.servedVersions).map(textOf),
+      });
+    }
+    resource.common = textOf(status.commonEncodingVersion);
+    resource.conditions = objectsOf(status.conditions);
+    const epoch = textOf(report.metadata.annotations?.[`${OWN}epoch`]);
+    const isNews = this.isSynced && before !== undefined && epoch !== resource.epoch;
+    resource.epoch = epoch;
+    if (isNews) this.timeline.agreement(resource, new Date());
+    if (idsBefore !== [...resource.entries.keys()].join()) this.serversChanged = true;
+    return undefined;
+  }
+
+  takeState(state, isGone, before) {
+    const wanted = state.spec?.resource ?? {};
+    const resource = this.resource(resourceKey(textOf(wanted.group), textOf(wanted.resource)));
+    resource.hasState = !isGone;
+    const hashesBefore = resource.persisted;
+    resource.persisted = isGone ? [] : listOf(state.status?.persistedStorageVersionHashes).map(textOf);
+    resource.current = isGone ? "" : textOf(state.status?.currentStorageVersionHash);
+    if (this.isSynced && before !== undefined && !isGone) {
+      this.timeline.persisted(resource, hashesBefore, (hash) => this.stored(resource, hash).name, new Date());
+    }
+    if (isGone) this.drop(resource);
+  }
+
+  // One of the hashes that may be stored: what it is called, and what it means.
+  stored(resource, hash) {
+    if (hash === UNKNOWN) return { hash, name: "unknown", meaning: "unknown" };
+    const name = this.hashes.nameOf(hash);
+    // What is written now is what the servers say; of a hash without a name, what the state says.
+    const written = [...resource.entries.values()].map(({ encoding }) => shortVersion(encoding));
+    const isCurrent = name !== null && written.length ? written.includes(name) : hash === resource.current;
+    return { hash, name: name ?? hash, meaning: isCurrent ? "current" : "old" };
+  }
+
+  // All versions that any server names, for telling hashes apart.
+  versionsOf(resource) {
+    const found = new Set();
+    for (const { encoding, decodable, served } of resource.entries.values()) {
+      for (const version of [encoding, ...decodable, ...served]) found.add(shortVersion(version));
+    }
+    found.delete("");
+    return found;
+  }
+
+  // --- migrations ---
+
+  takeMigration(object, isGone) {
+    const { uid } = object.metadata;
+    const before = this.migrations.get(uid);
+    if (before) this.changed.add(before.key);
+    if (isGone) {
+      this.migrations.delete(uid);
+      return;
+    }
+    const migration = readMigration(object);
+    // Some migrators renew this time with each word they say.
+    migration.started = before?.started ?? migration.started;
+    this.migrations.set(uid, migration);
+    this.changed.add(migration.key);
+    this.timeline.migration(migration, this.isSynced ? Date.now() : null);
+  }
+
+  // The one migration of a resource that says most: a running one, else the newest.
+  migrationOf(key) {
+    let found = null;
+    for (const migration of this.migrations.values()) {
+      if (migration.key !== key) continue;
+      if (found === null || rank(migration) > rank(found)) found = migration;
+    }
+    return found;
+  }
+}
+
+const rank = (migration) =>
+  (migration.isActive ? 1e15 : 0) + (migration.ended ?? migration.created ?? 0);
+
+export function readMigration(object) {
+  const wanted = object.spec?.resource ?? {};
+  const status = object.status ?? {};
+  const progress = status.progress ?? positionOf(object);
+  const condition = (type) =>
+    objectsOf(status.conditions).find((each) => each.type === type && each.status === "True");
+  const failed = condition("Failed");
+  const succeeded = condition("Succeeded");
+  const running = condition("Running");
+  const end = failed ?? succeeded;
+  const isPaused = object.metadata.annotations?.["migrator.restow.dev/paused"] === "true";
+  const phase = failed ? "failed" : succeeded ? "succeeded" : isPaused ? "paused" : running ? "running" : "waiting";
+  const scanned = numberOf(progress.scanned) ?? 0;
+  const remaining = numberOf(progress.remaining);
+  return {
+    uid: object.metadata.uid,
+    name: object.metadata.name,
+    api: object.apiVersion,
+    key: resourceKey(textOf(wanted.group), textOf(wanted.resource)),
+    created: dateOf(object.metadata.creationTimestamp),
+    phase,
+    isActive: !end,
+    started: dateOf(running?.lastTransitionTime ?? running?.lastUpdateTime),
+    ended: end ? dateOf(end.lastTransitionTime ?? end.lastUpdateTime) : null,
+    reason: textOf((end ?? running)?.reason),
+    message: textOf((end ?? running)?.message),
+    pass: numberOf(progress.pass),
+    scanned,
+    rewritten: numberOf(progress.rewritten) ?? 0,
+    unchanged: numberOf(progress.unchanged) ?? 0,
+    failedCount: numberOf(progress.failed) ?? objectsOf(status.failedObjects).length,
+    remaining,
+    share: end && succeeded ? 1 : remaining === null ? null : share(scanned, remaining),
+    perSecond: numberOf(progress.objectsPerSecond),
+    secondsLeft: numberOf(progress.secondsLeft),
+    failures: objectsOf(status.failedObjects).map((each) => ({
+      name: [textOf(each.namespace), textOf(each.name)].filter(Boolean).join("/"),
+      reason: textOf(each.reason),
+      message: textOf(each.message),
+    })),
+  };
+}
+
+// The in-tree API has no place for progress; there the migrator's own note of where it is must do.
+function positionOf(object) {
+  const found = parse(object.metadata.annotations?.["migrator.restow.dev/position"]) ?? {};
+  const [total, scanned] = [numberOf(found.objects), numberOf(found.scanned)];
+  const rewritten = (numberOf(found.rewritten) ?? 0) + (numberOf(found.rewrittenBefore) ?? 0);
+  const remaining = total === null || scanned === null ? null : Math.max(total - scanned, 0);
+  return { ...found, rewritten, remaining };
+}
+
+const share = (done, left) => (done + left > 0 ? done / (done + left) : 1);
+
+// --- judging ---
+
+// What a resource asks of who looks at it. Pure, so that it can be tried by itself.
+export function judge(model, resource) {
+  const encodings = new Map();
+  for (const [id, { encoding }] of resource.entries) {
+    const version = shortVersion(encoding);
+    encodings.set(version, [...(encodings.get(version) ?? []), id]);
+  }
+  const refusal = resource.conditions.find((each) => each.status === "False");
+  const differs = encodings.size > 1 || (resource.entries.size > 0 && !resource.common);
+  const keysDiffer = refusal?.type === "AllEncryptionKeysEqual";
+  const stored = resource.persisted.map((hash) => model.stored(resource, hash));
+  const isLeft = stored.some((each) => each.meaning === "old");
+  const isUnsure = stored.some((each) => each.meaning === "unknown");
+  const migration = model.migrationOf(resource.key);
+  const attention =
+    (migration?.phase === "failed" ? 16 : 0) +
+    (differs || keysDiffer ? 8 : 0) +
+    (migration?.isActive ? 4 : 0) +
+    (isLeft ? 2 : 0);
+  return { encodings, differs, keysDiffer, refusal, stored, isLeft, isUnsure, migration, attention };
+}
+
+// --- reading what came ---
+
+export const textOf = (value) => (typeof value === "string" ? value : "");
+export const listOf = (value) => (Array.isArray(value) ? value : []);
+// What is no object in a list of objects is left out.
+export const objectsOf = (value) => listOf(value).filter((each) => each !== null && typeof each === "object");
+export const numberOf = (value) => (Number.isFinite(value) ? value : null);
+
+export function dateOf(value) {
+  const found = typeof value === "string" ? Date.parse(value) : NaN;
+  return Number.isNaN(found) ? null : found;
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

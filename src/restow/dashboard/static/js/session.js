@@ -1,0 +1,52 @@
+// Coming in and going out. A token or a ticket is exchanged at once for a cookie that no script
+// can read, so that nothing worth stealing stays in the page.
+
+const SESSION = "/dashboard/session";
+const TICKETS = "/dashboard/tickets";
+
+export async function currentUser() {
+  const answer = await fetch(SESSION, { cache: "no-store" });
+  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+  return answer.json();
+}
+
+// The ticket of a link, which is taken out of the address so that nobody copies it along.
+export function takeTicket() {
+  const ticket = location.hash.slice(1);
+  if (location.pathname !== "/dashboard/login") return "";
+  history.replaceState(null, "", "/dashboard");
+  return ticket;
+}
+
+export async function enterWithToken(token) {
+  let answer;
+  try {
+    answer = await fetch(TICKETS, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+  } catch {
+    // Also what a browser says of a token that no header can carry.
+    throw new Error("The server cannot be reached, or this cannot be a token.");
+  }
+  if (answer.status === 401) throw new Error("This token is not known here.");
+  if (!answer.ok) throw new Error(await messageOf(answer));
+  await enterWithTicket((await answer.json()).ticket);
+}
+
+export async function enterWithTicket(ticket) {
+  const answer = await fetch(SESSION, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ticket }),
+  });
+  if (!answer.ok) throw new Error(await messageOf(answer));
+}
+
+export const leave = () => fetch(SESSION, { method: "DELETE" });
+
+async function messageOf(answer) {
+  try {
+    const { message } = await answer.json();
+    return message || `The server answers ${answer.status}.`;
+  } catch {
+    return `The server answers ${answer.status}.`;
+  }
+}

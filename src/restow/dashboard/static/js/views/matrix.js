@@ -1,0 +1,221 @@
+// Servers and resources: who writes what in which version, and what may be stored.
+//
+// A row is made once and drawn again only when its resource has changed, so that hundreds of
+// resources stay quick. Filter and order only hide and move rows.
+
+import { byId, element, keyed, set, setText } from "../dom.js";
+import { displayName, plural, shortVersion } from "../format.js";
+import { judge } from "../model.js";
+import { serverName } from "../timeline.js";
+
+const PHASES = { waiting: "waiting", running: "running", paused: "paused", succeeded: "done", failed: "failed" };
+
+export class Matrix {
+  constructor(model) {
+    this.model = model;
+    this.table = byId("matrix");
+    this.rows = new Map();
+    this.columns = [];
+    this.wish = { text: "", differing: false, sort: "attention" };
+    this.needsOrder = true;
+    this.listen();
+  }
+
+  listen() {
+    const filter = byId("filter");
+    filter.addEventListener("input", () => this.want({ text: filter.value.trim().toLowerCase() }));
+    const differing = byId("differing");
+    differing.addEventListener("change", () => this.want({ differing: differing.checked }));
+    const sort = byId("sort");
+    sort.addEventListener("change", () => this.want({ sort: sort.value }));
+    addEventListener("keydown", (event) => {
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.target.closest?.("input, select, textarea")) return;
+      event.preventDefault();
+      filter.focus();
+    });
+  }
+
+  want(part) {
+    Object.assign(this.wish, part);
+    this.order();
+  }
+
+  draw() {
+    const { model } = this;
+    let names = model.changed;
+    if (model.serversChanged && this.drawHead()) names = model.resources.keys();
+    for (const key of [...names]) this.drawRow(key);
+    if (model.changed.size || this.needsOrder) this.order();
+  }
+
+  // Whether the columns are others than before, so that all rows must be drawn.
+  drawHead() {
+    const servers = this.model.serverList();
+    const ids = servers.map((server) => server.id);
+    const isSame = ids.join() === this.columns.join();
+    this.columns = ids;
+    if (this.table.tHead.rows.length === 0) this.table.tHead.append(element("tr"));
+    const fixed = (key, text) => ({ id: key, title: text, detail: "" });
+    const cells = [
+      fixed(" name", "Resource"),
+      ...servers.map((server) => ({ id: server.id, title: serverName(server), detail: server.release || server.id.slice(-6), server })),
+      fixed(" agreed", "Agreed"),
+      fixed(" stored", "May be stored"),
+      fixed(" migration", "Migration"),
+    ];
+    keyed(this.table.tHead.rows[0], cells, {
+      key: (cell) => cell.id,
+      make: () => element("th", { scope: "col" }, element("span"), element("small", { class: "muted" })),
+      update: (node, cell) => {
+        set(node, "class", cell.server ? "server-column" : null);
+        set(node, "title", cell.server ? cell.id : null);
+        setText(node.firstChild, cell.title);
+        setText(node.lastChild, cell.detail);
+      },
+    });
+    return !isSame;
+  }
+
+  drawRow(key) {
+    const resource = this.model.resources.get(key);
+    const known = this.rows.get(key);
+    if (resource === undefined) {
+      known?.remove();
+      this.rows.delete(key);
+      return;
+    }
+    const row = known ?? this.makeRow(resource);
+    const found = judge(this.model, resource);
+    row.found = found;
+    row.resource = resource;
+    set(row, "data-differs", found.differs || found.keysDiffer);
+    set(row, "data-left", found.isLeft);
+    const cells = [
+      { id: " name", resource },
+      ...this.columns.map((id) => ({ id, entry: resource.entries.get(id), resource, found })),
+      { id: " agreed", resource, found },
+      { id: " stored", found },
+      { id: " migration", found },
+    ];
+    keyed(row, cells, { key: (cell) => cell.id, make: (cell) => this.makeCell(cell), update: (node, cell) => this.drawCell(node, cell) });
+  }
+
+  makeRow(resource) {
+    const row = element("tr");
+    row.dataset.resource = resource.key;
+    this.rows.set(resource.key, row);
+    this.needsOrder = true;
+    return row;
+  }
+
+  makeCell({ id, resource }) {
+    if (id === " name") {
+      const group = resource.group || "core";
+      return element("th", { scope: "row" }, element("span", {}, resource.resource), " ", element("small", { class: "muted" }, group));
+    }
+    if (id === " stored") return element("td", { class: "stored", "data-label": "May be stored" });
+    if (id === " migration") return element("td", { class: "migration", "data-label": "Migration" });
+    if (id === " agreed") return element("td", { class: "agreed", "data-label": "Agreed" });
+    return element("td", { class: "version" });
+  }
+
+  drawCell(node, { id, entry, resource, found }) {
+    switch (id) {
+      case " name":
+        return undefined;
+      case " agreed":
+        return drawAgreed(node, resource, found);
+      case " stored":
+        return drawStored(node, found.stored);
+      case " migration":
+        return drawMigration(node, found.migration);
+      default:
+        return this.drawVersion(node, id, { entry, found });
+    }
+  }
+
+  drawVersion(node, id, { entry, found }) {
+    set(node, "data-label", serverName(this.model.servers.get(id) ?? { id }));
+    if (entry === undefined) {
+      setText(node, "–");
+      set(node, "title", "not served here");
+      set(node, "data-look", "none");
+      return;
+    }
+    const version = shortVersion(entry.encoding);
+    setText(node, version);
+    set(node, "title", `writes ${entry.encoding}, reads ${entry.decodable.join(", ")}`);
+    // The lesser part of the servers stands out, so that one sees who it is.
+    const sizes = [...found.encodings.values()].map((ids) => ids.length);
+    const isLesser = found.encodings.get(version).length < Math.max(...sizes);
+    set(node, "data-look", found.encodings.size < 2 ? "same" : isLesser ? "other" : "split");
+  }
+
+  order() {
+    this.needsOrder = false;
+    const { text, differing, sort } = this.wish;
+    const body = this.table.tBodies[0];
+    let shown = 0;
+    for (const row of this.rows.values()) {
+      const isWanted = displayName(row.resource.key).includes(text) && (!differing || row.found.attention > 0);
+      set(row, "hidden", !isWanted);
+      shown += isWanted;
+    }
+    const wanted = [...this.rows.values()].sort((one, two) => compare(one, two, sort));
+    // Moving nothing when nothing moves keeps focus, selection and scroll where they are.
+    if (wanted.some((row, index) => body.rows[index] !== row)) body.append(...wanted);
+    const total = this.rows.size;
+    setText(byId("shown"), shown === total ? plural(total, "resource") : `${shown} of ${plural(total, "resource")}`);
+    set(byId("matrix-empty"), "hidden", shown > 0 || total === 0);
+    set(this.table, "hidden", shown === 0 && total > 0);
+  }
+}
+
+// Made once: to compare texts without it is slow enough to be felt with hundreds of rows.
+const inOrder = new Intl.Collator("en", { numeric: true }).compare;
+
+function compare(one, two, sort) {
+  const byName = inOrder(one.resource.resource, two.resource.resource) || inOrder(one.resource.group, two.resource.group);
+  switch (sort) {
+    case "attention":
+      return two.found.attention - one.found.attention || byName;
+    case "changed":
+      return two.resource.touched - one.resource.touched || byName;
+    case "group":
+      return inOrder(one.resource.group, two.resource.group) || byName;
+    default:
+      return byName;
+  }
+}
+
+function drawAgreed(node, resource, { differs, keysDiffer, refusal }) {
+  const isAgreed = !differs && !keysDiffer;
+  const version = resource.common ? shortVersion(resource.common) : "";
+  setText(node, isAgreed ? version || "–" : keysDiffer ? "keys differ" : "differ");
+  set(node, "data-agreed", resource.entries.size === 0 ? "none" : isAgreed ? "yes" : "no");
+  set(node, "title", refusal ? `${refusal.reason}: ${refusal.message}` : null);
+}
+
+function drawStored(node, stored) {
+  keyed(node, stored, {
+    key: ({ hash }) => hash,
+    make: () => element("span"),
+    update: (chip, { hash, name, meaning }) => {
+      set(chip, "class", `chip ${meaning}`);
+      set(chip, "title", meaning === "unknown" ? "What was stored before anybody looked" : hash);
+      setText(chip, name);
+    },
+  });
+}
+
+function drawMigration(node, migration) {
+  if (migration === null) {
+    setText(node, "");
+    return;
+  }
+  if (node.firstElementChild === null) node.replaceChildren(element("span", { class: "badge" }));
+  set(node, "data-phase", migration.phase);
+  const percent = migration.isActive && migration.share !== null ? ` ${Math.floor(migration.share * 100)} %` : "";
+  setText(node.firstElementChild, `${PHASES[migration.phase]}${percent}`);
+}

@@ -1,0 +1,93 @@
+// One sentence that says what matters most, and four figures.
+
+import { byId, element, keyed, set, setText } from "../dom.js";
+import { displayName, duration, listed, plural } from "../format.js";
+import { judge } from "../model.js";
+import { serverName } from "../timeline.js";
+
+export function drawSummary(model) {
+  const sums = sumUp(model);
+  const [level, text] = verdict(model, sums);
+  const node = byId("verdict");
+  set(node, "data-level", level);
+  setText(node, text);
+  document.title = level === "calm" ? "restow" : `restow – ${text}`;
+  keyed(byId("tiles"), tiles(model, sums), {
+    key: (tile) => tile.name,
+    make: (tile) =>
+      element("div", { class: "tile" }, element("dt", {}, tile.name), element("dd"), element("dd", { class: "muted" })),
+    update: (found, tile) => {
+      set(found, "data-level", tile.level);
+      setText(found.children[1], tile.value);
+      setText(found.children[2], tile.detail);
+    },
+  });
+}
+
+function sumUp(model) {
+  const sums = { differing: [], left: [], unsure: [], active: [], failed: [], total: model.resources.size };
+  for (const resource of model.resources.values()) {
+    const found = judge(model, resource);
+    if (found.differs || found.keysDiffer) sums.differing.push(resource);
+    if (found.isLeft) sums.left.push(resource);
+    else if (found.isUnsure) sums.unsure.push(resource);
+    if (found.migration?.phase === "failed") sums.failed.push(found.migration);
+  }
+  sums.active = [...model.migrations.values()].filter((each) => each.isActive);
+  return sums;
+}
+
+function verdict(model, { differing, left, active, failed, total }) {
+  const names = (found) => listed(found.map((each) => displayName(each.key)));
+  if (differing.length === 1) return ["differs", `Servers differ on ${who(model, differing[0])}.`];
+  if (differing.length > 1) return ["differs", `Servers differ on ${plural(differing.length, "resource")}: ${names(differing)}.`];
+  if (failed.length) return ["failed", `${plural(failed.length, "migration")} failed: ${names(failed)}.`];
+  if (active.length) return ["active", `All servers agree. ${plural(active.length, "migration")} under way: ${names(active)}.`];
+  if (left.length) return ["left", `All servers agree. ${plural(left.length, "resource")} may still be stored in an older version: ${names(left)}.`];
+  return ["calm", `All servers agree on all ${plural(total, "resource")}.`];
+}
+
+// "widgets.example.com: v1 by 127.0.0.1:6443, v2 by 127.0.0.1:6444"
+function who(model, resource) {
+  const { encodings, refusal } = judge(model, resource);
+  const name = displayName(resource.key);
+  if (encodings.size < 2) return `${name}: ${refusal?.message || "no version is agreed on"}`;
+  const nameOf = (id) => serverName(model.servers.get(id) ?? { id });
+  const parts = [...encodings].sort().map(([version, ids]) => `${version} by ${listed(ids.map(nameOf).sort())}`);
+  return `${name}: ${parts.join(", ")}`;
+}
+
+function tiles(model, { differing, left, unsure, active, failed, total }) {
+  const releases = [...new Set([...model.servers.values()].map((each) => each.release).filter(Boolean))].sort();
+  const slowest = Math.max(0, ...active.map((each) => each.secondsLeft ?? 0));
+  return [
+    {
+      name: "Servers",
+      value: String(model.servers.size),
+      detail: releases.length ? `release ${releases.join(" and ")}` : "",
+      level: releases.length > 1 ? "active" : "calm",
+    },
+    {
+      name: "Agreement",
+      value: `${total - differing.length} of ${total}`,
+      detail: differing.length ? plural(differing.length, "differs", "differ") : "resources written alike",
+      level: differing.length ? "differs" : "calm",
+    },
+    {
+      name: "Left to migrate",
+      value: String(left.length),
+      detail: `with older versions${unsure.length ? `, ${unsure.length} not looked at yet` : ""}`,
+      level: left.length ? "left" : "calm",
+    },
+    {
+      name: "Migrations",
+      value: String(active.length),
+      detail: failed.length
+        ? `${failed.length} failed`
+        : slowest
+          ? `under way, ${duration(slowest)} left`
+          : "under way",
+      level: failed.length ? "failed" : active.length ? "active" : "calm",
+    },
+  ];
+}

@@ -1,0 +1,218 @@
+"""The modules of the page one by one, in the browser that runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from restow.machinery.names import GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from tests.e2e.dashboard.browser import Browser, Page
+from tests.e2e.dashboard.conftest import NewCluster
+
+# A server that answers what a test tells it to: one list of lines for each connection.
+FEED: Final = """
+  const { Channel, Feed } = await import("/dashboard/static/js/feed.js");
+  const asked = [];
+  const answers = ANSWERS;
+  const real = window.fetch;
+  window.fetch = async (url) => {
+    asked.push(new URL(url, location).searchParams.getAll("watch"));
+    const lines = answers.shift();
+    if (lines === undefined) return new Promise(() => undefined);
+    if (typeof lines === "number") return new Response("", { status: lines });
+    return new Response(lines.map((each) => `${each[0]} ${JSON.stringify(each[1])}\\n`).join(""));
+  };
+  const told = [];
+  const channels = [new Channel("one", "/apis/one"), new Channel("two", "/apis/two")];
+  const ended = new Promise((resolve) => {
+    const feed = new Feed(channels, {
+      changed: (channel, type, object) => told.push([channel.name, type, object.metadata.uid]),
+      synced: (channel) => told.push([channel.name, "SYNCED", ""]),
+      state: (name) => { if (!answers.length && name !== "reconnecting") setTimeout(resolve, 50); },
+      denied: () => { told.push(["", "DENIED", ""]); resolve(); },
+    });
+    feed.pause = async () => told.push(["", "PAUSED", ""]);
+    feed.run();
+  });
+  await ended;
+  window.fetch = real;
+  return { told, asked };
+"""
+
+
+@pytest.fixture(scope="module")
+def page(one_browser: Browser, new_cluster: NewCluster) -> Iterator[Page]:
+    """The page of a server, not signed in: its modules can be loaded all the same."""
+    server = new_cluster().start("x")[0]
+    made = one_browser.page()
+    made.goto(f"{server.url}/dashboard")
+    yield made
+    one_browser.close_pages()
+
+
+def run(page: Page, body: str) -> Any:
+    """The value that the body of an async function returns in the page."""
+    return page.evaluate(f"(async () => {{ {body} }})()")
+
+
+def feed(page: Page, *answers: Any) -> tuple[list[str], list[list[str]]]:
+    """What a feed tells of these connections, and which watches it asked for in each."""
+    found = run(page, FEED.replace("ANSWERS", json.dumps(answers)))
+    return [" ".join(each).strip() for each in found["told"]], found["asked"]
+
+
+def added(uid: str, version: int, kind: str = "ADDED") -> dict[str, Any]:
+    return {"type": kind, "object": {"metadata": {"uid": uid, "resourceVersion": str(version)}}}
+
+
+def bookmark(version: int, *, is_end: bool = True) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if is_end:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return {"type": "BOOKMARK", "object": {"metadata": metadata}}
+
+
+def error(code: int) -> dict[str, Any]:
+    return {"type": "ERROR", "object": {"kind": "Status", "code": code}}
+
+
+END: Final = {"type": "END"}
+BEGUN: Final = [
+    [0, added("a", 5)],
+    [0, added("b", 3)],
+    [0, bookmark(9)],
+    [1, bookmark(9)],
+]
+BEGUN_TOLD: Final = ["one PRESENT a", "one PRESENT b", "one SYNCED", "two SYNCED"]
+
+
+def test_hashes_are_those_of_the_servers(page: Page) -> None:
+    """The page computes the same hash of a version as servers write."""
+    for kind in (
+        GroupVersionKind("example.com", "v1", "Widget"),
+        GroupVersionKind("", "v1", "Pod"),
+    ):
+        text = f"{kind.group}/{kind.version}/{kind.kind}"
+        script = (
+            "const { hashOf } = await import('/dashboard/static/js/hashes.js');"
+            f"return hashOf({json.dumps(text)});"
+        )
+        assert run(page, script) == storage_version_hash(kind)
+
+
+def test_a_feed_goes_on_where_it_ended(page: Page) -> None:
+    """After a break a watch asks for what came behind the last version, and begins nothing anew."""
+    told, asked = feed(page, [*BEGUN, [0, added("c", 12)], [1, bookmark(14, is_end=False)]], [])
+    assert told == [*BEGUN_TOLD, "one PRESENT c", "PAUSED", "PAUSED"]
+    assert all("sendInitialEvents=true" in each for each in asked[0])
+    assert ["resourceVersion=12" in asked[1][0], "resourceVersion=14" in asked[1][1]] == [
+        True,
+        True,
+    ]
+    assert all("sendInitialEvents" not in each for each in asked[1])
+
+
+def test_a_break_before_all_has_come_begins_anew(page: Page) -> None:
+    """The versions of a half-read beginning are no place to go on from."""
+    told, asked = feed(page, BEGUN[:2], BEGUN)
+    assert told == ["one PRESENT a", "one PRESENT b", "PAUSED", *BEGUN_TOLD, "PAUSED"]
+    assert all("sendInitialEvents=true" in each for each in asked[1])
+
+
+def test_a_version_that_is_too_old_begins_anew(page: Page) -> None:
+    """On a 410 everything is read again, at once, and what went away unseen is told as deleted."""
+    again = [[0, added("b", 21)], [0, bookmark(30)]]
+    told, asked = feed(page, BEGUN, [[0, error(410)], [0, END]], again)
+    assert told == [
+        *BEGUN_TOLD,
+        "PAUSED",
+        "one PRESENT b",
+        "one DELETED a",
+        "one SYNCED",
+        "PAUSED",
+    ]
+    assert ["sendInitialEvents" in each for each in asked[2]] == [True, False]
+
+
+def test_a_watch_that_times_out_is_opened_at_once(page: Page) -> None:
+    """The end of a watch is no failure, so that nobody waits after it."""
+    told, asked = feed(page, [*BEGUN, [1, END]], [])
+    assert told == [*BEGUN_TOLD, "PAUSED"]
+    assert "resourceVersion=9" in asked[1][0]
+
+
+def test_what_a_cluster_does_not_have_is_left_out(page: Page) -> None:
+    """A resource that is not served is asked for no more, and the rest is shown."""
+    told, asked = feed(page, [[1, error(404)], [1, END], *BEGUN[:3]], [])
+    assert told == ["two SYNCED", *BEGUN_TOLD[:3], "PAUSED", "PAUSED"]
+    assert len(asked[1]) == 1
+
+
+@pytest.mark.parametrize("refusal", [401, 403])
+def test_who_may_not_is_told_so(page: Page, refusal: int) -> None:
+    """A refusal of one watch or of all ends the feed instead of asking for ever."""
+    assert feed(page, [[0, error(refusal)]])[0] == ["DENIED"]
+    assert feed(page, refusal)[0] == ["DENIED"]
+
+
+def test_a_server_in_trouble_is_asked_again(page: Page) -> None:
+    """Any other answer is waited out."""
+    assert feed(page, 503, 500, BEGUN)[0] == ["PAUSED", "PAUSED", *BEGUN_TOLD, "PAUSED"]
+
+
+def test_strange_objects_are_read_without_an_error(page: Page) -> None:
+    """Nothing in an object is believed to have the right type."""
+    script = """
+      const { readMigration, Model, judge } = await import("/dashboard/static/js/model.js");
+      const strange = [null, 7, "text", true, [], {}, [null], { conditions: 7 }];
+      for (const value of strange) {
+        readMigration({ metadata: { name: "m" }, spec: { resource: value }, status: value });
+        const status = { conditions: value, progress: value, failedObjects: value };
+        readMigration({ metadata: { name: "m", annotations: value }, spec: value, status });
+        const model = new Model({ nameOf: () => null });
+        const metadata = { name: "core.pods", uid: "1", annotations: value };
+        const take = (name, rest) => model.take({ name }, "PRESENT", { metadata, ...rest });
+        take("reports", { status: value });
+        take("reports", { status: { storageVersions: value, conditions: value } });
+        take("states", { spec: value, status: value });
+        take("leases", { spec: value });
+        take("events", { involvedObject: value, message: value });
+        for (const resource of model.resources.values()) judge(model, resource);
+        model.serverList();
+        model.timeline.told(10);
+      }
+      return "fine";
+    """
+    assert run(page, script) == "fine"
+
+
+def test_what_happens_to_many_at_once_is_told_once(page: Page) -> None:
+    """Alike and at the same moment is one line; something else in between is not lost."""
+    script = """
+      const { Timeline } = await import("/dashboard/static/js/timeline.js");
+      const timeline = new Timeline();
+      for (let each = 0; each < 20; each += 1) {
+        timeline.agreed(`core.r${String(each).padStart(2, "0")}`, "2", "v2", ["v2"], 1000 + each);
+      }
+      timeline.agreed("core.pods", "3", "", ["v1", "v2"], 9000);
+      timeline.agreed("core.pods", "3", "", ["v1", "v2"], 9500);
+      return timeline.told(10).map((entry) => entry.text);
+    """
+    assert run(page, script) == [
+        "pods: servers write v1 and v2",
+        "20 resources: all servers write v2 (r19, r18, r17 and 17 more)",
+    ]
+
+
+def test_durations_read_well(page: Page) -> None:
+    """A duration has its two largest units, and none that is nothing."""
+    script = """
+      const { duration } = await import("/dashboard/static/js/format.js");
+      return [0, 59.4, 60, 200, 3600, 7500, 90000].map(duration);
+    """
+    found = ["0 s", "59 s", "1 min", "3 min 20 s", "1 h", "2 h 5 min", "1 d 1 h"]
+    assert run(page, script) == found

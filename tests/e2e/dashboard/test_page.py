@@ -1,0 +1,232 @@
+"""The page for a person: coming in and going out, colours, widths, keyboard, many resources."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from restow.testing.server_process import ServerProcess
+from tests.e2e.coordination.releases import write_release
+from tests.e2e.dashboard.browser import Browser, Page
+from tests.e2e.dashboard.conftest import (
+    NewCluster,
+    assert_clean,
+    link_to,
+    open_page,
+    wait_live,
+)
+
+TAB: Final = 9
+ENTER: Final = 13
+OTHER_KINDS: Final = 300
+STOPS_MAX: Final = 40
+CONTRAST_MIN: Final = 4.5
+
+# For every text that is seen: the contrast of its colour with what is behind it.
+LOW_CONTRASTS: Final = """(() => {
+  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => {
+    const part = (value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const behind = (node) => {
+    for (let each = node; each; each = each.parentElement) {
+      const found = channels(getComputedStyle(each).backgroundColor);
+      if (found.length === 3 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const low = new Set();
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+    if (!own || !node.checkVisibility() || node.closest("svg, .off-screen, option")) continue;
+    const text = channels(getComputedStyle(node).color);
+    const [one, two] = [luminance(text), luminance(behind(node))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (two + 0.05);
+    if (ratio < LIMIT) low.add(`${node.className || node.tagName} ${ratio.toFixed(2)}`);
+  }
+  return [...low];
+})()""".replace("LIMIT", str(CONTRAST_MIN))
+
+
+@pytest.fixture(scope="module")
+def server(new_cluster: NewCluster, tmp_path_factory: pytest.TempPathFactory) -> ServerProcess:
+    """A server with hundreds of resources."""
+    folder = tmp_path_factory.mktemp("release")
+    release = write_release(folder / "many.yaml", others=OTHER_KINDS, widgets="v1")
+    return new_cluster().start(str(release))[0]
+
+
+@pytest.fixture
+def page(browser: Browser, server: ServerProcess) -> Page:
+    """A page of someone who is in."""
+    made = browser.page()
+    open_page(made, server)
+    return made
+
+
+def focused(page: Page) -> str:
+    """What has the focus, by the words with which a person would name it."""
+    script = (
+        "(document.activeElement.id || document.activeElement.textContent"
+        " || document.activeElement.tagName).trim()"
+    )
+    return str(page.evaluate(script))
+
+
+def test_coming_in_by_token_and_going_out(browser: Browser, server: ServerProcess) -> None:
+    """With the keyboard alone: a wrong token is refused with words, the right one lets in, the
+    session outlives the page, no script can read it, and signing out ends it."""
+    page = browser.page()
+    page.goto(f"{server.url}/dashboard")
+    page.wait("!document.getElementById('login').hidden", "one is asked to sign in")
+    assert focused(page) == "token"
+    page.type("wrong")
+    page.press("Enter", code=ENTER)
+    page.wait("document.getElementById('login-error').textContent", "a wrong token is refused")
+    assert page.text("#login-error") == "This token is not known here."
+    assert page.problems == []
+    assert len(page.failed_loads) == 1, "the refusal, which browsers log by themselves"
+    page.evaluate("document.getElementById('token').select()")
+    page.type(server.token)
+    page.press("Enter", code=ENTER)
+    wait_live(page)
+    assert page.text("#who") == "restow-admin"
+    assert (
+        page.evaluate("document.cookie + JSON.stringify({...localStorage, ...sessionStorage})")
+        == "{}"
+    )
+    page.goto(f"{server.url}/dashboard/")
+    wait_live(page)
+    page.click("#leave")
+    page.wait("!document.getElementById('login').hidden", "one is out")
+    page.goto(f"{server.url}/dashboard")
+    page.wait("!document.getElementById('login').hidden", "one is still out")
+    assert_clean(page, server.url)
+
+
+def test_a_link_is_good_once_and_does_not_stay(browser: Browser, server: ServerProcess) -> None:
+    """A link lets in without a token and is gone from the address; opened again by someone else it
+    says that it is used up."""
+    link = link_to(server)
+    page = browser.page()
+    page.goto(link)
+    wait_live(page)
+    assert page.evaluate("location.href") == f"{server.url}/dashboard"
+    assert all(link.partition("#")[2] not in url for url in page.urls if "#" not in url)
+    other = browser.page()
+    other.goto(link)
+    other.wait("document.getElementById('login-error').textContent", "it is refused")
+    assert "used already" in other.text("#login-error")
+    assert_clean(page, server.url)
+
+
+def test_colours_follow_the_system_and_the_person(page: Page) -> None:
+    """Dark where the system is dark, and as chosen after that; every text can be read in both."""
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    assert page.evaluate(LOW_CONTRASTS) == []
+    page.prefer(dark=True)
+    dark = page.evaluate(ground)
+    assert dark != light
+    assert page.evaluate(LOW_CONTRASTS) == []
+    page.click("#theme")
+    assert (page.evaluate(ground), page.evaluate("document.documentElement.dataset.theme")) == (
+        light,
+        "light",
+    )
+    page.evaluate("location.reload()")
+    wait_live(page)
+    assert page.evaluate(ground) == light, "the choice is kept"
+    page.click("#theme")
+    assert page.evaluate(ground) == dark
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme === undefined")
+
+
+def test_nothing_is_wider_than_the_screen(page: Page) -> None:
+    """On a phone, a tablet and a desk the page never scrolls sideways, and the matrix is there."""
+    for width in (360, 768, 1440):
+        page.resize(width, 740)
+        page.wait(f"innerWidth === {width}", "it is so wide")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.querySelector('#matrix tbody tr').checkVisibility()")
+        assert page.evaluate(LOW_CONTRASTS) == []
+
+
+def test_all_can_be_reached_by_keyboard(page: Page, server: ServerProcess) -> None:
+    """Tab comes to every control in the order of the page, each shows that it has the focus, and a
+    slash goes to the filter."""
+    found: list[str] = []
+    for _ in range(STOPS_MAX):
+        page.press("Tab", code=TAB)
+        found.append(focused(page))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", f"{found[-1]} does not show the focus"
+        if found[-1] == "sort":
+            break
+    assert found == ["Skip to resources", "theme", "leave", "events", "filter", "differing", "sort"]
+    page.evaluate("document.activeElement.blur()")
+    page.press("/")
+    assert focused(page) == "filter"
+    assert page.evaluate("document.getElementById('filter').value") == ""
+    assert_clean(page, server.url)
+
+
+def test_what_a_screen_reader_needs_is_there(page: Page) -> None:
+    """Landmarks, one main heading, names of columns and rows, names of controls and pictures, and
+    places whose changes are read out."""
+    assert page.evaluate("[...document.querySelectorAll('header, main')].length") == 2
+    assert page.evaluate("document.querySelectorAll('h1').length") == 1
+    assert page.evaluate(
+        "[...document.querySelectorAll('thead th')].every((e) => e.scope === 'col')"
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('tbody th')].every((e) => e.scope === 'row')"
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('main section')]"
+        ".every((e) => document.getElementById(e.getAttribute('aria-labelledby'))?.innerText)"
+    )
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('input, select, button, svg[role=img]')]"
+        ".filter((e) => !(e.labels?.length || e.getAttribute('aria-label') || e.innerText))"
+        ".map((e) => e.outerHTML)"
+    )
+    assert unnamed == []
+    assert page.evaluate("document.getElementById('verdict').role") == "status"
+    assert page.evaluate("document.getElementById('announce').ariaLive") == "polite"
+
+
+def test_hundreds_of_resources_can_be_filtered_and_sorted(
+    page: Page, server: ServerProcess
+) -> None:
+    """All are there; a filter leaves those that match, and an order changes no more than that."""
+    total = page.evaluate("document.querySelectorAll('#matrix tbody tr').length")
+    assert total > OTHER_KINDS
+    assert page.text("#shown") == f"{total} resources"
+    page.evaluate("document.getElementById('filter').focus()")
+    page.type("KIND29")
+    shown = "#matrix tbody tr:not([hidden]) th span"
+    assert page.texts(shown) == ["kind29s", *(f"kind29{number}s" for number in range(10))]
+    assert page.text("#shown") == f"11 of {total} resources"
+    page.type("x")
+    assert page.text("#matrix-empty") == "Nothing matches."
+    page.evaluate(
+        "document.getElementById('filter').value = '';"
+        "document.getElementById('filter').dispatchEvent(new Event('input'))"
+    )
+    page.evaluate(
+        "document.getElementById('sort').value = 'group';"
+        "document.getElementById('sort').dispatchEvent(new Event('change'))"
+    )
+    groups = page.texts("#matrix tbody tr th small")
+    assert len(groups) == total
+    assert groups[0] == "core"
+    known = [group for group in groups if group != "core"]
+    assert known == sorted(known)
+    assert_clean(page, server.url)

@@ -1,0 +1,80 @@
+"""The figures that a server writes to its lease."""
+
+from __future__ import annotations
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.api.names import FIGURES_ANNOTATION
+from restow.apiserver.lease_notes import LeaseNotes
+from restow.coordination.membership import Membership, MembershipOptions
+from restow.coordination.wire import lease_key
+from restow.runtime import Runtime
+from restow.serving.metrics import Labels, Metrics, Totals
+from restow.storage.opening import open_storage
+
+GET: Labels = ("get", "", "v1", "pods", "", "200")
+LIST: Labels = ("list", "", "v1", "pods", "", "200")
+WATCH: Labels = ("watch", "", "v1", "pods", "", "200")
+
+
+def test_requests_are_counted_over_all_verbs() -> None:
+    """Numbers and times of all verbs are added up; watches, which last, are left out."""
+    metrics = Metrics()
+    assert metrics.totals() == Totals()
+    metrics.count(GET, 0.002)
+    metrics.count(LIST, 0.3)
+    metrics.count(WATCH, 500.0)
+    totals = metrics.totals()
+    assert totals.requests == 2
+    assert totals.seconds == 0.302
+
+
+@given(st.lists(st.floats(0.0001, 9.0), min_size=1, max_size=300), st.floats(0.0, 0.5))
+def test_a_share_of_requests_is_slower_than_a_bound(times: list[float], share: float) -> None:
+    """At most that share of the requests took longer than the time that is told, and no smaller
+    bound can be told."""
+    metrics = Metrics()
+    for seconds in times:
+        metrics.count(GET, seconds)
+    bound = metrics.totals().slower_than(share)
+    assert bound is not None
+    assert sum(seconds > bound for seconds in times) <= len(times) * share
+    smaller = [each for each in (0.0005, 0.01, 0.1, 1.0, 5) if each < bound]
+    for each in smaller:
+        assert sum(seconds > each for seconds in times) > len(times) * share
+
+
+def test_the_slow_ones_are_those_since_the_last_time() -> None:
+    """Counters grow for ever; what is told of slowness is of the time since the last renewal."""
+    metrics = Metrics()
+    notes = LeaseNotes(metrics)
+    metrics.count(GET, 0.8)
+    first = orjson.loads(notes()[FIGURES_ANNOTATION])
+    assert first == {"requests": 1, "seconds": 0.8, "p99Seconds": 1.0}
+    metrics.count(GET, 0.002)
+    assert orjson.loads(notes()[FIGURES_ANNOTATION])["p99Seconds"] == 0.0025
+    assert orjson.loads(notes()[FIGURES_ANNOTATION]) == {
+        "requests": 2,
+        "seconds": 0.802,
+        "p99Seconds": None,
+    }
+
+
+async def test_the_lease_carries_them_from_renewal_to_renewal() -> None:
+    """Each renewal writes the figures of its moment, beside what the lease says anyway."""
+    runtime = Runtime.simulated("figures")
+    storage = await open_storage("memory:", runtime)
+    metrics = Metrics()
+    membership = Membership(storage, runtime, MembershipOptions(host="here", release="x"))
+    membership.notes = LeaseNotes(metrics)
+    await membership.join()
+    metrics.count(GET, 0.002)
+    assert await membership.renew()
+    item = await storage.get(lease_key(membership.id))
+    assert item is not None
+    annotations = orjson.loads(item.value)["metadata"]["annotations"]
+    assert orjson.loads(annotations[FIGURES_ANNOTATION])["requests"] == 1
+    assert annotations["coordination.restow.dev/member"] == "report"
+    await storage.close()

@@ -1,0 +1,59 @@
+"""Asking for a link: what comes of each answer a server may give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from restow.client import Answer, ConnectionFailed, InProcessTransport
+from restow.dashboard.links import ANSWER_SECONDS_MAX, TICKETS_PATH, login_link
+from restow.machinery.status import Forbidden
+from restow.runtime import SimulatedClock
+
+
+def transport_of(status: int, body: bytes) -> InProcessTransport:
+    async def answer(method: str, target: str, _headers: Mapping[str, str], _body: bytes) -> Answer:
+        assert (method, target) == ("POST", TICKETS_PATH)
+        return Answer(status, body)
+
+    return InProcessTransport(answer, server="https://one:1")
+
+
+async def test_a_link_is_what_the_server_made() -> None:
+    """The address is the server's, whole or completed, with the time it says."""
+    expires = b'"expires":"2024-01-01T00:15:00+00:00"'
+    for url in (b"https://one:1/dashboard/login#t", b"/dashboard/login#t"):
+        transport = transport_of(201, b'{"url":"%b",%b}' % (url, expires))
+        link = await login_link(transport, SimulatedClock())
+        assert link.url == "https://one:1/dashboard/login#t"
+        assert link.expires.minute == 15
+
+
+async def test_a_refusal_is_the_server_s_error() -> None:
+    """A Status that is no success is raised as it was said."""
+    transport = transport_of(
+        403, b'{"kind":"Status","reason":"Forbidden","message":"no","code":403}'
+    )
+    with pytest.raises(Forbidden, match="no"):
+        await login_link(transport, SimulatedClock())
+
+
+async def test_an_answer_that_is_no_link_is_a_failure() -> None:
+    """What some other server answers is not taken for a link."""
+    with pytest.raises(ConnectionFailed, match="no link"):
+        await login_link(transport_of(201, b"<html>"), SimulatedClock())
+
+
+async def test_a_server_that_does_not_answer_is_given_up() -> None:
+    """Without an answer in time the asker is told so, and what to look at."""
+    clock = SimulatedClock()
+
+    async def never(
+        _method: str, _target: str, _headers: Mapping[str, str], _body: bytes
+    ) -> Answer:
+        await clock.sleep(ANSWER_SECONDS_MAX * 10)
+        raise AssertionError
+
+    with pytest.raises(ConnectionFailed, match="ready"):
+        await clock.run_until_done(login_link(InProcessTransport(never), clock))

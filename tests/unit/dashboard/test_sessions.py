@@ -1,0 +1,129 @@
+"""Tickets and sessions: who they let in, for how long, and what they are not good for."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.runtime import Runtime, SimulatedClock
+from restow.serving.authentication.sessions import (
+    COOKIE,
+    SESSION_SECONDS,
+    TICKET_SECONDS,
+    SessionAuthenticator,
+    Sessions,
+    cookie_line,
+)
+from restow.serving.context import User
+from restow.serving.listener.request import Headers, Peer, Request
+
+KEY = b"a key that the servers of a cluster share"
+JANE = User("jane", ("developers",), "u-1")
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def sessions(clock: SimulatedClock) -> Sessions:
+    return Sessions(KEY, Runtime.simulated("sessions", clock=clock))
+
+
+def request(method: str = "GET", **headers: str) -> Request:
+    return Request(method, "/api", "", Headers(list(headers.items())), b"", Peer(1), 0.0)
+
+
+def test_a_ticket_is_for_who_asked_for_it(sessions: Sessions) -> None:
+    """A ticket and the session made from it both say the user, with groups and uid."""
+    ticket = sessions.open_ticket(sessions.ticket_for(JANE)[0])
+    assert ticket is not None
+    assert ticket.user == JANE
+    session = sessions.open_session(sessions.session_for(ticket.user)[0])
+    assert session is not None
+    assert session.user == JANE
+
+
+async def test_both_end_by_the_clock(sessions: Sessions, clock: SimulatedClock) -> None:
+    """A ticket is good until its time is over, and so is a session, which lasts longer."""
+    ticket, ends = sessions.ticket_for(JANE)
+    session, _ = sessions.session_for(JANE)
+    assert (ends - clock.wall()).total_seconds() == TICKET_SECONDS
+    await clock.advance(TICKET_SECONDS - 1)
+    assert sessions.open_ticket(ticket) is not None
+    await clock.advance(1)
+    assert sessions.open_ticket(ticket) is None
+    assert sessions.open_session(session) is not None
+    await clock.advance(SESSION_SECONDS - TICKET_SECONDS)
+    assert sessions.open_session(session) is None
+
+
+def test_one_is_not_taken_for_the_other(sessions: Sessions) -> None:
+    """A ticket, which stands in links, is no session, and a session is no ticket."""
+    assert sessions.open_session(sessions.ticket_for(JANE)[0]) is None
+    assert sessions.open_ticket(sessions.session_for(JANE)[0]) is None
+
+
+def test_servers_of_one_cluster_open_what_another_sealed(sessions: Sessions) -> None:
+    """With the same key any server opens it; a server of another cluster does not."""
+    session, _ = sessions.session_for(JANE)
+    assert Sessions(KEY, Runtime.simulated("another server")).open_session(session) is not None
+    assert Sessions(b"other", Runtime.simulated("another cluster")).open_session(session) is None
+
+
+@given(position=st.integers(0, 10_000), byte=st.integers(0, 255))
+def test_what_was_changed_is_nothing(position: int, byte: int) -> None:
+    """Whichever byte is changed, nobody is let in."""
+    sessions = Sessions(KEY, Runtime.simulated("changed"))
+    session, _ = sessions.session_for(JANE)
+    place = position % len(session)
+    changed = session[:place] + chr(byte) + session[place + 1 :]
+    if changed != session:
+        assert sessions.open_session(changed) is None
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    """Whatever a cookie or a ticket may be, it is refused and never a failure."""
+    sessions = Sessions(KEY, Runtime.simulated("any text"))
+    assert sessions.open_session(text) is None
+    assert sessions.open_ticket(text) is None
+
+
+def test_a_mark_on_nonsense_is_not_enough(sessions: Sessions) -> None:
+    """What carries a good mark but says nothing sensible lets nobody in."""
+    body = base64.urlsafe_b64encode(b'["session"]').rstrip(b"=").decode()
+    mark = base64.urlsafe_b64encode(sessions._mark(body)).rstrip(b"=").decode()
+    assert sessions.open_session(f"{body}.{mark}") is None
+
+
+def test_a_cookie_counts_for_reading_only(sessions: Sessions) -> None:
+    """With a cookie one can read; for a write, which another site could send, it is none."""
+    authenticator = SessionAuthenticator(sessions)
+    cookie = f"theme=dark; {COOKIE}={sessions.session_for(JANE)[0]}"
+    for method in ("GET", "HEAD"):
+        assert authenticator.authenticate(request(method, cookie=cookie)) == JANE
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        assert authenticator.authenticate(request(method, cookie=cookie)) is None
+
+
+def test_a_cookie_does_not_mend_a_wrong_token(sessions: Sessions) -> None:
+    """A request that sends a token is judged by that token alone."""
+    cookie = f"{COOKIE}={sessions.session_for(JANE)[0]}"
+    found = SessionAuthenticator(sessions).authenticate(
+        request(cookie=cookie, authorization="Bearer wrong")
+    )
+    assert found is None
+
+
+def test_the_cookie_is_out_of_reach() -> None:
+    """Neither scripts nor other sites nor plain connections get at the cookie."""
+    line = cookie_line("value", seconds=60)
+    assert line.startswith("__Host-")
+    for part in ("Path=/", "Max-Age=60", "Secure", "HttpOnly", "SameSite=Strict"):
+        assert f"; {part}" in line
+    assert "Domain" not in line
