@@ -17,6 +17,9 @@ BIN := .venv/bin
 LOCK_BIN := .venv-lock/bin
 DATA_DIR ?= .restow
 
+# Arguments for restow up: make up UP_ARGS='--servers 1'
+UP_ARGS ?=
+
 # Arguments for pytest: make test PYTEST_ARGS='-k watch -x'
 PYTEST_ARGS ?=
 
@@ -29,8 +32,8 @@ help: ## List the targets
 	  | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: up
-up: environment ## An API server on the embedded store, in the foreground until Ctrl-C
-	@exec $(BIN)/restow serve --data-dir $(DATA_DIR)
+up: environment ## A cluster of three servers on the embedded store, until Ctrl-C
+	@exec $(BIN)/restow up --data-dir $(DATA_DIR) $(UP_ARGS)
 
 .PHONY: test
 test: setup checks ## Everything that checks restow: lint, types, imports, tests

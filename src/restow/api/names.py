@@ -9,7 +9,9 @@ Not here: names of keys that are no API objects; they are the coordination's own
 from typing import Final
 
 __all__ = [
+    "ADDRESS_ANNOTATION",
     "EPOCH_ANNOTATION",
+    "FIGURES_ANNOTATION",
     "HOSTNAME_LABEL",
     "IDENTITY_LABEL",
     "IDENTITY_LABEL_VALUE",
@@ -17,6 +19,7 @@ __all__ = [
     "LEASE_NAMESPACE",
     "MEMBER_ANNOTATION",
     "OWNED_ANNOTATION_PREFIX",
+    "RELEASE_ANNOTATION",
 ]
 
 LEASE_NAMESPACE: Final = "kube-system"
@@ -33,5 +36,11 @@ EPOCH_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}epoch"
 """How often the agreement on a resource has changed."""
 MEMBER_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}member"
 """On the lease of a server that takes part: what it writes is guarded, whatever else is seen."""
+ADDRESS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}address"
+"""On the lease of a server: where it alone is reached."""
+RELEASE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}release"
+"""On the lease of a server: the catalogue that it hosts."""
 KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
 """Which server writes with which encryption key, as JSON."""
+FIGURES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}figures"
+"""On the lease of a server: how many requests it has answered how fast, as JSON, for people."""

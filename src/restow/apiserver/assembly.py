@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from restow.apiserver.dashboard import ROOT as DASHBOARD
+from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.probe import StorageProbe
+from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
@@ -26,6 +29,8 @@ from restow.serving.app import App, Barrier, open_barrier
 from restow.serving.authentication import (
     Authentication,
     CertificateAuthenticator,
+    SessionAuthenticator,
+    Sessions,
     TokenAuthenticator,
 )
 from restow.serving.authorization import MastersOnly
@@ -156,9 +161,15 @@ async def assemble(
         shown_hash = partial(_hash_of_version, version_of=version_of)
     discovery = Discovery(catalog, shown_hash, address=address)
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
+    sessions = Sessions(secrets.continue_key, runtime)
+    dashboard = DashboardPages(
+        sessions, UsedTickets(storage, runtime), clock=runtime.clock, tasks=tasks
+    )
     app = App(
         server,
-        authentication=Authentication([CertificateAuthenticator(runtime.clock), tokens]),
+        authentication=Authentication(
+            [CertificateAuthenticator(runtime.clock), tokens, SessionAuthenticator(sessions)]
+        ),
         authorizer=authorizer,
         nonresources=NonResources(
             discovery=discovery,
@@ -166,11 +177,13 @@ async def assemble(
             health=health,
             metrics=metrics,
             version=version,
+            pages={DASHBOARD: dashboard},
         ),
         metrics=metrics,
         barrier=barrier,
         actions={("rewrite", "create"): Rewriting(rewriter)},
     )
+    dashboard.app = app
     return Assembly(
         app=app,
         server=server,

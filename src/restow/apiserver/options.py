@@ -64,6 +64,14 @@ class ServeOptions:
     """Address of the store; empty: SQLite in the data directory."""
     bind: str = "127.0.0.1"
     port: int = PORT_DEFAULT
+    front_port: int | None = None
+    """A second port, which several servers share: open while this one is ready."""
+    front_bind: str = ""
+    """Address of the front port; empty: as `bind`."""
+    front_fds: tuple[int, ...] = ()
+    """Listening sockets of a front port, inherited from a parent, this server's own first."""
+    kubeconfig: Path | None = None
+    """Where to write it; None: in the data directory."""
     release: Path | None = None
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
@@ -83,6 +91,7 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         self._check_lease()
+        self._check_front()
         coordination, renew = self.coordination, self.identity_lease_renew_interval_seconds
         if coordination.guarantee == "loose" and coordination.loose_bound_seconds <= 2 * renew:
             raise ValueError(
@@ -95,6 +104,18 @@ class ServeOptions:
                 "--coordination vote needs the feature gate StorageVersionAPI: votes are cast in"
                 " StorageVersion objects"
             )
+
+    def _check_front(self) -> None:
+        if self.front_bind and self.front_port is None:
+            raise ValueError("--front-bind: only with --front-port")
+        if self.front_fds and self.front_port is not None:
+            raise ValueError("--front-fds brings a port of its own: give no --front-port")
+        if self.front_port is not None and self.front_port == self.port != 0:
+            raise ValueError(
+                f"--front-port {self.front_port} is also --port: a server needs one of its own"
+            )
+        if len(set(self.front_fds)) != len(self.front_fds) or any(fd < 3 for fd in self.front_fds):
+            raise ValueError("--front-fds: different numbers from 3 on, the own socket first")
 
     def _check_lease(self) -> None:
         duration = self.identity_lease_duration_seconds

@@ -48,8 +48,10 @@ async def serve(
             return
         raise
     _spare_the_collector()
+    front = "" if server.front_url is None else f" front {server.front_url}"
     print(  # noqa: T201 - the line that scripts wait for
-        f"ready: https://{options.bind}:{server.port} kubeconfig {server.kubeconfig}", flush=True
+        f"ready: https://{options.bind}:{server.port} kubeconfig {server.kubeconfig}{front}",
+        flush=True,
     )
     await stop.wait()
     await server.stop()

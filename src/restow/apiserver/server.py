@@ -2,7 +2,8 @@
 
 Start, in order: data directory and keys -> store -> is it our cluster -> caches and chain -> listen
 -> join the servers -> report what is hosted, which opens it for writing -> first objects ->
-kubeconfig -> ready. Stop: not ready -> drain -> withdraw the reports -> close.
+front port -> kubeconfig -> ready. Stop: not ready -> leave the front port -> drain -> withdraw the
+reports -> close.
 """
 
 from __future__ import annotations
@@ -19,20 +20,15 @@ from typing import Final
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.coordination_metrics import publish_coordination
-from restow.apiserver.kubeconfig import write_kubeconfig
+from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.releases import find_release
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.kinds.releases import (
-    Release,
-    default_release,
-    load_release,
-    shipped_release,
-    shipped_releases,
-)
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
@@ -48,7 +44,7 @@ from restow.serving.hooks import (
     STORAGE_VERSION_UPDATER,
     Hooks,
 )
-from restow.serving.listener import Listener, TlsMaterial
+from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
@@ -57,6 +53,8 @@ from restow.storage.opening import open_storage
 CLUSTER_KEY: Final = Key("/restow/cluster")
 NOT_READY_SECONDS: Final = 0.2
 """Between saying that it is not ready and draining, so that balancers can look away."""
+OWN_CONTEXT_NAME: Final = "restow-own"
+"""In a kubeconfig whose usual context is the front port."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +70,8 @@ class ApiServer:
         self._undo = undo
         self._clock = assembly.server.runtime.clock
         self._stopping = False
+        self.front_url: str | None = None
+        """The address that this server shares with others, once it takes part."""
         assembly.health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
 
     @property
@@ -80,7 +80,7 @@ class ApiServer:
 
     @property
     def kubeconfig(self) -> Path:
-        return self._options.data_dir / "kubeconfig"
+        return self._options.kubeconfig or self._options.data_dir / "kubeconfig"
 
     @classmethod
     async def start(
@@ -150,9 +150,15 @@ class ApiServer:
             )
             undo.push_async_callback(housekeeping.close)
             await housekeeping.start()
+            front_url = _open_front(options, listener, runtime)
             server = cls(options, assembly, listener, undo.pop_all())
+        server.front_url = front_url
         url = f"https://{_host(options.bind)}:{listener.port}"
-        write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)
+        if front_url is None or options.front_fds:  # a parent writes one with the front port
+            write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)
+        else:
+            own = ExtraContext(OWN_CONTEXT_NAME, url)
+            write_kubeconfig(server.kubeconfig, server_url=front_url, pki=pki, extra=[own])
         logger.info(
             "serving %d resources on %s, stored in %s",
             len(catalog.resources),
@@ -164,7 +170,10 @@ class ApiServer:
     async def stop(self) -> None:
         """Not ready, drain, close."""
         self._stopping = True
-        await self._clock.sleep(NOT_READY_SECONDS)
+        if self.front_url is not None:
+            await self._listener.retire()
+        else:
+            await self._clock.sleep(NOT_READY_SECONDS)
         await self._undo.aclose()
         logger.info("stopped")
 
@@ -174,6 +183,7 @@ def _make_coordinator(
 ) -> Coordinator:
     membership = MembershipOptions(
         host=socket.gethostname(),
+        release=catalog.name,
         mode=options.recorded_mode,
         lease_seconds=options.identity_lease_duration_seconds,
         renew_seconds=options.identity_lease_renew_interval_seconds,
@@ -208,6 +218,7 @@ async def _take_part(
         "readyz",
     )
     publish_coordination(coordinator, assembly.metrics)
+    coordinator.membership.notes = LeaseNotes(assembly.metrics)
     address = _advertised(options.bind, port)
     await coordinator.join(address="" if address is None else f"{address.ip}:{address.port}")
     identity.finish()
@@ -219,9 +230,25 @@ async def _take_part(
     collector.finish()
 
 
+def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> str | None:
+    """Take part in the front port, if there is one; its address."""
+    if options.front_fds:
+        sockets = [socket.socket(fileno=fd) for fd in options.front_fds]
+    elif options.front_port is not None:
+        bind = options.front_bind or options.bind
+        sockets = open_front_sockets(bind, options.front_port, count=1)
+    else:
+        return None
+    bind, port = sockets[0].getsockname()[:2]
+    listener.open_front(sockets, runtime, is_shared=bool(options.front_fds))
+    url = f"https://{_host(bind)}:{port}"
+    logger.info("sharing %s", url)
+    return url
+
+
 def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:
     """What the server hosts. Raises `ReleaseError` naming the line that is wrong."""
-    release = _find_release(options.release)
+    release = find_release(options.release)
     return Catalog([*release_catalog(release), *kinds], name=release.name)
 
 
@@ -236,19 +263,11 @@ def _publish(metrics: Metrics, listener: Listener) -> None:
         )
 
 
-def _find_release(wanted: Path | None) -> Release:
-    """A file, or the name of a release that comes with restow."""
-    if wanted is None:
-        return default_release()
-    if str(wanted) in ("builtin", *shipped_releases()) and not wanted.exists():
-        return shipped_release(str(wanted))
-    return load_release(wanted)
-
-
 def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:
     options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     wishes = PkiOptions(
         bind=options.bind,
+        extra_names=(options.front_bind,) if options.front_bind else (),
         tls_cert_file=options.tls_cert_file,
         tls_private_key_file=options.tls_private_key_file,
         client_ca_file=options.client_ca_file,

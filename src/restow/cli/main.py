@@ -33,6 +33,12 @@ class Command:
     load: Callable[[], CommandModule]
 
 
+def _backup() -> CommandModule:
+    from restow.cli import backup
+
+    return backup
+
+
 def _census() -> CommandModule:
     from restow.cli import census
 
@@ -49,6 +55,24 @@ def _migrate() -> CommandModule:
     from restow.cli import migrate
 
     return migrate
+
+
+def _doctor() -> CommandModule:
+    from restow.cli import doctor
+
+    return doctor
+
+
+def _preflight() -> CommandModule:
+    from restow.cli import preflight
+
+    return preflight
+
+
+def _restore() -> CommandModule:
+    from restow.cli import restore
+
+    return restore
 
 
 def _serve() -> CommandModule:
@@ -69,6 +93,18 @@ def _store() -> CommandModule:
     return store
 
 
+def _up() -> CommandModule:
+    from restow.cli import up
+
+    return up
+
+
+def _upgrade() -> CommandModule:
+    from restow.cli import upgrade
+
+    return upgrade
+
+
 def _version() -> CommandModule:
     from restow.cli import version
 
@@ -76,12 +112,18 @@ def _version() -> CommandModule:
 
 
 COMMANDS = (
+    Command(name="backup", summary="write the whole store into one file", load=_backup),
     Command(name="census", summary="count what a store really holds, by version", load=_census),
     Command(name="controllers", summary="run trigger and migrator", load=_controllers),
+    Command(name="doctor", summary="look for what is wrong with a cluster", load=_doctor),
     Command(name="migrate", summary="rewrite what is stored in another version", load=_migrate),
+    Command(name="preflight", summary="say whether a release is safe to go to", load=_preflight),
+    Command(name="restore", summary="make a new store from a backup", load=_restore),
     Command(name="serve", summary="run one API server", load=_serve),
     Command(name="status", summary="show what is stored how, and what runs", load=_status),
     Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
+    Command(name="up", summary="run a whole cluster on this machine", load=_up),
+    Command(name="upgrade", summary="roll the servers of a cluster to a release", load=_upgrade),
     Command(name="version", summary="say which restow this is", load=_version),
 )
 
@@ -108,6 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = called.load()
     module.add_arguments(parsers[called.name])
     arguments = parser.parse_args(words)
+    arguments.words = tuple(words)  # for a command that starts others like itself
     try:
         return module.run(arguments)
     except KeyboardInterrupt:

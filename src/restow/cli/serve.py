@@ -29,6 +29,9 @@ EXIT_REFUSED = 1
 EXIT_USAGE = 2
 PORT_MAX = 65535
 
+WORKERS_MAX = 64
+FRONT_FDS_MAX = 256
+
 EPILOG = """\
 What is not given is made once in the data directory: keys and certificates in DIR/pki, the store
 in DIR/store.db, and DIR/kubeconfig for kubectl:
@@ -37,6 +40,12 @@ in DIR/store.db, and DIR/kubeconfig for kubectl:
   kubectl --kubeconfig .restow/kubeconfig get namespaces
 
 A server on another machine needs a copy of DIR/pki and a store that both can reach.
+"""
+
+
+SHARING = """\
+A server opens the front port when it is ready and leaves it first when it stops; who is connected
+gets his answer. `restow up` runs several servers in this way.
 """
 
 
@@ -60,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on; default: 127.0.0.1",
     )
     add("--port", type=_port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    _add_sharing(parser)
     add(
         "--release",
         type=Path,
@@ -103,6 +113,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; all are on by default; may be repeated",
     )
     _add_coordination(parser)
+
+
+def _add_sharing(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("several servers on one port", SHARING).add_argument
+    add(
+        "--workers",
+        type=_workers,
+        default=1,
+        metavar="N",
+        help="N processes on --port, each with its own identity and a port of its own; default: 1",
+    )
+    add(
+        "--front-port",
+        type=_port,
+        metavar="PORT",
+        help="a second port, which other servers of this machine open too",
+    )
+    add("--front-bind", default="", metavar="ADDRESS", help="of the front port; default: --bind")
+    add(
+        "--front-fds",
+        type=_front_fds,
+        default=(),
+        metavar="N,N,...",
+        help="listening sockets of the front port that a parent has opened, this server's own"
+        " first; the parent keeps them open, so that nobody who waits is lost",
+    )
+    add("--kubeconfig", type=Path, metavar="FILE", help="where to write it; default: in DIR")
 
 
 def _add_coordination(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +202,8 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     try:
         options = _options(arguments)
+        if arguments.workers > 1:
+            return _run_workers(arguments, options)
     except ValueError as error:
         print(f"restow serve: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -182,6 +221,47 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
+    """Several processes in place of one. Raises ValueError for what cannot work."""
+    import asyncio
+
+    from restow.apiserver.pki import PkiError, PkiOptions
+    from restow.cluster.errors import ClusterError
+    from restow.cluster.workers import WorkerOptions, run_workers
+    from restow.runtime import Runtime
+
+    if options.store.startswith("memory"):
+        raise ValueError("--workers with --store memory: each would have a store of its own")
+    if options.front_port is not None or options.front_fds:
+        raise ValueError("--workers share --port: give no --front-port and no --front-fds")
+    kubeconfig = options.kubeconfig or options.data_dir / "kubeconfig"
+    wishes = WorkerOptions(
+        count=arguments.workers,
+        bind=options.bind,
+        port=options.port,
+        data_dir=options.data_dir,
+        kubeconfig=kubeconfig,
+        pki=PkiOptions(
+            bind=options.bind,
+            tls_cert_file=options.tls_cert_file,
+            tls_private_key_file=options.tls_private_key_file,
+            client_ca_file=options.client_ca_file,
+            service_account_signing_key_file=options.service_account_signing_key_file,
+        ),
+        words=arguments.words,
+    )
+
+    def say_ready(url: str) -> None:
+        print(f"ready: {url} kubeconfig {kubeconfig}", flush=True)
+
+    try:
+        asyncio.run(run_workers(wishes, Runtime.system(), say_ready))
+    except (ClusterError, PkiError, OSError) as error:
+        print(f"restow serve: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    return 0
+
+
 def _options(arguments: argparse.Namespace) -> ServeOptions:
     """The options that were given. Raises ValueError for what cannot work."""
     return ServeOptions(
@@ -189,6 +269,10 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
         store=arguments.store,
         bind=arguments.bind,
         port=arguments.port,
+        front_port=arguments.front_port,
+        front_bind=arguments.front_bind,
+        front_fds=arguments.front_fds,
+        kubeconfig=arguments.kubeconfig,
         release=arguments.release,
         tls_cert_file=arguments.tls_cert_file,
         tls_private_key_file=arguments.tls_private_key_file,
@@ -251,6 +335,19 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
         raise argparse.ArgumentTypeError(f"{text!r} is no port")
     return int(text)
+
+
+def _workers(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= WORKERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {WORKERS_MAX}")
+    return int(text)
+
+
+def _front_fds(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) > FRONT_FDS_MAX or not all(each.isascii() and each.isdecimal() for each in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of file descriptors, such as 3,4")
+    return tuple(int(each[:9]) for each in parts)
 
 
 def _seconds(text: str) -> float:

@@ -11,17 +11,20 @@ anew under another id. Not here: who judges that another server is dead (`collec
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from restow.api.names import (
+    ADDRESS_ANNOTATION,
     HOSTNAME_LABEL,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
     MEMBER_ANNOTATION,
+    RELEASE_ANNOTATION,
 )
 from restow.coordination.identity import (
     COMPONENT,
@@ -67,6 +70,8 @@ class MembershipOptions:
 
     host: str
     address: str = ""
+    release: str = ""
+    """The catalogue that it hosts, for people to see."""
     component: str = COMPONENT
     mode: Mode = "report"
     lease_seconds: float = 15.0
@@ -80,6 +85,8 @@ class Membership:
 
     def __init__(self, storage: Storage, runtime: Runtime, options: MembershipOptions) -> None:
         self.options = options
+        self.notes: Callable[[], Mapping[str, str]] = dict
+        """Annotations of the lease, asked for at each renewal: what people are told besides."""
         self._storage = storage
         self._clock = runtime.clock
         self._ids = runtime.ids
@@ -137,7 +144,7 @@ class Membership:
             **new_metadata(self._id, uid=self._ids.uid(), now=self._clock.wall()),
             "namespace": LEASE_NAMESPACE,
             "labels": {IDENTITY_LABEL: IDENTITY_LABEL_VALUE, HOSTNAME_LABEL: options.host},
-            "annotations": {MEMBER_ANNOTATION: options.mode},
+            "annotations": _annotations(options),
         }
         self._record = ServerRecord(
             incarnation=nonce,
@@ -220,10 +227,20 @@ class Membership:
 
     def _lease(self) -> bytes:
         assert self._record is not None
+        annotations = {**self.notes(), **self._lease_metadata["annotations"]}
         return encode_lease(
             self._id,
-            metadata=self._lease_metadata,
+            metadata={**self._lease_metadata, "annotations": annotations},
             holder=self._record.incarnation,
             seconds=self.options.lease_seconds,
             now=self._clock.wall(),
         )
+
+
+def _annotations(options: MembershipOptions) -> dict[str, str]:
+    """What the lease tells of a server; nothing is decided by it."""
+    told = {ADDRESS_ANNOTATION: options.address, RELEASE_ANNOTATION: options.release}
+    return {
+        MEMBER_ANNOTATION: options.mode,
+        **{name: value for name, value in told.items() if value},
+    }

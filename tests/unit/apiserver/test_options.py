@@ -75,3 +75,19 @@ def test_a_bound_that_no_renewal_can_keep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be more than twice"):
         ServeOptions(data_dir=tmp_path, coordination=loose)
     ServeOptions(data_dir=tmp_path, coordination=loose, identity_lease_renew_interval_seconds=4.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"front_bind": "127.0.0.1"}, "only with --front-port"),
+        ({"front_port": 7000, "front_fds": (3,)}, "give no --front-port"),
+        ({"front_port": 7000, "port": 7000}, "also --port"),
+        ({"front_fds": (3, 3)}, "different numbers"),
+        ({"front_fds": (1,)}, "from 3 on"),
+    ],
+)
+def test_a_front_port_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
+    """Options of the front port that contradict each other are named."""
+    with pytest.raises(ValueError, match=words):
+        ServeOptions(data_dir=Path("d"), **fields)

@@ -9,6 +9,7 @@ at all. Limits are in limits.py, streams in stream.py, certificates in use in tl
 Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
 """
 
+from restow.serving.listener.front import open_front_sockets
 from restow.serving.listener.limits import Limits
 from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request, RequestLine
 from restow.serving.listener.response import (
@@ -54,4 +55,5 @@ __all__ = [
     "TlsMaterial",
     "encode_chunk",
     "header_block",
+    "open_front_sockets",
 ]

@@ -77,7 +77,7 @@ class Connection(Answering):
         )
         self.deadline_seconds = self._monotonic() + shared.limits.head_seconds
         shared.connections.add(self)
-        if len(shared.connections) > shared.limits.connections_max or shared.stopping:
+        if len(shared.connections) > shared.limits.connections_max or shared.refusing:
             counters.connections_refused += 1
             self._refuse(Refused(503, "too many connections, please try again"))
 

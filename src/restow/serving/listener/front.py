@@ -1,0 +1,176 @@
+"""The front door: listening sockets that several processes share, so that clients need one port.
+
+The kernel spreads connections over the sockets of a port (SO_REUSEPORT), and each connection waits
+in the queue of one of them. Closing a listening socket resets whoever waits in its queue. So the
+sockets are made by a parent that never closes them, one for each of its servers, and each server
+gets all of them. It accepts on its own as connections come, and looks at those of its neighbours
+now and then: who waits where nobody accepts, because that server is stopping, starting, hung or
+dead, is served by another one.
+
+A server without such a parent has one socket. When it leaves, it accepts whoever waits and closes
+in the same breath; what comes between the two is reset.
+
+Not here: what is said on a connection, and when to open and leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
+from restow.serving.listener.limits import Limits
+
+BACKLOG: Final = 4_096
+NEIGHBOUR_SECONDS: Final = 0.05
+"""How often the queues of the others are looked at."""
+ACCEPTED_AT_ONCE_MAX: Final = 64
+"""Then other work has its turn."""
+PAUSE_SECONDS: Final = 0.1
+"""When the process has no more file descriptors."""
+
+logger = logging.getLogger(__name__)
+
+
+def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socket]:
+    """Listening sockets that share a port; 0 is any free one. They do not block."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    opened: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family is socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((bind, port))
+            port = listening.getsockname()[1]
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in opened:
+            listening.close()
+        raise
+    return opened
+
+
+class FrontDoor:
+    """Accepts on shared sockets. The first is this server's own."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        *,
+        make: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        limits: Limits,
+        runtime: Runtime,
+        is_shared: bool,
+    ) -> None:
+        self._own, *self._neighbours = sockets
+        self._make = make
+        self._tls = tls
+        self._limits = limits
+        self._clock = runtime.clock
+        self._is_shared = is_shared
+        self._tasks = runtime.tasks("front", tasks_max=limits.connections_max)
+        self._timers: dict[str, Timer] = {}
+        self._is_open = False
+
+    @property
+    def arriving(self) -> int:
+        """Connections that were accepted and are not greeted yet."""
+        return len(self._tasks)
+
+    def open(self) -> None:
+        """Accept from now on."""
+        self._is_open = True
+        for listening in (self._own, *self._neighbours):
+            listening.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
+        if self._neighbours:
+            self._look_around()
+
+    def leave(self) -> None:
+        """Accept nothing more. Who waits is served by the others, or, without any, still here."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        asyncio.get_running_loop().remove_reader(self._own.fileno())
+        if not self._is_shared:
+            with suppress(OSError):
+                while self._accept(self._own) == ACCEPTED_AT_ONCE_MAX:
+                    pass
+        for listening in (self._own, *self._neighbours):
+            listening.close()
+
+    async def close(self) -> None:
+        """Leave, and give up on those who are not greeted yet."""
+        self.leave()
+        await self._tasks.close()
+
+    def _on_readable(self) -> None:
+        try:
+            self._accept(self._own)
+        except OSError as error:
+            # Out of file descriptors or memory. The connections wait in the queue meanwhile.
+            logger.warning("connections are not accepted for a moment: %s", error)
+            asyncio.get_running_loop().remove_reader(self._own.fileno())
+            self._timers["resume"] = self._clock.call_later(PAUSE_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if self._is_open:
+            asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
+
+    def _look_around(self) -> None:
+        for listening in self._neighbours:
+            try:
+                self._accept(listening)
+            except OSError as error:
+                logger.warning("connections of a neighbour are not accepted: %s", error)
+        self._timers["around"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._look_around)
+
+    def _accept(self, listening: socket.socket) -> int:
+        """Take those who wait, up to a limit; how many."""
+        for number in range(ACCEPTED_AT_ONCE_MAX):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return number
+            except OSError as error:
+                # The client has left again; any other reason is ours.
+                if error.errno not in (errno.ECONNABORTED, errno.EPROTO):
+                    raise
+                continue
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                self._tasks.spawn("greeting", self._greet(accepted))
+            except (TasksFull, TasksClosed):
+                accepted.close()
+        return ACCEPTED_AT_ONCE_MAX
+
+    async def _greet(self, accepted: socket.socket) -> None:
+        """The TLS handshake, if there is one; the connection then lives by itself."""
+        has_tls = self._tls is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.handshake_seconds if has_tls else None,
+                ssl_shutdown_timeout=self._limits.stall_seconds if has_tls else None,
+            )
+        except OSError as error:
+            logger.debug("a connection has ended before its first request: %s", error)
+            accepted.close()

@@ -1,0 +1,73 @@
+"""The words of `restow up`, and those of `restow serve` for several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from restow.cli.main import main
+from restow.cli.up import overview_table, release_name
+from restow.cluster.messages import Overview, ProcessView
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("up", "--servers=0"), 2, "no number from 1"),
+        (("up", "--port=70000"), 2, "no port"),
+        (("up", "--etcd-members=2"), 2, "invalid choice"),
+        (("up", "--store=memory:"), 1, "store of its own"),
+        (("up", "--release=nonsense"), 1, "nonsense: cannot be read"),
+        (("up", "--etcd-members=3"), 1, "only with --store etcd"),
+        (("serve", "--workers=0"), 2, "no number from 1"),
+        (("serve", "--workers=2", "--store=memory:"), 2, "store of its own"),
+        (("serve", "--workers=2", "--front-port=0"), 2, "give no --front-port"),
+        (("serve", "--front-fds=three"), 2, "no list of file descriptors"),
+        (("serve", "--front-bind=127.0.0.1"), 2, "only with --front-port"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    """Each mistake ends before anything is started, with its reason."""
+    command = [words[0], f"--data-dir={tmp_path / 'd'}", *words[1:]]
+    try:
+        found = main(command)
+    except SystemExit as error:
+        found = int(str(error.code))
+    assert found == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_release_file_is_named_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers may be started elsewhere, so a file is remembered by where it is."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("release: mine\n")
+    assert release_name("mine.yaml") == str(tmp_path / "mine.yaml")
+    assert release_name("x+1") == "x+1"
+
+
+def test_the_table_has_a_row_for_each_process() -> None:
+    """Every process is shown, whatever is known of it."""
+    overview = Overview(
+        pid=1,
+        data_dir="d",
+        kubeconfig="k",
+        front_url="https://127.0.0.1:6443",
+        store="sqlite",
+        is_ready=False,
+        processes=(
+            ProcessView(name="etcd-0", state="ready", pid=5),
+            ProcessView(name="server-0", state="restarting", note="ended", restarts=2, index=0),
+        ),
+    )
+    table = overview_table(overview)
+    assert table.row_count == 2
+    assert [str(cell) for cell in table.columns[5].cells] == ["", "ended, restarts: 2"]

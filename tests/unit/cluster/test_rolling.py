@@ -1,0 +1,122 @@
+"""The steps of an upgrade, and what is seen of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from restow.cluster.errors import ClusterRefused
+from restow.cluster.messages import Overview, ProcessView
+from restow.cluster.reports import Member, ResourceFacts, World
+from restow.cluster.rolling import (
+    Step,
+    changing_resources,
+    plan_rollback,
+    plan_upgrade,
+    situation_of,
+)
+from restow.cluster.safety import Situation
+from restow.cluster.state import Upgrade
+from restow.kinds.releases import default_release, shipped_release
+from restow.machinery.names import GroupResource
+
+WIDGETS = GroupResource("example.com", "widgets")
+V1, V2 = "example.com/v1", "example.com/v2"
+
+
+def overview(*releases: str, upgrade: Upgrade | None = None) -> Overview:
+    return Overview(
+        pid=1,
+        data_dir="d",
+        kubeconfig="k",
+        front_url="https://127.0.0.1:6443",
+        store="sqlite",
+        is_ready=True,
+        upgrade=upgrade,
+        processes=tuple(
+            ProcessView(name=f"server-{index}", state="ready", index=index, release=release)
+            for index, release in enumerate(releases)
+        ),
+    )
+
+
+def test_an_upgrade_takes_the_servers_in_order() -> None:
+    """Those that run the target already are left alone, so that a pause can be gone on from."""
+    assert plan_upgrade(overview("x+1", "x", "x"), "x+1") == [
+        Step(1, "x", "x+1"),
+        Step(2, "x", "x+1"),
+    ]
+    assert plan_upgrade(overview("x", "x", "x"), "x+1", server=2) == [Step(2, "x", "x+1")]
+    assert plan_upgrade(overview("x", "x"), "x") == []
+
+
+def test_a_rollback_takes_them_in_the_other_order() -> None:
+    """Each server goes back to what it had, the last one first."""
+    upgrade = Upgrade(target="x+1", origins=("x", "x", "x"))
+    found = plan_rollback(overview("x+1", "x+1", "x", upgrade=upgrade))
+    assert found == [Step(1, "x+1", "x"), Step(0, "x+1", "x")]
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    """A server that is not there, and a rollback of nothing."""
+    with pytest.raises(ClusterRefused, match="there is no server 3"):
+        plan_upgrade(overview("x", "x"), "x+1", server=3)
+    with pytest.raises(ClusterRefused, match="nothing to roll back"):
+        plan_rollback(overview("x", "x"))
+
+
+@pytest.mark.parametrize("names", [("x", "x+1"), ("x+1", "x+2"), ("x", "builtin")])
+def test_the_matrix_shows_what_changes(names: tuple[str, ...]) -> None:
+    """A resource is shown if it is stored or read otherwise, or is in one release only."""
+    assert changing_resources(shipped_release(name) for name in names) == [WIDGETS]
+
+
+def test_equal_releases_change_nothing() -> None:
+    """Nothing is shown when nothing differs."""
+    assert changing_resources([default_release(), default_release()]) == []
+
+
+def facts(**encodings: str) -> ResourceFacts:
+    return ResourceFacts(encodings=encodings)
+
+
+def test_a_server_has_arrived_when_it_has_reported() -> None:
+    """Its lease names the release, and each resource that it hosts has its entry."""
+    release = shipped_release("x+1")
+    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
+    assert not World((old,), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    assert not World((old, new), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    world = World((old, new), {WIDGETS: facts(a=V1, b=V1)})
+    assert world.has_reported(7000, release)
+    assert not world.has_reported(7001, release)
+
+
+def test_of_two_lives_the_one_that_writes_is_shown() -> None:
+    """A server that died a moment ago may still have a lease beside that of its successor."""
+    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
+    world = World((old, new), {WIDGETS: facts(b=V2)})
+    assert world.member_at(7000) == new
+    assert world.reports_of(new) == {WIDGETS: V2}
+    assert world.member_at(7001) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "step", "expected"),
+    [
+        (overview("x", "x"), Step(0, "x", "x+1"), (False, False)),
+        (overview("x+1", "x"), Step(1, "x", "x+1"), (True, False)),
+        (
+            overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
+            Step(1, "x+1", "x"),
+            (True, True),
+        ),
+        (
+            overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
+            Step(0, "x+1", "x+2"),
+            (False, False),
+        ),
+    ],
+)
+def test_the_situation_of_a_step(found: Overview, step: Step, expected: tuple[bool, bool]) -> None:
+    """A first step begins, the next ones go on, and the way back is known as such."""
+    is_begun, is_return = expected
+    assert situation_of(found, step) == Situation(is_begun=is_begun, is_return=is_return)
