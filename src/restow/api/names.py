@@ -17,6 +17,7 @@ __all__ = [
     "IDENTITY_LABEL_VALUE",
     "KEYS_ANNOTATION",
     "LEASE_NAMESPACE",
+    "LOOSE_ANNOTATION",
     "MEMBER_ANNOTATION",
     "OWNED_ANNOTATION_PREFIX",
     "RELEASE_ANNOTATION",
@@ -42,5 +43,7 @@ RELEASE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}release"
 """On the lease of a server: the catalogue that it hosts."""
 KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
 """Which server writes with which encryption key, as JSON."""
+LOOSE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}loose-seconds"
+"""Which server may go on writing as before for how long after a change, as JSON."""
 FIGURES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}figures"
 """On the lease of a server: how many requests it has answered how fast, as JSON, for people."""

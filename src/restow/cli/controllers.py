@@ -22,6 +22,7 @@ import uvloop
 import yaml
 
 from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.controllers_census import CensusTaker
 from restow.cli.serve import set_up_logging
 from restow.client import ApiClient, ClientConfig, ClientError, ConfigInvalid, LeaderTiming
 from restow.controllers.crds import DEFINITIONS
@@ -150,6 +151,13 @@ def _add_trigger(parser: argparse.ArgumentParser) -> None:
         f" believed; default: {POLL_SECONDS:g}",
     )
     add(
+        "--census-store",
+        default="",
+        metavar="ADDRESS",
+        help="only for servers that vote with --guarantee loose: the store itself, of which"
+        " censuses are taken; without one nothing is proven there, and no hash is taken back",
+    )
+    add(
         "--report-as",
         default="",
         metavar="NAME",
@@ -203,7 +211,11 @@ def run(arguments: argparse.Namespace) -> int:
         config = find_cluster(arguments)
         if arguments.install:
             return uvloop.run(_install(config))
-        return uvloop.run(_serve(config, options, _process_options(arguments)))
+        return uvloop.run(
+            _serve(
+                config, options, _process_options(arguments), census_store=arguments.census_store
+            )
+        )
     except (ConfigInvalid, ValueError) as error:
         return _say(error, EXIT_USAGE)
     except OSError as error:
@@ -233,7 +245,9 @@ async def _install(config: ClientConfig) -> int:
     return 0
 
 
-async def _serve(config: ClientConfig, parts: PartOptions, options: ProcessOptions) -> int:
+async def _serve(
+    config: ClientConfig, parts: PartOptions, options: ProcessOptions, *, census_store: str
+) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -252,13 +266,17 @@ async def _serve(config: ClientConfig, parts: PartOptions, options: ProcessOptio
     limits = connections_for(patch, resources=parts.migrator.resources_at_once)
     client = ApiClient.connect(config, runtime=runtime)
     bulk = ApiClient.connect(config, runtime=runtime, connections=limits)
+    census = CensusTaker(census_store, runtime) if census_store else None
+    tasks = runtime.tasks("census")
     process = ControllersProcess(
-        client, options, _maker(parts, client, bulk, _connector(config, runtime))
+        client, options, _maker(parts, client, bulk, _connector(config, runtime), census)
     )
     try:
         logger.info("connecting to %s (%s)", config.server, config.source)
         await process.start()
         is_started = True
+        if census is not None:
+            tasks.spawn("census", census.run())
         print(  # the line that scripts wait for
             f"ready: {', '.join(process.names)} on {config.server},"
             f" probes http://{_host(options.bind)}:{process.port}/healthz",
@@ -271,6 +289,7 @@ async def _serve(config: ClientConfig, parts: PartOptions, options: ProcessOptio
             raise
         task.uncancel()
     finally:
+        await tasks.close()
         await _close(process, client, bulk)
     logger.info("stopped")
     return 0
@@ -289,7 +308,11 @@ async def _close(process: ControllersProcess, *clients: ApiClient) -> None:
 
 
 def _maker(
-    parts: PartOptions, client: ApiClient, bulk: ApiClient, connect_to: Callable[[str], ApiClient]
+    parts: PartOptions,
+    client: ApiClient,
+    bulk: ApiClient,
+    connect_to: Callable[[str], ApiClient],
+    census: CensusTaker | None,
 ) -> Callable[[EventRecorder, ControllerMetrics], list[Part]]:
     def make(recorder: EventRecorder, metrics: ControllerMetrics) -> list[Part]:
         return make_parts(
@@ -299,6 +322,7 @@ def _maker(
             connect_to=connect_to,
             recorder=recorder,
             metrics=metrics,
+            census=census,
         )
 
     return make

@@ -68,7 +68,7 @@ _STYLES = {
     Verdict.DISAGREEING: "red",
     Verdict.UNKNOWN: "",
 }
-_PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
+PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +164,7 @@ def _migrations(view: Overview) -> Table:
         table.add_row(
             Text(shown(each.name)),
             Text(shown(each.resource)),
-            Text(each.phase, style=_PHASE_STYLES.get(each.phase, "")),
+            Text(each.phase, style=PHASE_STYLES.get(each.phase, "")),
             Text(shown(progress_of(each))),
             ago(each.created, view, suffix=""),
         )

@@ -32,7 +32,7 @@ from restow.client import (
 )
 from restow.client.lease_record import LEASES, LeaseRecord
 from restow.controllers.migrator import agreement as agreements
-from restow.controllers.migrator.agreement import Agreement, NotAgreed
+from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, NotAgreed
 from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.jobs import Ending, Job, Listener, Outcome
@@ -264,7 +264,9 @@ class ByHand:
         if not self._request_apis:
             proofs.append(await self._notes.read(resource))
         for proof in proofs:
-            if proof is not None and (proof.target, proof.mark) == (agreed.target, agreed.mark):
+            if proof is None or proof.by == BY_LOOSE:
+                continue
+            if (proof.target, proof.mark) == (agreed.target, agreed.mark):
                 return f"its storage version has not changed since it was migrated ({proof.time})"
         return ""
 

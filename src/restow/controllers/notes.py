@@ -31,6 +31,8 @@ class Note(NamedTuple):
     mark: str
     time: str
     objects: int = 0
+    by: str = ""
+    """How it is known."""
 
     @classmethod
     def of_text(cls, value: str) -> Note | None:
@@ -47,6 +49,7 @@ class Note(NamedTuple):
             mark=text(found, "mark"),
             time=text(found, "time"),
             objects=objects if isinstance(objects, int) else 0,
+            by=text(found, "by"),
         )
 
     def to_text(self) -> str:

@@ -17,6 +17,7 @@ from restow.controllers.migrator.controller import MigratorController
 from restow.controllers.migrator.options import MigratorOptions
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.controllers.trigger.controller import TriggerController
+from restow.controllers.trigger.looking import CensusOf
 from restow.controllers.trigger.options import TriggerOptions
 
 __all__ = ["PART_NAMES", "PartOptions", "make_parts"]
@@ -45,6 +46,7 @@ def make_parts(
     connect_to: ConnectTo | None,
     recorder: EventRecorder,
     metrics: ControllerMetrics,
+    census: CensusOf | None = None,
 ) -> list[Part]:
     """The parts that were asked for. The migrator's requests go over connections of their own."""
 
@@ -57,6 +59,7 @@ def make_parts(
             metrics=metrics,
             is_leader=is_leader,
             connect_to=connect_to,
+            census=census,
         )
 
     def migrator(_is_leader: Callable[[], bool]) -> Runs:

@@ -120,6 +120,7 @@ class Coordinator:
             hosted=hosted,
             ballots=BallotIndex(mirror),
             may_force=options.may_force,
+            loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
         )
         planner = votes if mode in ("strict", "loose") else reports
         self.registrar = Registrar(

@@ -88,6 +88,7 @@ class ReportPlanner:
         *,
         hosted: Collection[str],
         key_id: Callable[[Resource], str] = lambda _: "",
+        loose_seconds: float = 0.0,
     ) -> None:
         self._mirror = mirror
         self._hosted = hosted
@@ -96,6 +97,8 @@ class ReportPlanner:
         self._runtime = runtime
         self._key_id = key_id
         """The encryption key with which this server writes a resource."""
+        self._loose_seconds = loose_seconds
+        """For how long after a change it may go on writing as before."""
 
     def names(self) -> Iterable[str]:
         found = self._mirror.under(REPORTS_PREFIX)
@@ -125,6 +128,7 @@ class ReportPlanner:
             decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
             served_versions=tuple(resource.api_version(version) for version in resource.served),
             key_id=self._key_id(resource),
+            loose_seconds=self._loose_seconds,
         )
 
     def _fence(self, resource: Resource, entry: Entry) -> Encoding:
@@ -204,8 +208,16 @@ class VotePlanner(ReportPlanner):
         ballots: BallotIndex,
         may_force: bool,
         key_id: Callable[[Resource], str] = lambda _: "",
+        loose_seconds: float = 0.0,
     ) -> None:
-        super().__init__(mirror, membership, runtime, hosted=hosted, key_id=key_id)
+        super().__init__(
+            mirror,
+            membership,
+            runtime,
+            hosted=hosted,
+            key_id=key_id,
+            loose_seconds=loose_seconds,
+        )
         self._ballots = ballots
         self._may_force = may_force
         self._is_strict = membership.options.mode == "strict"

@@ -33,6 +33,8 @@ class Entry:
     served_versions: tuple[str, ...] = ()
     key_id: str = ""
     """The encryption key it writes with; empty: none."""
+    loose_seconds: float = 0.0
+    """For so long after a change it may go on writing as before; 0: it is fenced."""
 
 
 class Agreement(NamedTuple):

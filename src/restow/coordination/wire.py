@@ -29,6 +29,7 @@ from restow.api.names import (
     IDENTITY_LABEL_VALUE,
     KEYS_ANNOTATION,
     LEASE_NAMESPACE,
+    LOOSE_ANNOTATION,
     MEMBER_ANNOTATION,
 )
 from restow.coordination.identity import ServerId
@@ -92,7 +93,8 @@ def decode_report(item: Item) -> StoredReport:
     try:
         found = msgspec.json.decode(item.value, type=StorageVersion)
         keys = orjson.loads(_annotation(found.metadata, KEYS_ANNOTATION) or b"{}")
-        entries = tuple(_entry(entry, keys) for entry in found.status.storage_versions)
+        loose = orjson.loads(_annotation(found.metadata, LOOSE_ANNOTATION) or b"{}")
+        entries = tuple(_entry(entry, keys, loose) for entry in found.status.storage_versions)
     except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     report = Report(
@@ -108,6 +110,11 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
     owned = {EPOCH_ANNOTATION: str(report.epoch)}
     if keys:
         owned[KEYS_ANNOTATION] = orjson.dumps(keys).decode()
+    loose = {
+        entry.server_id: entry.loose_seconds for entry in report.entries if entry.loose_seconds
+    }
+    if loose:
+        owned[LOOSE_ANNOTATION] = orjson.dumps(loose).decode()
     status = StorageVersionStatus(
         storage_versions=[
             ServerStorageVersion(
@@ -130,17 +137,21 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
             for condition in report.conditions
         ],
     )
-    found = StorageVersion(metadata=_annotated(metadata, owned, KEYS_ANNOTATION), status=status)
+    annotated = _annotated(metadata, owned, KEYS_ANNOTATION, LOOSE_ANNOTATION)
+    found = StorageVersion(metadata=annotated, status=status)
     return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
 
 
-def _entry(entry: ServerStorageVersion, keys: Mapping[str, str]) -> Entry:
+def _entry(
+    entry: ServerStorageVersion, keys: Mapping[str, str], loose: Mapping[str, float]
+) -> Entry:
     return Entry(
         server_id=ServerId(entry.api_server_id),
         encoding_version=entry.encoding_version,
         decodable_versions=tuple(entry.decodable_versions),
         served_versions=tuple(entry.served_versions),
         key_id=keys.get(entry.api_server_id, ""),
+        loose_seconds=loose.get(entry.api_server_id, 0.0),
     )
 
 

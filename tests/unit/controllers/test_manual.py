@@ -12,14 +12,15 @@ import pytest_asyncio
 from restow.client import Discovered, LeaderElector
 from restow.controllers.manual import ByHand, ByHandOptions, Result, Verdict
 from restow.controllers.migrator.controller import MigratorController
+from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.jobs import Listener
 from restow.controllers.migrator.options import MigratorOptions
-from restow.controllers.names import MIGRATOR_LEASE, PAUSED_ANNOTATION
+from restow.controllers.names import MIGRATOR_LEASE, PAUSED_ANNOTATION, TRIGGER_LEASE
 from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.controllers.requests import REQUESTS, marks_of, phase_of
-from restow.controllers.trigger.records import record_of
-from restow.controllers.trigger.seeing import STATES
-from restow.controllers.trigger.values import Phase
+from restow.controllers.trigger.records import annotations_of, record_of
+from restow.controllers.trigger.seeing import STATES, STORAGE_VERSIONS
+from restow.controllers.trigger.values import Phase, Record
 from restow.machinery.names import GroupVersionResource
 from restow.runtime import Runtime
 from restow.storage.interface import Key
@@ -101,6 +102,28 @@ async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
     result = await migrate(world)
     assert result.verdict is Verdict.SUCCEEDED, result
     assert await world.versions() == {V2: 13}
+
+
+async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
+    """By discovery alone, a request of the trigger that has failed makes room for a new one."""
+    found = without(await world.client.discover(), STORAGE_VERSIONS)
+    record = Record(target="t", state_uid="s", change="", epoch="", storage_version="")
+    old = await world.request("old", annotations=annotations_of(record))
+    await Engine(world.client).fail(old, world.requests.resource, reason="Test", message="failed")
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=TRIGGER_LEASE, identity="elsewhere"
+    )
+
+    async def ask_anew() -> None:
+        while await requests(world):  # noqa: ASYNC110  (nobody tells when it is gone)
+            await asyncio.sleep(0.01)
+        await world.request("new")
+
+    async with elector.leading(), asyncio.TaskGroup() as group:
+        group.create_task(ask_anew())
+        result = await migrate(world, found=found)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert [each["metadata"]["name"] for each in await requests(world)] == ["new"]
 
 
 async def test_servers_that_do_not_agree(world: World) -> None:

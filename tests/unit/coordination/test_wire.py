@@ -46,6 +46,7 @@ entries = st.lists(
         decodable_versions=st.lists(words, max_size=3).map(tuple),
         served_versions=st.lists(words, max_size=3).map(tuple),
         key_id=st.just("") | words,
+        loose_seconds=st.sampled_from([0.0, 60.0, 0.5]),
     ),
     max_size=4,
     unique_by=lambda entry: entry.server_id,

@@ -45,6 +45,8 @@ from restow.machinery.version_hash import storage_version_hash
 REPORTS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversions")
 BY_REPORTS: Final = "second pass"
 BY_DISCOVERY: Final = "discovery"
+BY_LOOSE: Final = "second pass, not proven"
+"""Servers may go on writing as before for a while: only a census can prove anything."""
 CORE_GROUP: Final = "core"
 READS_MAX: Final = 10
 """How often in a row the agreement may be unreadable while it is followed."""
@@ -191,11 +193,10 @@ class _Report:
 class Reported:
     """Agreement as the StorageVersion of a resource tells it."""
 
-    by: str = BY_REPORTS
-
     def __init__(
         self, client: ApiClient, resource: ApiResource, found: _Report, *, options: EngineOptions
     ) -> None:
+        self.by = BY_LOOSE if found.reading.loose_seconds else BY_REPORTS
         self.target = found.reading.common
         self.target_version = found.version
         epoch = found.reading.epoch

@@ -23,7 +23,7 @@ from typing import Final
 
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
 from restow.controllers.migrator import agreement as agreements
-from restow.controllers.migrator.agreement import Agreement, NotAgreed, hash_of
+from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, NotAgreed, hash_of
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.controllers.migrator.options import (
@@ -383,8 +383,10 @@ class _Run:
         return self._outcome(Ending.SUCCEEDED, REASON_PROVEN, message, proof=proof)
 
     async def _trim(self) -> str:
-        """The stored versions of a definition; what is to be said about it."""
+        """The stored versions of a definition, if anything is proven; what is to be said of it."""
         noted, resource = self._definition, self._job.resource
+        if self._agreement.by == BY_LOOSE:
+            return "; not proven: servers keep their agreement loosely, only a census can tell"
         if noted is None:
             return ""
         stored = hash_of(f"{resource.group}/{noted.storage_version}", resource.kind)

@@ -13,8 +13,11 @@ Not here: what is done with the objects.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from typing import Final
+
+import orjson
 
 from restow.client import (
     AnswerTooLarge,
@@ -134,10 +137,12 @@ class Listing:
         place = "at its first object"
         if token:
             is_known = self._last is not None and self._last[0] == token
-            place = f"behind {self._last[1]}" if self._last and is_known else "in the middle"
+            last = str(self._last[1]) if self._last and is_known else _last_before(token)
+            place = f"behind {last}" if last else "in the middle"
         return StatusError(
             f"the list of {self._name} ends {place}, because an object there cannot be read; "
-            f"those behind it have not been looked at: {message_of(error)}",
+            "those behind it have not been looked at (restow census names it, if it may read the "
+            f"store): {message_of(error)}",
             code=error.code,
             reason=error.reason or "InternalError",
             details=error.details,
@@ -149,3 +154,13 @@ def _may_be_for_its_size(error: StatusError | ConnectionFailed) -> bool:
     if isinstance(error, ConnectionFailed):
         return isinstance(error, AnswerTooLarge) or isinstance(error.__cause__, TimeoutError)
     return error.code in {500, 504}
+
+
+def _last_before(token: str) -> str:
+    """The last object before a token, if it is one as Kubernetes makes them: for people only."""
+    try:
+        found = orjson.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        start = found["start"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return start.rstrip("\0") if isinstance(start, str) else ""

@@ -32,6 +32,7 @@ from restow.controllers.trigger.requests import (
 )
 from restow.controllers.trigger.values import (
     LOOK_AGAIN_SECONDS,
+    REQUEST_SECONDS_MAX,
     UNKNOWN,
     Memory,
     Now,
@@ -52,6 +53,11 @@ def decide_by_storage_version(
     now: Now,
     settings: Settings,
 ) -> Decision:
+    if reading.loose_seconds:
+        wait_seconds = reading.loose_seconds + REQUEST_SECONDS_MAX
+        settings = replace(
+            settings, loose_wait_seconds=max(wait_seconds, settings.loose_wait_seconds or 0.0)
+        )
     state = view.state
     persisted = () if state is None else state.status.persisted
     owed = reading.written | (frozenset() if memory is None else memory.owed)
@@ -150,6 +156,9 @@ def _record(
     view: View, state: StateSeen, reading: StorageVersionReading, memory: Memory, now: Now
 ) -> UpdateState:
     """All in one update: what servers write, what they agree on, the heartbeat."""
+    reason = "servers write in a version that the state does not tell of"
+    if UNKNOWN in memory.owed:
+        reason = "servers may have written in other versions while nobody watched"
     return UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
@@ -162,5 +171,5 @@ def _record(
             current=reading.common or state.status.current,
             heartbeat=now.wall,
         ),
-        reason="servers write in a version that the state does not tell of",
+        reason=reason,
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import orjson
+
 from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.names import EPOCH_ANNOTATION
+from restow.api.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
 from restow.controllers.trigger.values import StorageVersionReading
 from restow.machinery.names import GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
@@ -18,6 +20,7 @@ __all__ = ["reading_of"]
 
 # Servers that write with different encryption keys do not agree, whatever the common version says.
 _KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
+LOOSE_SECONDS_MAX: Final = 24 * 3600.0
 
 
 def reading_of(
@@ -51,7 +54,18 @@ def reading_of(
         common=_hash(common, kind) if common else "",
         written=written,
         follows=follows,
+        loose_seconds=_loose_seconds(str(annotations.get(LOOSE_ANNOTATION) or "")),
     )
+
+
+def _loose_seconds(text: str) -> float:
+    """The longest of the servers' bounds. What cannot be read is as long as can be."""
+    if not text:
+        return 0.0
+    try:
+        return max(map(float, orjson.loads(text).values()), default=0.0)
+    except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError):
+        return LOOSE_SECONDS_MAX
 
 
 def _hash(api_version: str, kind: str) -> str:

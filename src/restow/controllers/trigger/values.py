@@ -24,6 +24,8 @@ POLL_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 600.0
 LOOK_AGAIN_SECONDS: Final = 1.0
 SKEW_SECONDS: Final = 60.0
+REQUEST_SECONDS_MAX: Final = 60.0
+"""A write that a server has accepted lands within this time, or not at all."""
 
 
 class Now(NamedTuple):
@@ -77,6 +79,8 @@ class StorageVersionReading:
     follows: bool = False
     """Whether every change since the last reading has been seen. It is itself read, not watched:
     one that comes late would let what others have recorded since be narrowed away."""
+    loose_seconds: float = 0.0
+    """For so long after a change servers may go on writing as before; 0: they do not."""
 
     @property
     def mark(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
@@ -19,8 +20,9 @@ from restow.controllers.migrator.patching import FIELD_MANAGER, PatchOptions, co
 from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.machinery.status import Expired, NotFound, StatusError, Unauthorized
+from restow.resources.stored import encode
 from restow.serving.admission import Attributes
-from restow.storage.interface import Delete, Key, Revision, Transaction
+from restow.storage.interface import Delete, Key, Put, Revision, Transaction
 from tests.unit.controllers.migrator.patch_rig import (
     OPTIONS,
     ROOT,
@@ -288,6 +290,23 @@ async def test_all_before_an_undecodable_object_are_rewritten(rig: Rig) -> None:
     assert await rig.versions() == {V1: 12, V2: 13}
 
 
+@pytest.mark.parametrize(
+    ("token", "place"),
+    [
+        (b'{"v":"meta.k8s.io/v1","rv":7,"start":"default/w012\\u0000"}', "behind default/w012,"),
+        (b'{"start":7}', "in the middle,"),
+        (b'["start"]', "in the middle,"),
+        (b"opaque", "in the middle,"),
+    ],
+)
+async def test_a_resumed_list_that_ends(rig: Rig, token: bytes, place: str) -> None:
+    """One who has not seen what is before a token tells where it is, if the token shows it."""
+    error = StatusError("invalid character", code=500)
+    rig.transport.fault = instead_of("GET", *(error for _ in range(100)))
+    with pytest.raises(StatusError, match=f"ends {place}"):
+        await whole(rig.patching(), urlsafe_b64encode(token).decode().rstrip("="))
+
+
 def rig_position(rig: Rig) -> int:
     """Where the list is: as many objects as have been patched, or are next."""
     return len({each.target for each in rig.transport.of("PATCH")})
@@ -439,3 +458,35 @@ def test_options() -> None:
     limits = connections_for(PatchOptions(in_flight_max=64), resources=4)
     assert limits.requests_max > 256
     assert limits.kept_max == limits.requests_max
+
+
+async def test_groups_that_share_a_store(rig: Rig) -> None:
+    """An object is written through the group that its fields were written through, if it is served
+    still: through another, a server would forget who manages them."""
+    pod = {"kind": "Pod", "namespace": "default", "name": "p"}
+    for name, version in (("core", "v1"), ("new", "events.k8s.io/v1")):
+        entry = {"manager": "m", "operation": "Update", "apiVersion": version}
+        metadata = {"name": name, "namespace": "default", "uid": name, "managedFields": [entry]}
+        value = encode(
+            {"metadata": metadata, "involvedObject": pod, "reason": "Test"}, "v1", "Event"
+        )
+        put = Put(Key(f"/registry/events/default/{name}"), value)
+        await rig.storage.commit(Transaction(writes=(put,)))
+    events = (await rig.client.discover()).find("events")
+    assert events.group == ""
+    assert sum(page.failed for page in await whole(rig.patching(resource=events))) == 0
+    assert {each.target.partition("?")[0] for each in rig.transport.of("PATCH")} == {
+        "/api/v1/namespaces/default/events/core",
+        "/apis/events.k8s.io/v1/namespaces/default/events/new",
+    }
+
+
+@pytest.mark.parametrize("version", ["gone.example.com/v1", "a/b/c", "v7"])
+async def test_fields_of_a_group_that_is_gone(rig: Rig, version: str) -> None:
+    """Fields that were written through what is not served any more change nothing."""
+    entry = {"manager": "m", "operation": "Update", "apiVersion": version}
+    metadata = {"name": "w", "namespace": "default", "uid": "u-w", "managedFields": [entry]}
+    await rig.plant_raw("w", encode({"metadata": metadata, "spec": {"count": 0}}, V1, "Widget"))
+    pages = await whole(rig.patching())
+    assert sum(page.rewritten for page in pages) == 26
+    assert await rig.versions() == {V2: 26}

@@ -13,11 +13,12 @@ from restow.api.internal_v1alpha1 import (
     StorageVersionCondition,
     StorageVersionStatus,
 )
+from restow.api.names import LOOSE_ANNOTATION
 from restow.controllers.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
 from restow.controllers.trigger.decide import decide
 from restow.controllers.trigger.eligibility import Discovered, eligible, why_not
 from restow.controllers.trigger.hashes import is_stale
-from restow.controllers.trigger.readings import reading_of
+from restow.controllers.trigger.readings import LOOSE_SECONDS_MAX, reading_of
 from restow.controllers.trigger.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
 from restow.controllers.trigger.values import (
     UNKNOWN,
@@ -102,6 +103,24 @@ def test_objects_that_two_groups_show_are_migrated_once() -> None:
     assert len(eligible([found("a", "v1", "things"), found("b", "v1", "things")], {})) == 1
     unsaid = [replace(each, hash="") for each in shown]
     assert len(eligible(unsaid, {})) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("", 0.0),
+        ('{"s1": 30, "s2": 60.5}', 60.5),
+        ("{}", 0.0),
+        ("nonsense", LOOSE_SECONDS_MAX),
+        ('{"s1": "x"}', LOOSE_SECONDS_MAX),
+        ("[1]", LOOSE_SECONDS_MAX),
+    ],
+)
+def test_servers_say_that_they_are_loose(said: str, seconds: float) -> None:
+    """The longest bound counts, and what cannot be read is believed to be long."""
+    version = version_of("apps/v1", common="apps/v1")
+    version.metadata["annotations"][LOOSE_ANNOTATION] = said
+    assert reading_of(version, kind="Deployment", follows=True).loose_seconds == seconds
 
 
 def version_of(*encodings: str, common: str | None, keys: str = "") -> StorageVersion:

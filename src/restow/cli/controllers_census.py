@@ -1,0 +1,81 @@
+"""Censuses for the trigger of a cluster whose servers keep their agreement loosely.
+
+There nothing is narrowed but by what the raw store shows. The controllers themselves see only the
+API, so it is read here, again and again, and the trigger is told of the last one.
+
+Not here: counting (`restow.storage.census`), and when a census counts (the rules).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from restow.controllers.trigger.values import UNKNOWN, Census
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.runtime import Runtime
+from restow.storage.census import Row, open_source, take_census
+from restow.storage.errors import StorageError
+
+__all__ = ["INTERVAL_SECONDS_DEFAULT", "CensusTaker"]
+
+INTERVAL_SECONDS_DEFAULT: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class CensusTaker:
+    """Takes censuses of a store. `run` it, and call it for what the last one has found."""
+
+    def __init__(
+        self,
+        address: str,
+        runtime: Runtime,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS_DEFAULT,
+    ) -> None:
+        self._address = address
+        self._runtime = runtime
+        self._interval_seconds = interval_seconds
+        self._begun_seconds: float | None = None
+        self._found: dict[str, frozenset[str]] = {}
+
+    def __call__(self, resource: GroupResource) -> Census | None:
+        """What was found of a resource; None before the first census."""
+        if self._begun_seconds is None:
+            return None
+        # What has no objects has nothing left behind.
+        found = self._found.get(str(resource), frozenset())
+        return Census(found=found, begun_seconds=self._begun_seconds)
+
+    async def run(self) -> None:
+        """Again and again, until cancelled."""
+        clock = self._runtime.clock
+        while True:
+            try:
+                await self.take()
+            except (StorageError, OSError) as error:
+                logger.warning("no census of %s could be taken: %s", self._address, error)
+            await clock.sleep(self._interval_seconds)
+
+    async def take(self) -> None:
+        """One census. Raises a StorageError when the store cannot be read."""
+        begun_seconds = self._runtime.clock.monotonic()
+        source = await open_source(self._address, self._runtime)
+        try:
+            census = await take_census(source)
+        finally:
+            await source.close()
+        self._found = {
+            each.resource: frozenset(hash_of(row) for row in each.rows) for each in census.resources
+        }
+        self._begun_seconds = begun_seconds
+
+
+def hash_of(row: Row) -> str:
+    """The hash of what a row's objects are stored as; what cannot be read may be anything."""
+    stored = row.stored
+    if not stored.api_version or not stored.kind:
+        return UNKNOWN
+    return storage_version_hash(GroupVersionKind.of(stored.api_version, stored.kind))

@@ -1,0 +1,228 @@
+"""What the demo sees of its cluster: by watches, as any client sees it, and nothing is forgotten.
+
+    Witness    follows reports, states, requests and leases, and remembers what it has seen
+    Board      what it looks like now: who writes what, what may be stored, what is migrated
+
+That something did *not* happen cannot be seen in one look. So the witness keeps every request for
+widgets and every list of persisted versions that a watch has told of, and the story asks it.
+
+Not here: the story, and how a board is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import (
+    ADDRESS_ANNOTATION,
+    IDENTITY_LABEL,
+    IDENTITY_LABEL_VALUE,
+    LEASE_NAMESPACE,
+)
+from restow.client import (
+    ApiClient,
+    Change,
+    Informer,
+    ListOptions,
+    Object,
+    ObjectKey,
+    key_of,
+    uid_of,
+)
+from restow.cluster.messages import Overview
+from restow.controllers import requests
+from restow.controllers.overview import LEASES, STATES, STORAGE_VERSIONS
+from restow.controllers.overview_reading import migration_seen
+from restow.controllers.overview_values import MigrationSeen
+from restow.controllers.trigger.values import UNKNOWN, Phase
+from restow.machinery.names import GroupResource, GroupVersion
+from restow.machinery.version_hash import storage_version_hash
+from restow.runtime import Backoff, Tasks
+
+WIDGETS: Final = GroupResource("example.com", "widgets")
+KIND: Final = "Widget"
+REPORT: Final = ObjectKey("", f"{WIDGETS.group}.{WIDGETS.resource}")
+STATE: Final = ObjectKey("", str(WIDGETS))
+HASHES: Final = {
+    storage_version_hash(GroupVersion(WIDGETS.group, version).with_kind(KIND)): version
+    for version in ("v1", "v2")
+}
+"""The versions that hashes of widgets stand for."""
+_SOON: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=2, jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """One server."""
+
+    number: int
+    state: str
+    release: str
+    writes: str
+    """The version in which it writes widgets; empty: it has not said so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The cluster at one moment, as far as it is about widgets."""
+
+    servers: tuple[ServerRow, ...] = ()
+    agreed: str = ""
+    """The version that all servers write; empty: there is none."""
+    persisted: tuple[str, ...] = ()
+    """The versions in which widgets may be stored."""
+    migration: MigrationSeen | None = None
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(each.writes for each in self.servers)
+
+
+@dataclass(slots=True)
+class RequestSeen:
+    """A request for widgets, over its whole life."""
+
+    name: str
+    latest: Object
+    is_gone: bool = False
+    phases: set[Phase] = field(default_factory=set)
+
+
+class Witness:
+    """Follows the cluster, and remembers."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self.requests_seen: dict[str, RequestSeen] = {}
+        """Every request for widgets that ever was, by its uid, oldest first."""
+        self.persisted_seen: list[tuple[str, ...]] = []
+        """Every list of versions in which widgets might be stored, one after the other."""
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+        selector = f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}"
+        self._leases = Informer(
+            client,
+            LEASES,
+            namespace=LEASE_NAMESPACE,
+            options=ListOptions(label_selector=selector),
+            backoff=_SOON,
+        )
+        self._reports = Informer(client, STORAGE_VERSIONS, backoff=_SOON)
+        self._states = Informer(client, STATES, backoff=_SOON)
+        self._requests = Informer(client, requests.REQUESTS[0], backoff=_SOON)
+        self._states.on_change(self._on_state)
+        self._requests.on_change(self._on_request)
+        for each in self._informers:
+            each.on_change(self._on_change)
+
+    @property
+    def _informers(self) -> tuple[Informer, ...]:
+        return self._leases, self._reports, self._states, self._requests
+
+    async def start(self, tasks: Tasks) -> None:
+        """Begin to follow; returns when everything is known."""
+        for each in self._informers:
+            tasks.spawn(f"informer of {each.resource.resource}", each.run())
+        for each in self._informers:
+            await each.wait_synced()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    async def changed(self) -> None:
+        """Until the next change."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    @property
+    def unknown(self) -> list[str]:
+        """The resources of which nobody knows in which versions they are stored."""
+        return sorted(
+            key_of(state).name for state in self._states.objects() if UNKNOWN in _persisted(state)
+        )
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether any request is open, of whatever resource."""
+        ended = (Phase.SUCCEEDED, Phase.FAILED)
+        return any(requests.phase_of(each) not in ended for each in self._requests.objects())
+
+    def board(self, overview: Overview) -> Board:
+        """What it looks like now. Which process runs which release, the supervisor says."""
+        report = _report(self._reports.get(REPORT))
+        written = {} if report is None else _written(report, self._leases.objects())
+        return Board(
+            servers=tuple(
+                ServerRow(each.index or 0, each.state, each.release, written.get(each.port, ""))
+                for each in overview.servers
+            ),
+            agreed=_short(report.status.common_encoding_version or "") if report else "",
+            persisted=_versions(self._states.get(STATE)),
+            migration=self._migration(),
+        )
+
+    def _migration(self) -> MigrationSeen | None:
+        """The newest request that is still there."""
+        there = [each for each in self.requests_seen.values() if not each.is_gone]
+        return migration_seen(there[-1].latest) if there else None
+
+    def _on_state(self, change: Change) -> None:
+        if change.key == STATE:
+            found = _versions(change.new)
+            if self.persisted_seen[-1:] != [found]:
+                self.persisted_seen.append(found)
+
+    def _on_request(self, change: Change) -> None:
+        for found in (change.old, change.new):
+            if found is None or requests.resource_of(found) != WIDGETS:
+                continue
+            seen = self.requests_seen.setdefault(
+                uid_of(found), RequestSeen(key_of(found).name, found)
+            )
+            seen.latest = found
+            seen.phases.add(requests.phase_of(found))
+            # A name may be used again; what was there before is gone then.
+            seen.is_gone = change.new is None or uid_of(change.new) != uid_of(found)
+
+    def _on_change(self, _change: Change) -> None:
+        self._changed.set()
+        for each in self._listeners:
+            each()
+
+
+def _written(report: StorageVersion, leases: Sequence[Object]) -> dict[int | None, str]:
+    """The version that the server at each port writes."""
+    encodings = {
+        each.api_server_id: each.encoding_version for each in report.status.storage_versions
+    }
+    found: dict[int | None, str] = {}
+    for lease in leases:
+        address = requests.marks_of(lease).get(ADDRESS_ANNOTATION, "")
+        port = address.rpartition(":")[2]
+        version = encodings.get(key_of(lease).name)
+        if port.isdecimal() and version:
+            found[int(port)] = _short(version)
+    return found
+
+
+def _report(found: Object | None) -> StorageVersion | None:
+    return None if found is None else msgspec.convert(found, StorageVersion)
+
+
+def _persisted(state: Object | None) -> list[Any]:
+    found = requests.mapping(state or {}, "status").get("persistedStorageVersionHashes")
+    return found if isinstance(found, list) else []
+
+
+def _versions(state: Object | None) -> tuple[str, ...]:
+    return tuple(HASHES.get(each, str(each)) for each in _persisted(state))
+
+
+def _short(version: str) -> str:
+    """The version without its group, which is the same everywhere here."""
+    return version.rpartition("/")[2]

@@ -1,0 +1,214 @@
+"""The stage of the demo: a cluster, and what can be done with it. Each act is a real one.
+
+    servers       `restow up` in this process, which starts the servers as processes
+    controllers   a process of `restow controllers`, beside them, so that its pace can be changed
+    Stage         roll a server, write widgets, count what is stored, wait until something is seen
+
+Not here: the story, and when anything is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from restow.apiserver.kubeconfig import CONTEXT_NAME
+from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
+from restow.client import ApiClient, read_kubeconfig
+from restow.cluster.child import Launch, restow_command
+from restow.cluster.keeper import Keeper
+from restow.cluster.layout import Layout
+from restow.cluster.logs import RotatingLog
+from restow.cluster.messages import Overview
+from restow.cluster.rolling import Roller, Step
+from restow.cluster.running import release_of
+from restow.cluster.safety import Blocker, check_step
+from restow.cluster.supervisor import CONTROLLERS
+from restow.cluster.talking import Talk
+from restow.machinery.names import GroupVersionResource
+from restow.runtime import Randomness, Runtime, Tasks
+from restow.storage.census import Selection, open_source, take_census
+from restow.storage.census.naming import PREFIX_DEFAULT
+
+WAIT_SECONDS_MAX: Final = 180.0
+"""For whatever must come: a busy machine is no failure, a demo that hangs is one."""
+WRITES_AT_ONCE: Final = 20
+NAMESPACE: Final = "default"
+COLOURS: Final = ("amber", "blue", "green", "red", "violet", "white")
+SIZE_MAX: Final = 100
+
+
+class StoryFailed(Exception):
+    """Something did not come out as the story says. The text tells what, and what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the migrator goes."""
+
+    options: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return " ".join(("restow controllers", *self.options))
+
+
+class Controllers:
+    """The process of trigger and migrator."""
+
+    def __init__(self, layout: Layout, *, runtime: Runtime) -> None:
+        self._layout = layout
+        self._pace = Pace()
+        self.keeper = Keeper(
+            CONTROLLERS,
+            self._launch,
+            log=RotatingLog(layout.log(CONTROLLERS)),
+            runtime=runtime,
+            on_change=lambda _: None,
+        )
+
+    async def start(self, tasks: Tasks) -> None:
+        """Returns when they work. Raises ClusterFailed."""
+        tasks.spawn(CONTROLLERS, self.keeper.run())
+        await self.keeper.wait_ready()
+
+    async def set_pace(self, pace: Pace) -> None:
+        """Start them anew at another pace. Raises ClusterFailed."""
+        self._pace = pace
+        await self.keeper.cycle()
+
+    async def stop(self) -> None:
+        await self.keeper.stop()
+        self.keeper.log.close()
+
+    def _launch(self) -> Launch:
+        words = (CONTROLLERS, f"--kubeconfig={self._layout.front_kubeconfig}", "--port=0")
+        return Launch(command=restow_command(*words, *self._pace.options))
+
+
+class Stage:
+    """What the story plays on, once the servers are ready."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        controllers: Controllers,
+        overview: Callable[[], Overview],
+        runtime: Runtime,
+        randomness: Randomness,
+    ) -> None:
+        self.layout = layout
+        self.controllers = controllers
+        self.client = self._connect(CONTEXT_NAME, runtime)
+        self.witness = Witness(self.client)
+        self._overview = overview
+        self._runtime = runtime
+        self._randomness = randomness
+        self._written = 0
+        self._roller = Roller(
+            Talk(layout.data_dir),
+            self.client,
+            open_client=self._open_server,
+            check=check_step,
+            release_of=release_of,
+        )
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def board(self) -> Board:
+        return self.witness.board(self._overview())
+
+    async def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait until something is seen. Raises StoryFailed if it never is."""
+        try:
+            async with self._runtime.clock.timeout(WAIT_SECONDS_MAX):
+                while not is_so():
+                    await self.witness.changed()
+        except TimeoutError:
+            raise StoryFailed(
+                f"it did not come within {WAIT_SECONDS_MAX:g} s that {what}; seen: {self.board()}"
+            ) from None
+
+    async def roll(self, server: int, release: str, *, is_rollback: bool = False) -> None:
+        """As `restow upgrade` does: judge the step, take it, wait for the server's report."""
+        origin = next(each.release for each in self._overview().servers if each.index == server)
+        step = Step(server, origin, release)
+        if blockers := await self._roller.blockers(step):
+            raise StoryFailed(
+                f"server {server} may not go from {origin} to {release}: {_told(blockers)}"
+            )
+        await self._roller.take(step, is_rollback=is_rollback)
+
+    async def preflight(self, release: str) -> Sequence[Blocker]:
+        """What is in the way of a release."""
+        first = self._overview().servers[0]
+        return await self._roller.blockers(Step(0, first.release, release))
+
+    async def write(self, count: int, *, server: int | None = None) -> None:
+        """Write new widgets through the front port, or through one server."""
+        if server is None:
+            await self._write(self.client, count)
+            return
+        async with self._open_server(server) as client:
+            await self._write(client, count)
+
+    async def census(self) -> Counter[str]:
+        """How many widgets are really stored in which version, by the raw store."""
+        source = await open_source(f"sqlite:{self.layout.store}", self._runtime)
+        try:
+            census = await take_census(
+                source,
+                prefix=f"/{PREFIX_DEFAULT.strip('/')}/",
+                selection=Selection.of([str(WIDGETS)]),
+                arguments={},
+                samples_max=1,
+            )
+        finally:
+            await source.close()
+        counts: Counter[str] = Counter()
+        for each in census.resources:
+            for row in each.rows:
+                counts[row.stored.api_version.rpartition("/")[2]] += row.objects
+        return counts
+
+    async def pause(self, seconds: float) -> None:
+        """Time to read."""
+        await self._runtime.clock.sleep(seconds)
+
+    async def _write(self, client: ApiClient, count: int) -> None:
+        # Both versions are served; v1 is what clients of the older release know.
+        resource = GroupVersionResource(WIDGETS.group, "v1", WIDGETS.resource)
+        for begin in range(0, count, WRITES_AT_ONCE):
+            many = min(WRITES_AT_ONCE, count - begin)
+            made = [self._new_widget() for _ in range(many)]
+            await asyncio.gather(
+                *(client.create(resource, each, namespace=NAMESPACE) for each in made)
+            )
+
+    def _new_widget(self) -> dict[str, Any]:
+        self._written += 1
+        return {
+            "apiVersion": f"{WIDGETS.group}/v1",
+            "kind": KIND,
+            "metadata": {"name": f"widget-{self._written:04d}"},
+            "spec": {
+                "colour": COLOURS[self._randomness.randrange(len(COLOURS))],
+                "size": 1 + self._randomness.randrange(SIZE_MAX),
+            },
+        }
+
+    def _open_server(self, index: int) -> ApiClient:
+        return self._connect(f"{CONTEXT_NAME}-{index}", self._runtime)
+
+    def _connect(self, context: str, runtime: Runtime) -> ApiClient:
+        config = read_kubeconfig([self.layout.kubeconfig], context=context)
+        return ApiClient.connect(config, runtime=runtime)
+
+
+def _told(blockers: Sequence[Blocker]) -> str:
+    return "; ".join(f"{each.resource or ''} {each.what}: {each.why}" for each in blockers)

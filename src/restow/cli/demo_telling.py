@@ -1,0 +1,139 @@
+"""How the demo talks: steps, commands, what is seen, what was checked, why it matters.
+
+On a terminal the board changes while something is waited for, with colours. Otherwise, and with
+`--plain`, there are lines without colour, each of a form of its own, so that a program can check
+what was told:
+
+    [3/8] title      a step
+      $ command      what a person would type
+      ...            what is seen, as a table
+      agreed on: ... ; may be stored as: ... ; migration: ...
+      ok: ...        what was checked, and came out as it should
+      why: ...       why it matters
+
+Not here: what is told.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from restow.cli.demo_board import Board
+from restow.cli.status import PHASE_STYLES, progress_of, shown
+
+WIDTH_OF_FILES: Final = 1_000
+"""Wide enough that no line is broken: programs read these."""
+INDENT: Final = 2
+NOTHING: Final = "nothing"
+VERSION_STYLES: Final = {"v1": "yellow", "v2": "green"}
+
+Look = Callable[[], Board]
+
+
+class Narrator:
+    """Says everything that the demo says, except for errors."""
+
+    def __init__(self, *, is_plain: bool, console: Console | None = None) -> None:
+        is_plain = is_plain or not sys.stdout.isatty()
+        self._console = console or Console(
+            highlight=False,
+            markup=False,
+            no_color=is_plain or None,
+            width=WIDTH_OF_FILES if is_plain else None,
+        )
+        self._is_plain = is_plain
+        self._live: Live | None = None
+
+    def title(self, text: str) -> None:
+        self._print(Text(text, style="bold"), indent=0)
+
+    def step(self, number: int, total: int, title: str) -> None:
+        self._console.print()
+        self._print(Text(f"[{number}/{total}] {title}", style="bold cyan"), indent=0)
+
+    def command(self, words: str) -> None:
+        """What a person would type to do it."""
+        self._print(Text(f"$ {words}", style="bold"))
+
+    def say(self, text: str) -> None:
+        self._print(Text(text))
+
+    def link(self, name: str, address: str) -> None:
+        """Never broken over lines, so that it can be clicked and copied."""
+        self._console.print(f"{' ' * INDENT}{name}: {address}", soft_wrap=True)
+
+    def check(self, text: str) -> None:
+        self._print(Text.assemble(("ok", "green"), f": {text}"))
+
+    def why(self, text: str) -> None:
+        self._print(Text(f"why: {text}", style="italic"))
+
+    def board(self, board: Board) -> None:
+        self._console.print(_drawn(board))
+
+    def census(self, counts: Mapping[str, int]) -> None:
+        """How many objects are really stored in which version."""
+        parts = [f"{count:,} as {version}" for version, count in sorted(counts.items())]
+        self._print(Text(f"census: {', '.join(parts) or 'no objects'}"))
+
+    @contextmanager
+    def watching(self, look: Look) -> Iterator[None]:
+        """While the body runs, a terminal shows the board as it changes; at the end it stays."""
+        if self._is_plain:
+            yield
+        else:
+            with Live(
+                console=self._console,
+                get_renderable=lambda: _drawn(look()),
+                auto_refresh=False,  # each change is shown as it happens, without a thread
+                transient=True,
+            ) as self._live:
+                try:
+                    yield
+                finally:
+                    self._live = None
+        self.board(look())
+
+    def refresh(self) -> None:
+        """Something has changed."""
+        if self._live is not None:
+            self._live.refresh()
+
+    def _print(self, text: Text, *, indent: int = INDENT) -> None:
+        self._console.print(Padding(text, (0, 0, 0, indent), expand=False))
+
+
+def _drawn(board: Board) -> Padding:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("SERVER", "STATE", "RELEASE", "WRITES"):
+        table.add_column(heading)
+    for each in board.servers:
+        writes = Text(each.writes or "–", style=VERSION_STYLES.get(each.writes, ""))
+        table.add_row(str(each.number), each.state, each.release, writes)
+    return Padding(Group(table, summary_of(board)), (0, 0, 0, INDENT), expand=False)
+
+
+def summary_of(board: Board) -> Text:
+    """What the servers agree on, what may be stored, and what is being migrated, in one line."""
+    agreed = Text(board.agreed or NOTHING, style=VERSION_STYLES.get(board.agreed, "bold red"))
+    stored = ", ".join(board.persisted) or "?"
+    return Text.assemble(
+        "agreed on: ", agreed, f"; may be stored as: {stored}; migration: ", _migration(board)
+    )
+
+
+def _migration(board: Board) -> Text:
+    migration = board.migration
+    if migration is None:
+        return Text("none")
+    style = PHASE_STYLES.get(migration.phase, "")
+    return Text.assemble((migration.phase, style), f" ({shown(progress_of(migration))})")

@@ -1,0 +1,79 @@
+"""Servers that keep their agreement loosely: nothing is believed but a census of the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from restow.cli.controllers_census import CensusTaker
+from restow.cli.main import main
+from restow.controllers.trigger.values import UNKNOWN
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.runtime import Runtime, SimulatedClock
+from restow.testing.server_process import ServerProcess
+from tests.unit.storage.census.stores import as_json, as_protobuf, fill
+
+DEPLOYMENTS = GroupResource("apps", "deployments")
+PODS = GroupResource("", "pods")
+SECRETS = GroupResource("", "secrets")
+WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
+STATE = "/apis/migration.k8s.io/v1alpha1/storagestates/widgets.example.com"
+LOOSE = ("--coordination", "vote", "--guarantee", "loose", "--release")
+
+
+def hash_of(version: str, kind: str) -> str:
+    return storage_version_hash(GroupVersionKind.of(version, kind))
+
+
+async def test_what_is_found(tmp_path: Path) -> None:
+    """Each version by its hash, what cannot be read as unknown, and when it was begun."""
+    address = f"sqlite:{tmp_path / 'store.db'}"
+    await fill(
+        address,
+        {
+            "/registry/deployments/default/a": as_protobuf("apps/v1", "Deployment"),
+            "/registry/deployments/default/b": as_json("apps/v1beta1", "Deployment"),
+            "/registry/pods/default/a": as_json("v1", "Pod"),
+            "/registry/pods/default/b": b"garbage",
+            "/registry/secrets/default/a": b"k8s:enc:aescbc:v1:key1:?",
+        },
+    )
+    clock = SimulatedClock()
+    taker = CensusTaker(address, Runtime.simulated(1, clock=clock))
+    assert taker(PODS) is None
+    await clock.advance(100)
+    begun = clock.monotonic()
+    await taker.take()
+    found = {each: taker(each) for each in (DEPLOYMENTS, PODS, SECRETS, GroupResource("", "none"))}
+    assert {each and each.begun_seconds for each in found.values()} == {begun}
+    assert [each.found for each in found.values() if each is not None] == [
+        {hash_of("apps/v1", "Deployment"), hash_of("apps/v1beta1", "Deployment")},
+        {hash_of("v1", "Pod"), UNKNOWN},
+        {UNKNOWN},
+        frozenset(),
+    ]
+
+
+def test_a_migration_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything is rewritten, it is said that this is no proof, and no hash is taken back."""
+    server = ServerProcess(tmp_path / "data", arguments=(*LOOSE, "x+1"))
+    with server:
+        widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
+        assert server.request("POST", WIDGETS, widget)[0] == 201
+        server.stop()
+        server.arguments = (*LOOSE, "x+2")
+        server.start()
+        for _ in range(2):
+            words = ["migrate", "--kubeconfig", str(server.kubeconfig), "widgets", "-o", "json"]
+            assert main(words) == 0
+            (found,) = json.loads(capsys.readouterr().out)
+            assert found["verdict"] == "succeeded"
+            assert "not proven" in found["message"]
+        assert main(["census", "--store", server.store, "widgets.example.com"]) == 0
+        code, body = server.request("GET", STATE)
+        assert code == 200
+        persisted = json.loads(body)["status"]["persistedStorageVersionHashes"]
+        assert hash_of("example.com/v1", "Widget") in persisted
