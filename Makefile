@@ -82,6 +82,15 @@ format: environment ## Rewrite the code as ruff wants it
 	@$(BIN)/ruff check --quiet --fix-only
 	@$(BIN)/ruff format
 
+.PHONY: reference
+reference: environment ## Write the generated pages of docs/reference anew
+	@$(BIN)/python -m tools.build_reference
+
+.PHONY: wheel
+wheel: environment ## Build the wheel and the source archive into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -t sdist -t wheel
+
 # uv is used for this alone. UPGRADE=1 takes the newest versions.
 COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
   --universal --python-version 3.11 --generate-hashes \

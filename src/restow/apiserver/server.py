@@ -69,6 +69,8 @@ class ApiServer:
         self._listener = listener
         self._undo = undo
         self._clock = assembly.server.runtime.clock
+        self.metrics = assembly.metrics
+        """What it counts, as `/metrics` shows it."""
         self._stopping = False
         self.front_url: str | None = None
         """The address that this server shares with others, once it takes part."""

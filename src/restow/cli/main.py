@@ -45,6 +45,12 @@ def _census() -> CommandModule:
     return census
 
 
+def _completion() -> CommandModule:
+    from restow.cli import completion
+
+    return completion
+
+
 def _controllers() -> CommandModule:
     from restow.cli import controllers
 
@@ -114,6 +120,7 @@ def _version() -> CommandModule:
 COMMANDS = (
     Command(name="backup", summary="write the whole store into one file", load=_backup),
     Command(name="census", summary="count what a store really holds, by version", load=_census),
+    Command(name="completion", summary="print a script that completes words", load=_completion),
     Command(name="controllers", summary="run trigger and migrator", load=_controllers),
     Command(name="doctor", summary="look for what is wrong with a cluster", load=_doctor),
     Command(name="migrate", summary="rewrite what is stored in another version", load=_migrate),
@@ -128,9 +135,8 @@ COMMANDS = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the line, and an empty one for each command, which its module fills."""
     parser = argparse.ArgumentParser(
         prog="restow",
         description="A Kubernetes-style API server that knows the storage version of every object.",
@@ -142,6 +148,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         for command in COMMANDS
     }
+    return parser, parsers
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser, parsers = make_parser()
     called = _called(words)
     if called is None:
         parser.parse_args(words)  # --help and unknown commands end here

@@ -40,6 +40,8 @@ in DIR/store.db, and DIR/kubeconfig for kubectl:
   kubectl --kubeconfig .restow/kubeconfig get namespaces
 
 A server on another machine needs a copy of DIR/pki and a store that both can reach.
+
+Exit codes: 0 stopped by request, 1 it could not be started, 2 wrong usage.
 """
 
 

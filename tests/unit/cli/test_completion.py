@@ -1,0 +1,183 @@
+"""Shell completion: what real shells offer with the scripts, which are made from the parsers."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from restow.cli.completion import SCRIPTS
+from restow.cli.main import COMMANDS, main
+from restow.cli.tree import Node, brief, whole_tree
+from restow.kinds.releases import shipped_releases
+
+ASK = """\
+source "$1"
+while IFS= read -r line; do
+    COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
+    _restow
+    (IFS=$'\\t'; printf '%s\\n' "${COMPREPLY[*]}")
+done
+"""
+ASK_FISH = "source $argv[1]; complete -C 'restow serve --guarantee '"
+
+
+@pytest.fixture(scope="module")
+def tree() -> Node:
+    return whole_tree()
+
+
+@pytest.fixture(scope="module")
+def scripts(tree: Node, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The script of each shell, in a file."""
+    folder = tmp_path_factory.mktemp("scripts")
+    found = {}
+    for shell, write in SCRIPTS.items():
+        found[shell] = folder / shell
+        found[shell].write_text(write(tree, shipped_releases()))
+    return found
+
+
+def offered(script: Path, lines: Sequence[str], folder: Path) -> list[list[str]]:
+    """What a real bash offers at the end of each line."""
+    done = subprocess.run(
+        ["bash", "--norc", "--noprofile", "-u", "-c", ASK, "bash", str(script)],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=folder,
+    )
+    assert done.stderr == ""
+    return [sorted(line.split("\t")) if line else [] for line in done.stdout.split("\n")[:-1]]
+
+
+def test_bash_offers_every_command_verb_and_option(
+    scripts: dict[str, Path], tree: Node, tmp_path: Path
+) -> None:
+    """At each place of the line bash offers exactly what the parser there takes."""
+    nodes = list(tree.walk())
+    lines = [f"{node.path} -" for node in nodes]
+    expected = [sorted(name for each in node.options for name in each.names) for node in nodes]
+    for node in nodes:
+        if node.children:
+            lines.append(f"{node.path} ")
+            expected.append(sorted(child.words[-1] for child in node.children))
+    assert offered(scripts["bash"], lines, tmp_path) == expected
+
+
+def test_bash_knows_what_follows_an_option(scripts: dict[str, Path], tmp_path: Path) -> None:
+    """Choices, files, folders and releases are offered where they belong, also behind '='."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    answers = {
+        "restow serve --coordination ": ["report", "vote"],
+        "restow serve --coordination=v": ["vote"],
+        "restow serve --data-dir f": ["folder"],
+        "restow serve --data-dir=f": ["folder"],
+        "restow serve --tls-cert-file f": ["file", "folder"],
+        "restow serve --release x+": ["x+1", "x+2", "x+3"],
+        "restow serve --bind ": [],
+        "restow serve --bind=1": [],
+        "restow serve --change-coordination-mode=": [],
+        "restow backup fi": ["file"],
+        "restow backup --store sqlite:store.db fi": ["file"],
+        "restow completion z": ["zsh"],
+        "restow store put --store sqlite:a=b /key value -o ": ["json", "text"],
+        "restow store put --store memory: --if-a": ["--if-absent"],
+        "restow census --list-left-behind --sn": ["--snapshot"],
+        "restow census a\\ b --sn": ["--snapshot"],
+        "restow nothing": [],
+    }
+    found = offered(scripts["bash"], list(answers), tmp_path)
+    assert dict(zip(answers, found, strict=True)) == answers
+
+
+def test_bash_keeps_the_option_where_it_is_one_word_with_its_value(
+    scripts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Where '=' does not break words, the offer replaces the whole word."""
+    script = tmp_path / "script"
+    script.write_text(f"COMP_WORDBREAKS=$' \\t\\n'\n{scripts['bash'].read_text()}")
+    assert offered(script, ["restow serve --coordination=v"], tmp_path) == [["--coordination=vote"]]
+
+
+def test_zsh_has_every_word(scripts: dict[str, Path], tree: Node) -> None:
+    """There is a function for each command, with all its options; zsh itself takes it if it is
+    here."""
+    text = scripts["zsh"].read_text()
+    for node in tree.walk():
+        body = text.partition(f"_{'_'.join(node.words)}() {{")[2].partition("\n}")[0]
+        for option in node.options:
+            for name in option.names:
+                assert f"{name}[" in body or f"{name}=[" in body
+    check_quotes(text)
+    if shutil.which("zsh") is not None:
+        subprocess.run(["zsh", "-n", str(scripts["zsh"])], check=True, timeout=60)
+
+
+def test_fish_has_every_word(scripts: dict[str, Path], tree: Node, tmp_path: Path) -> None:
+    """There is a rule for each option of each command; fish itself uses it if it is here."""
+    text = scripts["fish"].read_text()
+    for node in tree.walk():
+        for option in node.options:
+            words = " ".join(
+                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+                for name in option.names
+            )
+            assert f"'__restow_at {node.path}' {words}" in text
+    check_quotes(text)
+    if shutil.which("fish") is not None:
+        done = subprocess.run(
+            ["fish", "-c", ASK_FISH, "--", str(scripts["fish"])],
+            check=True,
+            timeout=60,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["loose", "strict"]
+
+
+def check_quotes(text: str) -> None:
+    """No line leaves a quotation open."""
+    plain = text.replace("\\\\", "").replace("\\'", "")
+    assert [line for line in plain.splitlines() if line.count("'") % 2 and line[:1] != "#"] == []
+
+
+def test_a_node_for_every_command(tree: Node) -> None:
+    """Each row of the table of commands is in the tree, with an option at least."""
+    assert [child.words[-1] for child in tree.children] == [row.name for row in COMMANDS]
+    assert all(any("--help" in option.names for option in node.options) for node in tree.walk())
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], scripts: dict[str, Path]) -> None:
+    """`restow completion bash` prints the script, and an unknown shell is named in an error."""
+    assert main(["completion", "bash"]) == 0
+    assert capsys.readouterr().out == scripts["bash"].read_text()
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "csh"])
+    assert ended.value.code == 2
+    assert "'csh'" in capsys.readouterr().err
+
+
+def test_exit_codes_and_defaults_are_read_from_the_help(tree: Node) -> None:
+    """The tree has the codes a command says, in order, and each default once."""
+    nodes = {node.path: node for node in tree.walk()}
+    assert [code for code, _ in nodes["restow census"].exit_codes] == [0, 1, 2, 3, 4]
+    assert dict(nodes["restow doctor"].exit_codes)[2] == "there are errors, or wrong usage"
+    options = {option.names[-1]: option for option in nodes["restow serve"].options}
+    assert options["--compaction-interval"].default == "5m"
+    assert "default" not in options["--compaction-interval"].about
+    assert options["--log-format"].default == "text"
+    assert options["--kubeconfig"].default == "in DIR"
+
+
+def test_a_brief_text_ends_at_a_word() -> None:
+    """What is shown beside an option is its first clause, and not longer than a line."""
+    assert brief("of the front port; default: --bind") == "of the front port"
+    assert brief("Short. And more.") == "Short"
+    assert brief("word " * 40).endswith("word…")
