@@ -107,6 +107,18 @@ async def test_create_on_update(api: ApiClient) -> None:
     assert nowhere.message == 'namespaces "nowhere" not found'
 
 
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_what_is_gone_is_not_made_again(api: ApiClient, field: str) -> None:
+    """A PUT of an object that was read and then deleted conflicts, also where a PUT creates."""
+    lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+    made = (await api.put(f"{LEASES}/l", lease)).json
+    assert (await api.delete(f"{LEASES}/l")).status == 200
+    old = {"name": "l", field: made["metadata"][field]}
+    reply = await api.put(f"{LEASES}/l", {**lease, "metadata": old})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert (await api.get(f"{LEASES}/l")).status == 404
+
+
 async def test_another_uid_conflicts(api: ApiClient) -> None:
     """An update meant for another object of the same name is refused."""
     await api.post(CONFIG_MAPS, config_map("a"))

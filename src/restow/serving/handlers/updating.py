@@ -27,6 +27,7 @@ from restow.serving.listener.response import Promise, Response, Shielded
 from restow.serving.parameters import is_dry_run
 
 REPLICAS_MAX: Final = 2**31 - 1
+_NO_VERSION: Final = (None, "", "0")
 
 
 def update(server: Server, context: Context) -> Promise | Committing:
@@ -94,7 +95,10 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
     except status.NotFound:
         if not resource.kind.create_on_update or info.subresource:
             raise
-        obj["metadata"].pop("resourceVersion", None)
+        if obj["metadata"].get("uid") or obj["metadata"].get("resourceVersion") not in _NO_VERSION:
+            # It was read and has been deleted since: who writes it back does not know that.
+            why = "the object has been deleted; please read it again"
+            raise status.conflict(resource.kind.group_resource, info.name, why=why) from None
         return await create_object(server, context, obj)
     return written_answer(server, context, written)
 
