@@ -50,7 +50,8 @@ bench: environment ## Measure, and print the table
 	@$(PYTHON) -m tools.system_packages --for bench
 	@$(BIN)/python -m benchmarks.storage
 	@$(BIN)/python -m benchmarks.api
-	@exec $(BIN)/python -m benchmarks.coordination
+	@$(BIN)/python -m benchmarks.coordination
+	@exec $(BIN)/python -m benchmarks.migration
 
 .PHONY: bench-long
 bench-long: environment ## A million objects: how fast they are migrated, and in how much memory
