@@ -58,6 +58,15 @@ class Sizes:
     coordination_steps: int
     """Steps of each of them."""
 
+    migration_objects: int
+    """Objects that are migrated while something goes wrong."""
+
+    migration_rollbacks: int
+    """How often a server goes back to the older release in the middle, for each store."""
+
+    migration_stores: tuple[str, ...]
+    """Where it hardly matters in which store they are."""
+
 
 SMALL: Final = Sizes(
     test_seconds_max=120,
@@ -75,6 +84,9 @@ SMALL: Final = Sizes(
     coordination_kinds=50,
     coordination_seeds=30,
     coordination_steps=30,
+    migration_objects=30,
+    migration_rollbacks=1,
+    migration_stores=("sqlite",),
 )
 
 LONG: Final = Sizes(
@@ -93,6 +105,9 @@ LONG: Final = Sizes(
     coordination_kinds=200,
     coordination_seeds=1000,
     coordination_steps=60,
+    migration_objects=200,
+    migration_rollbacks=10,
+    migration_stores=("sqlite", "etcd"),
 )
 
 NAMED: Final = {"small": SMALL, "long": LONG}

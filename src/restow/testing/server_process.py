@@ -111,7 +111,7 @@ class ServerProcess:
 
     def command(self) -> list[str]:
         return [
-            *_die_with_parent(),
+            *die_with_parent(),
             *(sys.executable, "-m", "restow", "serve"),
             *("--data-dir", str(self.data_dir)),
             *("--store", self.store),
@@ -265,7 +265,7 @@ class ServerProcess:
         return self.log_file.read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
 
 
-def _die_with_parent() -> list[str]:
+def die_with_parent() -> list[str]:
     """A prefix that lets the kernel end a server when the thread that started it ends.
 
     So start servers from the main thread. Without `setpriv` a killed test run leaves them behind.

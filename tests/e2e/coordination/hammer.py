@@ -90,9 +90,13 @@ class Client:
 class Hammer:
     """Threads that create, patch and delete; some objects of each stay."""
 
-    def __init__(self, server: ServerProcess, *, writers: int, gap_seconds: float = 0.0) -> None:
-        """The server need not listen yet, but its port must be known."""
+    def __init__(
+        self, server: ServerProcess, *, writers: int, gap_seconds: float = 0.0, prefix: str = "w"
+    ) -> None:
+        """The server need not listen yet, but its port must be known. Several hammers at once need
+        names of their own, each a prefix."""
         self._server = server
+        self._prefix = prefix
         self._gap_seconds = gap_seconds
         self._stop = threading.Event()
         self.answers: list[Answer] = []
@@ -124,7 +128,7 @@ class Hammer:
         client = Client(self._server)
         for number in range(REQUESTS_MAX):
             path = (WIDGETS, CONFIG_MAPS)[number % 2]
-            name = f"w{writer}-{number}"
+            name = f"{self._prefix}{writer}-{number}"
             try:
                 made = self._send(client, "POST", path, widget(name))
                 if made.status == 201:

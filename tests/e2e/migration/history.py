@@ -1,0 +1,154 @@
+"""What the store has really held, moment by moment: every change of it replayed, and judged.
+
+| judged at every revision | |
+|---|---|
+| M4 | what is stored is stored in a version of which the persisted hashes tell |
+| M3 | while servers do not agree on the target, at most one page more is rewritten |
+| M5 | persisted hashes become fewer only while servers agree on the one that is left |
+
+Nothing is sampled: the log of the store has all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from restow.coordination.changes import hash_of
+from restow.coordination.raw_scan import UNREADABLE, version_of
+from restow.coordination.records import decode_epoch, epoch_key
+from restow.coordination.rules import UNKNOWN_HASH
+from restow.coordination.wire import decode_state, state_key
+from restow.storage.interface import Event, Item, Revision, Span, Storage
+from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
+
+KIND: Final = "Widget"
+ROOT: Final = "/registry/example.com/widgets/"
+OLD: Final = "old-"
+"""How the names of objects begin that nobody but a migration writes."""
+STATE: Final = state_key(WIDGETS_NAME)
+EPOCH: Final = epoch_key(WIDGETS_NAME)
+HASHES: Final = {version: hash_of(KIND, version) for version in (V1, V2)}
+REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
+
+
+@dataclass(slots=True)
+class History:
+    """The replay, and what it has shown."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    """In which version each object is stored."""
+    persisted: tuple[str, ...] | None = None
+    agreed: str | None = None
+    """On which version the servers agree."""
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+    """How many objects were rewritten in each time without agreement on the target."""
+    narrowed: int = 0
+    rewritten: int = 0
+    """Old objects that were stored in the target version."""
+    since_deletion: int | None = None
+    """How many of them since a request was last deleted."""
+
+    def begin(self, items: list[Item]) -> None:
+        for item in items:
+            self._take(item.key, item.value)
+        self.late.clear()
+        self.narrowed = self.rewritten = 0
+
+    def go_on(self, events: list[Event]) -> None:
+        """All changes of one revision."""
+        before = self.persisted
+        for event in events:
+            self._take(event.key, event.value)
+        self._judge(events[0].revision, before)
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        if key.startswith(ROOT):
+            self._take_object(key, value)
+        elif key == STATE:
+            item = None if value is None else Item(STATE, value, Revision(0), Revision(0))
+            self.persisted = None if item is None else decode_state(item).state.persisted
+        elif key == EPOCH and value is not None:
+            agreement = decode_epoch(value).agreement
+            agreed = None if agreement is None else agreement.version
+            if agreed != V2 and self.agreed == V2:
+                self.late.append(0)
+            self.agreed = agreed
+        elif key.startswith(REQUESTS_ROOT) and value is None:
+            self.since_deletion = 0
+
+    def _take_object(self, key: str, value: bytes | None) -> None:
+        old = self.versions.pop(key, None)
+        if old is not None:
+            self.counts[old] -= 1
+        if value is None:
+            return
+        self.versions[key] = version = version_of(value)
+        self.counts[version] += 1
+        is_rewritten = f"/{OLD}" in key and version == V2 != old
+        if is_rewritten:
+            self.rewritten += 1
+            if self.agreed != V2 and self.late:
+                self.late[-1] += 1
+            if self.since_deletion is not None:
+                self.since_deletion += 1
+
+    def _judge(self, revision: int, before: tuple[str, ...] | None) -> None:
+        now = self.persisted
+        if now is None:
+            return  # nobody has said anything yet
+        for version, count in self.counts.items():
+            if count and UNKNOWN_HASH not in now and HASHES.get(version) not in now:
+                self.broken.append(f"M4: {count} in {version} at {revision}, persisted {now}")
+        if before is not None and set(now) < set(before):
+            self.narrowed += 1
+            if self.agreed is None or now != (HASHES[self.agreed],):
+                self.broken.append(f"M5: {before} -> {now} at {revision}, agreed {self.agreed}")
+
+    @property
+    def left(self) -> dict[str, int]:
+        """How many objects are stored in which version now."""
+        return {version: count for version, count in self.counts.items() if count}
+
+
+async def snapshot(storage: Storage) -> tuple[Revision, list[Item]]:
+    """What there is now, of what is judged."""
+    page = await storage.range(Span.of_prefix("/"))
+    return page.revision, page.items
+
+
+async def replay(storage: Storage, begun: tuple[Revision, list[Item]]) -> History:
+    """Everything since a snapshot."""
+    after, items = begun
+    history = History()
+    history.begin(items)
+    until = await storage.revision()
+    if until <= after:
+        return history
+    watch = storage.watch(Span.of_prefix("/"), after=after)
+    watch.expect(until)
+    try:
+        async for batch in watch:
+            _apply(history, [event for event in batch.events if event.revision <= until])
+            if batch.revision >= until:
+                return history
+    finally:
+        await watch.close()
+    raise AssertionError("a watch does not end by itself")
+
+
+def _apply(history: History, events: list[Event]) -> None:
+    of_one: list[Event] = []
+    for event in events:
+        if of_one and event.revision != of_one[0].revision:
+            history.go_on(of_one)
+            of_one = []
+        of_one.append(event)
+    if of_one:
+        history.go_on(of_one)
+
+
+assert UNREADABLE not in HASHES, "only `Unknown` stands for what cannot be read"

@@ -1,0 +1,229 @@
+"""Servers of a cluster, controllers beside them, and a kind of which old objects are to migrate.
+
+Objects are planted in the old version below the API, as an older release left them. At the end the
+whole history of the store is looked at, and every raw value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final
+
+from restow.controllers.names import POSITION_ANNOTATION
+from restow.resources.stored import encode
+from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
+from restow.testing.controllers_process import ControllersProcess
+from restow.testing.server_process import ServerProcess
+from tests.e2e.coordination.clusters import EVENTS, STATES, V1, V2, WIDGETS, Cluster
+from tests.e2e.migration.history import HASHES, KIND, OLD, ROOT, History, replay, snapshot
+from tests.sizes import SIZES
+
+WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
+"""For whatever must happen sooner or later: a busy machine is no failure."""
+POLL_SECONDS: Final = 0.02
+REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+NAME: Final = "widgets.example.com"
+STATE: Final = f"{STATES}/{NAME}"
+WIDGETS_V2: Final = WIDGETS.replace("/v1/", "/v2/")
+
+PAGE_OBJECTS: Final = 10
+SLOWLY, SLOWER, SLOWEST = (
+    ("--page-objects", str(PAGE_OBJECTS), "--rate", str(rate)) for rate in (40, 15, 10)
+)
+"""Pages that one can look at one by one; the slower ones leave time for servers to start."""
+
+
+class Stage:
+    """What a test plays on."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.servers: list[ServerProcess] = []
+        """Those that are asked, in this order."""
+        self._directory = directory
+        self._controllers: list[ControllersProcess] = []
+        self._begun = cluster.look(snapshot)
+
+    def close(self) -> None:
+        """End all controllers."""
+        for each in self._controllers:
+            each.kill()
+
+    def controllers(self, *arguments: str, server: int = 0) -> ControllersProcess:
+        """A process of controllers, not started."""
+        made = ControllersProcess(
+            self._directory / f"controllers-{len(self._controllers) + 1}",
+            kubeconfig=self.servers[server].kubeconfig,
+            arguments=("-v", "2", *arguments),
+        )
+        self._controllers.append(made)
+        return made
+
+    # Objects.
+
+    def plant(self, count: int, version: str = V1) -> None:
+        """Put old objects into the store."""
+        self.plant_raw(
+            {f"{OLD}{number:04d}": old_object(number, version) for number in range(count)}
+        )
+
+    def plant_raw(self, values: dict[str, bytes | None]) -> None:
+        """Put values into the store, or take them out, behind the servers' backs."""
+
+        async def write(storage: Storage) -> None:
+            commits = [
+                storage.commit(Transaction(writes=(_write(*each),))) for each in values.items()
+            ]
+            await asyncio.gather(*commits)
+
+        self.cluster.look(write)
+
+    def reset(self, count: int) -> None:
+        """Begin anew on running servers, while no controllers run: nothing is known of what is
+        stored, and old objects are there."""
+        assert all(each.process is None for each in self._controllers), "they would see it"
+        self._mend()
+        self.ask("DELETE", REQUESTS)
+        self.ask("DELETE", EVENTS)
+        self.ask("DELETE", WIDGETS_V2)
+        state = self.ask("GET", STATE)
+        state["status"]["persistedStorageVersionHashes"] = ["Unknown", HASHES[V2]]
+        self.ask("PUT", f"{STATE}/status", state)
+        self.plant(count)
+        self._begun = self.cluster.look(snapshot)
+
+    def _mend(self) -> None:
+        """After a test that has failed servers may be as they should not."""
+        for server in self.servers:
+            if server.process is None or "x+2" not in server.arguments:
+                server.kill()
+                server.arguments = ("--release", "x+2")
+                server.start()
+
+    def know_the_rest(self) -> None:
+        """Say of all other kinds that they are stored as they should be.
+
+        It is so, as these servers alone have written to the store. Finding it out takes longer than
+        most tests.
+        """
+        for state in self.ask("GET", STATES)["items"]:
+            if state["metadata"]["name"] != NAME:
+                status = state["status"]
+                status["persistedStorageVersionHashes"] = [status["currentStorageVersionHash"]]
+                self.ask("PUT", f"{STATES}/{state['metadata']['name']}/status", state)
+
+    # What the API says.
+
+    def ask(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+        """The answer of the first server that has one, which must be a success."""
+        for server in self.servers:
+            if server.process is None:
+                continue
+            try:
+                code, answer = server.request(method, path, body, **more)
+            except (OSError, HTTPException):
+                continue  # it is just starting or ending
+            if code == 503:
+                continue
+            assert code in (200, 201), f"{method} {path}: {code} {answer}"
+            return json.loads(answer)
+        return None
+
+    def persisted(self) -> list[str]:
+        state = self.ask("GET", STATE) or {}
+        found: list[str] = state.get("status", {}).get("persistedStorageVersionHashes", [])
+        return found
+
+    def request(self) -> dict[str, Any]:
+        """The newest request for the kind; nothing if there is none."""
+        found = [
+            each
+            for each in (self.ask("GET", REQUESTS) or {}).get("items", [])
+            if each["spec"]["resource"]["resource"] == "widgets"
+        ]
+        found.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return found[-1] if found else {}
+
+    def ask_for_migration(self, name: str) -> None:
+        """Make a request by hand."""
+        resource = {"group": "example.com", "version": "v2", "resource": "widgets"}
+        self.ask("POST", REQUESTS, {"metadata": {"name": name}, "spec": {"resource": resource}})
+
+    def position(self) -> dict[str, Any]:
+        """How far the newest request is."""
+        marks = self.request().get("metadata", {}).get("annotations", {})
+        found: dict[str, Any] = json.loads(marks.get(POSITION_ANNOTATION, "{}"))
+        return found
+
+    def scanned(self) -> tuple[int, int]:
+        """In which pass it is, and behind how many objects."""
+        found = self.position()
+        return found.get("pass", 0), found.get("scanned", 0)
+
+    def is_complete(self) -> bool:
+        return self.persisted() == [HASHES[V2]]
+
+    def reasons(self, name: str = "widgets") -> list[str]:
+        """What Events tell about objects with this in their name: requests, the state."""
+        items = (self.ask("GET", EVENTS) or {}).get("items", [])
+        return [each["reason"] for each in items if name in each["involvedObject"]["name"]]
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Status and reason of each condition of the newest request."""
+        found = self.request().get("status", {}).get("conditions", [])
+        return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    # Waiting and judging.
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until a condition holds; if it never does, everybody tells what was logged."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"it does not come that {what}\n{self.logs()}")
+            time.sleep(POLL_SECONDS)
+
+    def wait_complete(self) -> None:
+        self.wait(self.is_complete, "the persisted hashes are narrowed")
+
+    def logs(self) -> str:
+        told: Sequence[ServerProcess | ControllersProcess] = [*self.servers, *self._controllers]
+        now = [f"request {self.conditions()} {self.position()}, persisted {self.persisted()}"]
+        return "\n".join([*now, *(f"--- {each.log_file}\n{each.log_tail()}" for each in told)])
+
+    def history(self) -> History:
+        """What has happened since the begin; nothing that must not."""
+        history = self.cluster.look(lambda storage: replay(storage, self._begun))
+        assert not history.broken, f"{history.broken[:5]}\n{self.logs()}"
+        return history
+
+    def audit_complete(self) -> History:
+        """See that nothing was left behind, and nothing went wrong on the way."""
+        history = self.history()
+        assert set(history.left) <= {V2}, f"{history.left}\n{self.logs()}"
+        assert history.persisted == (HASHES[V2],)
+        self.cluster.audit()
+        for each in self._controllers:
+            assert "Traceback" not in each.log(), each.log_tail()
+        return history
+
+
+def old_object(number: int, version: str = V1) -> bytes:
+    metadata = {
+        "name": f"{OLD}{number:04d}",
+        "namespace": "default",
+        "uid": f"00000000-0000-4000-8000-{number:012d}",
+        "generation": 1,
+        "creationTimestamp": "2024-01-01T00:00:00Z",
+    }
+    return encode({"metadata": metadata, "spec": {"count": number}}, version, KIND)
+
+
+def _write(name: str, value: bytes | None) -> Write:
+    key = Key(f"{ROOT}default/{name}")
+    return Delete(key) if value is None else Put(key, value)

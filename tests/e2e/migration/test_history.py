@@ -1,0 +1,88 @@
+"""The judge of the other tests: it must see what goes wrong, or they prove nothing."""
+
+from __future__ import annotations
+
+from restow.coordination.records import EpochRecord, encode_epoch
+from restow.coordination.rules import State
+from restow.coordination.wire import StoredState, encode_state
+from restow.storage.interface import Delete, Key, Put, Transaction, Write
+from restow.storage.memory import MemoryStorage
+from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
+from tests.e2e.migration.history import (
+    EPOCH,
+    HASHES,
+    KIND,
+    OLD,
+    REQUESTS_ROOT,
+    ROOT,
+    STATE,
+    History,
+    replay,
+    snapshot,
+)
+from tests.e2e.migration.stage import old_object
+
+H1, H2 = HASHES[V1], HASHES[V2]
+
+
+def persisted(*hashes: str) -> Put:
+    state = StoredState(State(persisted=hashes, current=H2), {"name": "widgets.example.com"})
+    return Put(STATE, encode_state(WIDGETS_NAME, state))
+
+
+def agreed(version: str | None, epoch: int) -> Put:
+    return Put(EPOCH, encode_epoch(EpochRecord(epoch=epoch, kind=KIND, version=version)))
+
+
+def stored(number: int, version: str) -> Put:
+    return Put(Key(f"{ROOT}default/{OLD}{number:04d}"), old_object(number, version))
+
+
+async def played(*writes: Write) -> History:
+    """The history of these writes, behind two old objects of which the hashes tell."""
+    storage = MemoryStorage()
+    for first in (agreed(V2, 1), persisted(H1, H2), stored(1, V1), stored(2, V1)):
+        await storage.commit(Transaction(writes=(first,)))
+    begun = await snapshot(storage)
+    for write in writes:
+        await storage.commit(Transaction(writes=(write,)))
+    return await replay(storage, begun)
+
+
+async def test_a_good_end() -> None:
+    """All rewritten, then narrowed: nothing is broken."""
+    history = await played(stored(1, V2), stored(2, V2), persisted(H2))
+    assert not history.broken
+    assert (history.rewritten, history.narrowed, history.left) == (2, 1, {V2: 2})
+    assert history.late == []
+
+
+async def test_narrowed_too_early() -> None:
+    """An object that the hashes do not tell of is seen, also if it is only there for a moment."""
+    history = await played(stored(1, V2), persisted(H2), stored(2, V2))
+    assert [each[:2] for each in history.broken] == ["M4"]
+    history = await played(stored(1, V2), stored(2, V2), persisted(H2), stored(3, V1))
+    assert [each[:2] for each in history.broken] == ["M4"]
+
+
+async def test_narrowed_without_agreement() -> None:
+    """Hashes that become fewer while servers do not agree are seen, whatever is stored."""
+    history = await played(stored(1, V2), stored(2, V2), agreed(None, 2), persisted(H2))
+    assert [each[:2] for each in history.broken] == ["M5"]
+
+
+async def test_what_cannot_be_read_is_in_no_version() -> None:
+    """Nothing but `Unknown` stands for it."""
+    garbage = Put(Key(f"{ROOT}default/{OLD}0001"), b"garbage")
+    history = await played(garbage)
+    assert [each[:2] for each in history.broken] == ["M4"]
+    assert not (await played(persisted("Unknown", H1, H2), garbage)).broken
+
+
+async def test_rewritten_late() -> None:
+    """What is rewritten without agreement, or after a request is gone, is counted."""
+    request = Put(Key(f"{REQUESTS_ROOT}m"), b"{}")
+    history = await played(agreed(None, 2), stored(1, V2), agreed(V2, 3), stored(2, V2))
+    assert history.late == [1]
+    history = await played(request, stored(1, V2), Delete(request.key), stored(2, V2))
+    assert (history.rewritten, history.since_deletion) == (2, 1)
