@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +99,19 @@ async def test_an_event_says_what_happened_to_which_object() -> None:
     }
     assert event["source"] == {"component": "restow-test", "host": "here"}
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2024-01-01T00:00:00Z"
+
+
+async def test_notes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads the log of a controller sees what it tells, a warning as one."""
+    caplog.set_level(logging.INFO)
+    async with recorder_of(Server(), SimulatedClock()) as recorder:
+        recorder.event(REQUEST, "MigrationStarted", "20 objects")
+        recorder.event(REQUEST, "MigrationFailed", "2 objects", is_warning=True)
+    told = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert told == [
+        ("INFO", "pods-1: MigrationStarted: 20 objects"),
+        ("WARNING", "pods-1: MigrationFailed: 2 objects"),
+    ]
 
 
 async def test_repeated_notes_are_counted() -> None:

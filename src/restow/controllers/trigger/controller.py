@@ -178,6 +178,7 @@ class _Run:
         self._is_leader = is_leader
         self._watched: set[GroupVersionResource] = set()
         self._unknown_seen = asyncio.Event()
+        self._awaited = ""
         self.known: dict[GroupResource, Known] = {}
         self.queue: WorkQueue[GroupResource] = WorkQueue(
             "trigger",
@@ -342,7 +343,10 @@ class _Run:
 
     def _note(self, resource: GroupResource, error: Exception) -> None:
         if isinstance(error, NotKnownYet):
-            logger.info("%s has to wait: %s", resource, error)
+            # All wait for the same thing: it is told once.
+            level = logging.DEBUG if str(error) == self._awaited else logging.INFO
+            self._awaited = str(error)
+            logger.log(level, "%s has to wait: %s", resource, error)
             return
         if isinstance(error, StatusError) and error.code in _REFUSALS:
             logger.info("%s was changed by others meanwhile: %s", resource, error)

@@ -15,7 +15,7 @@ Not here: the rules, and when to look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -118,6 +118,8 @@ class Sources:
         )
         self._is_many = self._has_looked = False
         self.following: Following | None = None
+        self.silent: set[str] = set()
+        """Servers whose silence has been told."""
 
     @property
     def wants_storage_versions(self) -> bool:
@@ -216,7 +218,8 @@ class Sources:
     async def _read_addresses(self) -> tuple[str, ...]:
         return await read_addresses(self._client)
 
-    async def _forget_others(self, addresses: Iterable[str]) -> None:
+    async def _forget_others(self, addresses: tuple[str, ...]) -> None:
+        self.silent.intersection_update(addresses)
         gone = self._clients.keys() - set(addresses)
         for address in gone:
             for place in [each for each in self._documents if each[0] == address]:
@@ -325,8 +328,12 @@ class _Remote:
             found = await self.sources.shown_hash(self.resource.name, address=self.address)
         except (StatusError, ConnectionFailed) as error:
             # It falls silent, which the rules notice. The others must go on.
-            logger.info("discovery of %s could not be read: %s", self.address, error)
+            level = logging.DEBUG if self.address in self.sources.silent else logging.INFO
+            logger.log(level, "discovery of %s could not be read: %s", self.address, error)
+            self.sources.silent.add(self.address)
             found = ""
+        else:
+            self.sources.silent.discard(self.address)
         self.last_hash = found
         return LocalReading(reporter_id=self.address, hash=found, is_leader=is_leader)
 
