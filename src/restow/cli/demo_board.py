@@ -83,6 +83,15 @@ class Board:
     def writes(self) -> tuple[str, ...]:
         return tuple(each.writes for each in self.servers)
 
+    def __str__(self) -> str:
+        """In words, for those who ask what went wrong."""
+        migration = self.migration
+        return (
+            f"servers write {', '.join(each or '?' for each in self.writes)}; agreed on"
+            f" {self.agreed or 'nothing'}; may be stored as {', '.join(self.persisted) or '?'};"
+            f" migration {'none' if migration is None else f'{migration.name} {migration.phase}'}"
+        )
+
 
 @dataclass(slots=True)
 class RequestSeen:
@@ -93,6 +102,15 @@ class RequestSeen:
     is_gone: bool = False
     phases: set[Phase] = field(default_factory=set)
 
+    @property
+    def is_proven(self) -> bool:
+        return Phase.SUCCEEDED in self.phases and requests.is_proven(self.latest)
+
+    @property
+    def is_aborted(self) -> bool:
+        """The migrator fails the request, or the trigger takes it away: whoever is first."""
+        return Phase.SUCCEEDED not in self.phases and (self.is_gone or Phase.FAILED in self.phases)
+
 
 class Witness:
     """Follows the cluster, and remembers."""
@@ -102,6 +120,8 @@ class Witness:
         """Every request for widgets that ever was, by its uid, oldest first."""
         self.persisted_seen: list[tuple[str, ...]] = []
         """Every list of versions in which widgets might be stored, one after the other."""
+        self._old_requests: frozenset[str] = frozenset()
+        self._old_states = 0
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
         selector = f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}"
@@ -130,6 +150,21 @@ class Witness:
             tasks.spawn(f"informer of {each.resource.resource}", each.run())
         for each in self._informers:
             await each.wait_synced()
+
+    def turn_page(self) -> None:
+        """What was asked for up to now belongs to the past."""
+        self._old_requests = frozenset(self.requests_seen)
+        self._old_states = len(self.persisted_seen)
+
+    @property
+    def new_requests(self) -> list[str]:
+        """The uids of requests since the page was turned, oldest first."""
+        return [uid for uid in self.requests_seen if uid not in self._old_requests]
+
+    @property
+    def new_states(self) -> list[tuple[str, ...]]:
+        """What might be stored, one after the other, since the page was turned."""
+        return self.persisted_seen[self._old_states :]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
@@ -167,8 +202,9 @@ class Witness:
         )
 
     def _migration(self) -> MigrationSeen | None:
-        """The newest request that is still there."""
-        there = [each for each in self.requests_seen.values() if not each.is_gone]
+        """The newest request since the page was turned, if it is still there."""
+        found = [self.requests_seen[uid] for uid in self.new_requests]
+        there = [each for each in found if not each.is_gone]
         return migration_seen(there[-1].latest) if there else None
 
     def _on_state(self, change: Change) -> None:

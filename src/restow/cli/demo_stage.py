@@ -53,7 +53,7 @@ class Pace:
 
     @property
     def command(self) -> str:
-        return " ".join(("restow controllers", *self.options))
+        return " ".join(("restow controllers --kubeconfig $D/kubeconfig", *self.options))
 
 
 class Controllers:
@@ -131,7 +131,7 @@ class Stage:
                     await self.witness.changed()
         except TimeoutError:
             raise StoryFailed(
-                f"it did not come within {WAIT_SECONDS_MAX:g} s that {what}; seen: {self.board()}"
+                f"it did not come within {WAIT_SECONDS_MAX:g} s that {what} ({self.board()})"
             ) from None
 
     async def roll(self, server: int, release: str, *, is_rollback: bool = False) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
@@ -43,7 +43,7 @@ class Narrator:
     """Says everything that the demo says, except for errors."""
 
     def __init__(self, *, is_plain: bool, console: Console | None = None) -> None:
-        is_plain = is_plain or not sys.stdout.isatty()
+        is_plain = is_plain or not (console.is_terminal if console else sys.stdout.isatty())
         self._console = console or Console(
             highlight=False,
             markup=False,
@@ -56,8 +56,11 @@ class Narrator:
     def title(self, text: str) -> None:
         self._print(Text(text, style="bold"), indent=0)
 
-    def step(self, number: int, total: int, title: str) -> None:
+    def gap(self) -> None:
         self._console.print()
+
+    def step(self, number: int, total: int, title: str) -> None:
+        self.gap()
         self._print(Text(f"[{number}/{total}] {title}", style="bold cyan"), indent=0)
 
     def command(self, words: str) -> None:
@@ -78,7 +81,8 @@ class Narrator:
         self._print(Text(f"why: {text}", style="italic"))
 
     def board(self, board: Board) -> None:
-        self._console.print(_drawn(board))
+        self._console.print(_servers(board))
+        self._console.print(_indented(summary_of(board)))
 
     def census(self, counts: Mapping[str, int]) -> None:
         """How many objects are really stored in which version."""
@@ -91,16 +95,20 @@ class Narrator:
         if self._is_plain:
             yield
         else:
-            with Live(
+            self._live = Live(
                 console=self._console,
-                get_renderable=lambda: _drawn(look()),
+                get_renderable=lambda: Group(
+                    _servers(board := look()), _indented(summary_of(board))
+                ),
                 auto_refresh=False,  # each change is shown as it happens, without a thread
                 transient=True,
-            ) as self._live:
-                try:
-                    yield
-                finally:
-                    self._live = None
+            )
+            self._live.start(refresh=True)
+            try:
+                yield
+            finally:
+                live, self._live = self._live, None
+                live.stop()
         self.board(look())
 
     def refresh(self) -> None:
@@ -109,17 +117,21 @@ class Narrator:
             self._live.refresh()
 
     def _print(self, text: Text, *, indent: int = INDENT) -> None:
-        self._console.print(Padding(text, (0, 0, 0, indent), expand=False))
+        self._console.print(_indented(text, indent))
 
 
-def _drawn(board: Board) -> Padding:
+def _indented(what: RenderableType, indent: int = INDENT) -> Padding:
+    return Padding(what, (0, 0, 0, indent), expand=False)
+
+
+def _servers(board: Board) -> Padding:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("SERVER", "STATE", "RELEASE", "WRITES"):
         table.add_column(heading)
     for each in board.servers:
         writes = Text(each.writes or "–", style=VERSION_STYLES.get(each.writes, ""))
         table.add_row(str(each.number), each.state, each.release, writes)
-    return Padding(Group(table, summary_of(board)), (0, 0, 0, INDENT), expand=False)
+    return _indented(table)
 
 
 def summary_of(board: Board) -> Text:

@@ -63,6 +63,12 @@ def _migrate() -> CommandModule:
     return migrate
 
 
+def _demo() -> CommandModule:
+    from restow.cli import demo
+
+    return demo
+
+
 def _doctor() -> CommandModule:
     from restow.cli import doctor
 
@@ -122,6 +128,7 @@ COMMANDS = (
     Command(name="census", summary="count what a store really holds, by version", load=_census),
     Command(name="completion", summary="print a script that completes words", load=_completion),
     Command(name="controllers", summary="run trigger and migrator", load=_controllers),
+    Command(name="demo", summary="tell and check a rolling upgrade on real servers", load=_demo),
     Command(name="doctor", summary="look for what is wrong with a cluster", load=_doctor),
     Command(name="migrate", summary="rewrite what is stored in another version", load=_migrate),
     Command(name="preflight", summary="say whether a release is safe to go to", load=_preflight),

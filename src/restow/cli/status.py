@@ -10,6 +10,7 @@ import argparse
 import io
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +47,9 @@ WIDTH_OF_FILES = 1_000
 SUCCEEDED_SHOWN_MAX = 3
 FAILED_SHOWN_MAX = 10
 REQUEST_SECONDS_MAX = 20.0
+INTERVAL_SECONDS = 0.5
+"""Between two drawings of -w, at least."""
+INTERVAL_SECONDS_MAX = 3_600.0
 
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
@@ -53,10 +57,14 @@ EXIT_USAGE = 2
 EPILOG = """\
   restow status
   restow status deployments.apps crontabs
+  restow status -w
   restow status -o json | jq '.resources[] | select(.verdict != "ok") | .resource'
 
 A resource is ok when all its objects are stored in the version in which servers write it; it is to
 be migrated when some may be stored in another one. `restow census` counts what is really stored.
+
+With -w it goes on until Ctrl-C, by watches: on a terminal in place, otherwise with another block of
+lines, or line of JSON, whenever something has changed. It survives restarts of servers.
 
 Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
 """
@@ -81,14 +89,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these, as kubectl takes them: deployments.apps, deploy, pods; default: all",
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument(
+        "--interval",
+        type=_interval,
+        metavar="SECONDS",
+        help=f"with -w: between two drawings, at least; default: {INTERVAL_SECONDS:g}",
+    )
     add_connection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    if arguments.interval is not None and not arguments.watch:
+        return _say("--interval: only with -w", EXIT_USAGE)
     try:
-        view = uvloop.run(_look(find_cluster(arguments), arguments.resources))
+        config = find_cluster(arguments)
+        if arguments.watch:
+            uvloop.run(_follow(config, arguments))
+            return 0
+        view = uvloop.run(_look(config, arguments.resources))
     except (ConfigInvalid, NoSuchResource) as error:
         return _say(error, EXIT_USAGE)
     except (ClientError, StatusError) as error:
@@ -107,14 +128,36 @@ async def _look(config: ClientConfig, names: list[str]) -> Overview:
         return await look(client, names)
 
 
-def print_all(view: Overview, console: Console | None = None) -> None:
+async def _follow(config: ClientConfig, arguments: argparse.Namespace) -> None:
+    from restow.cli.status_live import follow
+
+    limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
+    async with ApiClient.connect(config, runtime=Runtime.system(), limits=limits) as client:
+        await follow(
+            client,
+            arguments.resources,
+            output=arguments.output,
+            interval=arguments.interval or INTERVAL_SECONDS,
+        )
+
+
+def print_all(
+    view: Overview,
+    console: Console | None = None,
+    *,
+    resources: Sequence[ResourceSeen] | None = None,
+) -> None:
+    """The whole overview; of the resources only some, if these are given."""
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = console or Console(width=width, highlight=False, markup=False)
     if view.servers:
         console.print(_servers(view))
         console.print()
     if view.resources:
-        console.print(_resources(view))
+        chosen = view.resources if resources is None else resources
+        console.print(_resources(chosen))
+        if (more := len(view.resources) - len(chosen)) > 0:
+            console.print(f"… and {more:,} more")
         console.print()
     if view.migrations:
         console.print(_migrations(view))
@@ -145,9 +188,9 @@ def _servers(view: Overview) -> Table:
     return table
 
 
-def _resources(view: Overview) -> Table:
+def _resources(resources: Sequence[ResourceSeen]) -> Table:
     table = _table("RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", "")
-    for each in view.resources:
+    for each in resources:
         table.add_row(
             Text(shown(each.resource)),
             Text(shown(str(each.written)) or "–"),
@@ -322,6 +365,18 @@ def shown(text: str) -> str:
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
-def _say(error: Exception, code: int) -> int:
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= INTERVAL_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of seconds up to {INTERVAL_SECONDS_MAX:g}"
+        )
+    return seconds
+
+
+def _say(error: Exception | str, code: int) -> int:
     print(f"restow status: {error}", file=sys.stderr)
     return code

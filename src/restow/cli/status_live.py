@@ -1,0 +1,380 @@
+"""`restow status -w`: the same as `restow status`, kept up to date by watches until Ctrl-C.
+
+    Following    informers on everything that is shown; the overview is made from their memory
+    Screen       a terminal: drawn again and again in the same place, cut to its height
+    Blocks       no terminal: one more block of lines whenever something has changed
+    Records      -o json: one more line whenever something has changed
+
+The API is asked only when something begins or breaks off, and for discovery when kinds or servers
+come and go. Time passes by itself: ages are drawn anew, and a server whose lease runs out is shown
+as expired, without asking anyone.
+
+Not here: the tables (`status`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Hashable, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import orjson
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.cli.status import fields_of, print_all, shown
+from restow.client import (
+    ApiClient,
+    Change,
+    ClientError,
+    Discovered,
+    Informer,
+    ListOptions,
+    WatchPolicy,
+    key_of,
+)
+from restow.cluster.ending import Ending
+from restow.controllers import requests
+from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.controllers.overview import LEASES, OBJECTS_MAX, STATES, STORAGE_VERSIONS, look
+from restow.controllers.overview_reading import (
+    leader_seen,
+    migration_seen,
+    resources_seen,
+    server_seen,
+)
+from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.runtime import Backoff, TaskFailure, Tasks
+
+REFRESH_SECONDS: Final = 1.0
+"""When nothing happens, so often it is seen to what time alone has changed."""
+SYNC_LOOK_SECONDS: Final = 0.05
+STALE: Final = "not up to date"
+"""A note that begins so says that the rest is of an earlier moment."""
+ROWS_MIN: Final = 3
+"""So many resources are shown on however small a terminal."""
+WIDTH_OF_FILES: Final = 1_000
+_URGENCY: Final = (
+    Verdict.DISAGREEING,
+    Verdict.MIGRATING,
+    Verdict.TO_MIGRATE,
+    Verdict.UNKNOWN,
+    Verdict.OK,
+)
+_MOMENTS: Final = frozenset({"time", "renewTime", "heartbeatTime"})
+"""What changes all the time, and is no news."""
+_SOON: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=5, jitter=0.5)
+# A stream that breaks off is told at once, and everything is listed anew.
+_AT_ONCE: Final = WatchPolicy(failures_max=0)
+
+
+class Following:
+    """Everything that is shown, in memory."""
+
+    def __init__(self, client: ApiClient, names: Sequence[str]) -> None:
+        self._client = client
+        self._names = names
+        self._notes: list[str] = []
+        self._discovered: Discovered | None = None
+        self._wanted: frozenset[GroupResource] = frozenset()
+        self._shape: Hashable = None
+        self._informers: dict[str, Informer] = {}
+        self._failed: list[BaseException] = []
+        self._stale = ""
+        """Why it is not up to date: what was said first, until it is again."""
+        self._changed = asyncio.Event()
+
+    async def start(self, tasks: Tasks) -> None:
+        """Look once, then follow what there is. Raises as `look` does."""
+        first = await look(self._client, self._names)
+        self._notes = first.notes
+        await self._discover()
+        for name, informer in self._made().items():
+            self._informers[name] = informer
+            informer.on_change(self._on_change)
+            tasks.spawn(f"informer {name}", informer.run())
+        for informer in self._informers.values():
+            await self._synced_or_failed(informer)
+        self._shape = self._read_shape()
+
+    def on_failure(self, failure: TaskFailure) -> None:
+        """An informer has ended, which it does only when there is too much to keep."""
+        self._failed.append(failure.error)
+        self._changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until something has changed, or so long."""
+        try:
+            async with self._client.runtime.clock.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+        if self._failed:
+            raise self._failed[0]
+
+    async def view(self) -> Overview:
+        """How it looks now."""
+        await self._discover_again()
+        assert self._discovered is not None, "not started"
+        moment = self._client.runtime.clock.wall()
+        view = Overview(self._client.server, moment, notes=[*self._notes, *self._problems()])
+        view.migrations = [
+            migration_seen(each)
+            for name, informer in self._informers.items()
+            if name.startswith("requests")
+            for each in informer.objects()
+        ]
+        if self._wanted:
+            chosen = {str(each) for each in self._wanted}
+            view.migrations = [each for each in view.migrations if each.resource in chosen]
+        view.servers = [server_seen(each, moment) for each in self._objects("servers")]
+        leaders = self._objects(TRIGGER_LEASE) + self._objects(MIGRATOR_LEASE)
+        view.leaders = [leader_seen(each, moment) for each in leaders]
+        view.servers.sort(key=lambda each: each.id)
+        view.migrations.sort(key=lambda each: (each.resource, each.name))
+        view.resources = resources_seen(
+            self._discovered,
+            self._objects("states"),
+            self._objects("reports"),
+            view.migrations,
+            self._wanted,
+        )
+        return view
+
+    def _made(self) -> dict[str, Informer]:
+        """An informer for each thing that the server has."""
+        assert self._discovered is not None, "not discovered"
+        served = {each.resource for each in self._discovered.resources}
+        identity = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
+        wanted: list[tuple[str, GroupVersionResource, str, ListOptions | None]] = [
+            ("states", STATES, "", None),
+            ("reports", STORAGE_VERSIONS, "", None),
+            ("servers", LEASES, LEASE_NAMESPACE, identity),
+        ]
+        for name in (TRIGGER_LEASE, MIGRATOR_LEASE):
+            options = ListOptions(field_selector=f"metadata.name={name}")
+            wanted.append((name, LEASES, "", options))
+        groups: set[str] = set()
+        for each in requests.REQUESTS:
+            if each in served and each.group not in groups:
+                groups.add(each.group)
+                wanted.append((f"requests of {each.group}", each, "", None))
+        return {
+            name: Informer(
+                self._client,
+                resource,
+                namespace=namespace,
+                options=options,
+                objects_max=OBJECTS_MAX,
+                backoff=_SOON,
+                watch_policy=_AT_ONCE,
+            )
+            for name, resource, namespace, options in wanted
+            if resource in served
+        }
+
+    async def _synced_or_failed(self, informer: Informer) -> None:
+        """What may not be read never comes; that is said in a note."""
+        clock = self._client.runtime.clock
+        while not (informer.is_synced or informer.last_error or self._failed):
+            try:
+                async with clock.timeout(SYNC_LOOK_SECONDS):
+                    await informer.wait_synced()
+            except TimeoutError:
+                continue
+
+    async def _discover(self) -> None:
+        found = await self._client.discover()
+        self._wanted = frozenset(found.find(name).group_resource for name in self._names)
+        self._discovered = found
+
+    async def _discover_again(self) -> None:
+        """If kinds or servers came or went, or a server writes otherwise than before."""
+        shape = self._read_shape()
+        if shape == self._shape:
+            return
+        try:
+            await self._discover()
+        except (ClientError, StatusError):
+            return  # it is tried again; that nobody answers is said anyway
+        self._shape = shape
+
+    def _read_shape(self) -> Hashable:
+        states = [
+            (key_of(each), requests.mapping(each, "status").get("currentStorageVersionHash"))
+            for each in self._objects("states")
+        ]
+        names = [key_of(each) for name in ("reports", "servers") for each in self._objects(name)]
+        return frozenset(states), frozenset(names)
+
+    def _problems(self) -> list[str]:
+        """What cannot be read, and what is not up to date, in words that stay while it is so."""
+        notes: list[str] = []
+        lost = ""
+        for name, informer in self._informers.items():
+            error = informer.last_error
+            if isinstance(error, StatusError) and error.code < 500:
+                notes.append(f"{name} could not be read: {shown(str(error))}")
+            elif error is not None:
+                lost = lost or str(error)
+        if not lost:
+            self._stale = ""
+            return notes
+        if not self._stale:
+            since = self._client.runtime.clock.wall()
+            self._stale = f"{STALE} since {_time(since)}, trying again: {shown(lost)}"
+        return [*notes, self._stale]
+
+    def _objects(self, name: str) -> list[dict[str, Any]]:
+        informer = self._informers.get(name)
+        return [] if informer is None else informer.objects()
+
+    def _on_change(self, _change: Change) -> None:
+        self._changed.set()
+
+
+class Outlet(Protocol):
+    """Where the overview goes."""
+
+    def show(self, view: Overview) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Blocks:
+    """A block of lines for each change, with the time above it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(width=WIDTH_OF_FILES, highlight=False, markup=False)
+        self._last: object = None
+        self._is_stale = False
+
+    def show(self, view: Overview) -> None:
+        news = _news(fields_of(view))
+        if news == self._last:
+            return
+        if self._last is not None:
+            self._console.print()
+        self._last = news
+        is_stale = any(note.startswith(STALE) for note in view.notes)
+        again = " up to date again" if self._is_stale and not is_stale else ""
+        self._is_stale = is_stale
+        self._console.print(f"--- {_time(view.moment)}{again}")
+        print_all(view, self._console)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class Records:
+    """An object of JSON a line for each change."""
+
+    def __init__(self) -> None:
+        self._last: object = None
+
+    def show(self, view: Overview) -> None:
+        fields = fields_of(view)
+        if (news := _news(fields)) != self._last:
+            self._last = news
+            print(orjson.dumps(fields).decode(), flush=True)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class Screen:
+    """Drawn in place; what does not fit is counted."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, markup=False)
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+        self._live.start()
+
+    def show(self, view: Overview) -> None:
+        self._live.update(self._fitted(view), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _fitted(self, view: Overview) -> Text:
+        """With as many resources as there is room for; a row may take several lines."""
+        text = self._drawn(view, resources=None)
+        if self._fits(text):
+            return text
+        fewest, most = min(ROWS_MIN, len(view.resources)), len(view.resources)
+        text = self._drawn(view, resources=most_urgent(view.resources, fewest))
+        while most - fewest > 1:
+            middle = (fewest + most) // 2
+            tried = self._drawn(view, resources=most_urgent(view.resources, middle))
+            if self._fits(tried):
+                fewest, text = middle, tried
+            else:
+                most = middle
+        return text
+
+    def _fits(self, text: Text) -> bool:
+        return text.plain.count("\n") < self._console.height - 1
+
+    def _drawn(self, view: Overview, *, resources: Sequence[ResourceSeen] | None) -> Text:
+        """As it is printed once, on a sheet of the same size."""
+        sheet = Console(
+            file=io.StringIO(),
+            width=self._console.width,
+            force_terminal=True,
+            color_system="truecolor" if not self._console.no_color else None,
+            highlight=False,
+            markup=False,
+        )
+        with sheet.capture() as capture:
+            print_all(view, sheet, resources=resources)
+        return Text.from_ansi(capture.get().rstrip())
+
+
+def most_urgent(resources: Sequence[ResourceSeen], count: int) -> list[ResourceSeen]:
+    """So many of them, those first that need a look; else they keep their order."""
+    return sorted(resources, key=lambda each: _URGENCY.index(each.verdict))[:count]
+
+
+def _news(value: Any) -> Any:
+    """The fields without the moments that change by themselves."""
+    if isinstance(value, dict):
+        return {key: _news(each) for key, each in value.items() if key not in _MOMENTS}
+    return [_news(each) for each in value] if isinstance(value, list) else value
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def outlet(output: str) -> Outlet:
+    if output == "json":
+        return Records()
+    return Screen() if sys.stdout.isatty() else Blocks()
+
+
+async def follow(client: ApiClient, names: Sequence[str], *, output: str, interval: float) -> None:
+    """Until SIGINT or SIGTERM. Raises what the first look raises; later errors are shown."""
+    clock = client.runtime.clock
+    following = Following(client, names)
+    ending = Ending(clock, lambda: None)  # there is nothing to hurry
+    async with (
+        ending.interrupts(),
+        client.runtime.tasks("status", on_failure=following.on_failure) as tasks,
+    ):
+        await following.start(tasks)
+        shown_by = outlet(output)
+        try:
+            while True:
+                shown_by.show(await following.view())
+                await clock.sleep(interval)
+                await following.wait(REFRESH_SECONDS)
+        finally:
+            shown_by.close()

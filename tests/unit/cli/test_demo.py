@@ -1,0 +1,232 @@
+"""`restow demo`: how it talks, what it checks, what it remembers, where it puts things.
+
+The whole story is told in `tests/e2e/demo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from restow.cli import demo
+from restow.cli.demo_board import (
+    HASHES,
+    Board,
+    RequestSeen,
+    ServerRow,
+    Witness,
+)
+from restow.cli.demo_stage import StoryFailed
+from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
+from restow.cli.demo_telling import Narrator
+from restow.cli.main import main
+from restow.client import ApiClient, read_kubeconfig
+from restow.cluster.errors import ClusterRefused
+from restow.cluster.messages import Overview, ProcessView
+from restow.controllers.overview_reading import migration_seen
+from restow.controllers.requests import REQUESTS
+from restow.controllers.trigger.values import Phase
+from restow.runtime import Runtime, SeededRandomness
+from restow.testing.server_process import ServerProcess
+
+MIXED = Board(
+    servers=(
+        ServerRow(0, "ready", "x+2", "v2"),
+        ServerRow(1, "starting", "x+2", ""),
+        ServerRow(2, "ready", "x+1", "v1"),
+    ),
+    persisted=("v1", "v2"),
+)
+
+
+def request(name: str, *, resource: str = "widgets", **status: Any) -> dict[str, Any]:
+    group = "example.com" if resource == "widgets" else "apps"
+    return {
+        "apiVersion": "migration.k8s.io/v1alpha1",
+        "kind": "StorageVersionMigration",
+        "metadata": {"name": name},
+        "spec": {"resource": {"group": group, "version": "v1", "resource": resource}},
+        "status": status,
+    }
+
+
+def test_what_is_told_has_stable_forms() -> None:
+    """Without a terminal there are lines of known forms, without colours and never broken."""
+    file = io.StringIO()
+    console = Console(file=file, width=1_000, highlight=False, markup=False)
+    narrator = Narrator(is_plain=True, console=console)
+    narrator.step(3, 8, "A title")
+    narrator.command("restow up")
+    with narrator.watching(lambda: MIXED):
+        narrator.refresh()
+    narrator.census(Counter(v2=1_500, v1=2))
+    narrator.census(Counter())
+    narrator.check("it is so")
+    narrator.why("because")
+    narrator.link("dashboard", "https://there/" + "a" * 1_200)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "",
+        "[3/8] A title",
+        "  $ restow up",
+        "  SERVER  STATE     RELEASE  WRITES",
+        "  0       ready     x+2      v2",
+        "  1       starting  x+2      –",
+        "  2       ready     x+1      v1",
+        "  agreed on: nothing; may be stored as: v1, v2; migration: none",
+        "  census: 2 as v1, 1,500 as v2",
+        "  census: no objects",
+        "  ok: it is so",
+        "  why: because",
+        "  dashboard: https://there/" + "a" * 1_200,
+    ]
+
+
+def test_a_terminal_shows_the_board_while_it_waits() -> None:
+    """Each change is drawn, and the last board stays."""
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True, highlight=False, markup=False)
+    narrator = Narrator(is_plain=False, console=console)
+    boards = iter([Board(agreed="v1"), Board(agreed="v2"), Board(agreed="v3"), MIXED])
+    with narrator.watching(lambda: next(boards, MIXED)):
+        narrator.refresh()
+    said = file.getvalue()
+    assert "v2" in said
+    assert said.rstrip().endswith("migration: none")
+
+
+def test_a_migration_is_told_in_words() -> None:
+    """The board says how far it is, or why it has ended."""
+    conditions = [{"type": "Failed", "status": "True", "message": "the servers do not agree"}]
+    seen = migration_seen(request("one", conditions=conditions))
+    file = io.StringIO()
+    narrator = Narrator(is_plain=True, console=Console(file=file, width=200))
+    narrator.board(Board(agreed="v2", persisted=("v1",), migration=seen))
+    assert "migration: Failed (the servers do not agree)" in file.getvalue()
+    assert "migration one Failed" in str(Board(migration=seen))
+
+
+@pytest.mark.parametrize(
+    "other", [{"writes": ("v2", "v2", "v2")}, {"agreed": "v2"}, {"persisted": {"v2"}}]
+)
+def test_each_part_of_a_board_is_compared(other: dict[str, Any]) -> None:
+    """One that differs anywhere from what the story says is another one."""
+    right: dict[str, Any] = {"writes": ("v2", "", "v1"), "agreed": "", "persisted": {"v1", "v2"}}
+    assert is_so(MIXED, **right)
+    assert is_so(MIXED, **(right | {"persisted": None}))
+    assert not is_so(MIXED, **(right | other))
+
+
+def test_narrowing_is_noticed_wherever_it_was() -> None:
+    """A version that was struck out for a moment is found, also when it came back."""
+    check_nothing_narrowed([])
+    check_nothing_narrowed([("v1",), ("v1", "v2"), ("v1", "v2")])
+    with pytest.raises(StoryFailed, match="v1, v2 was narrowed to v2 before its time"):
+        check_nothing_narrowed([("v1", "v2"), ("v2",), ("v2", "v1")])
+
+
+def test_what_counts_as_aborted() -> None:
+    """A request that is gone or has failed is aborted; one that has ever succeeded is not."""
+    found = request("one")
+    assert not RequestSeen("one", found).is_aborted
+    assert RequestSeen("one", found, is_gone=True).is_aborted
+    assert RequestSeen("one", found, phases={Phase.RUNNING, Phase.FAILED}).is_aborted
+    assert not RequestSeen("one", found, is_gone=True, phases={Phase.SUCCEEDED}).is_aborted
+    assert not RequestSeen("one", found, phases={Phase.SUCCEEDED}).is_proven
+
+
+def test_a_seed_draws_the_same_plot() -> None:
+    """Whichever server is rolled back, the same number tells the same story."""
+    drawn = [Plot.drawn(SeededRandomness(seed)) for seed in range(20)]
+    assert drawn == [Plot.drawn(SeededRandomness(seed)) for seed in range(20)]
+    assert {each.flaky for each in drawn} == set(range(SERVERS))
+    assert Plot().flaky == SERVERS - 1
+
+
+def test_a_temporary_directory_is_removed() -> None:
+    """It is gone at the end, also after an error, unless it is to be kept."""
+    with demo._directory(None, is_kept=False) as place:
+        (place.path / "file").write_text("text")
+    assert not place.path.exists()
+    with pytest.raises(KeyboardInterrupt), demo._directory(None, is_kept=False) as place:
+        raise KeyboardInterrupt
+    assert not place.path.exists()
+    with demo._directory(None, is_kept=True) as place:
+        pass
+    place.path.rmdir()
+
+
+def test_a_directory_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is made, it stays, and it must be new: nobody's cluster is touched."""
+    with demo._directory(tmp_path / "a" / "b", is_kept=False) as place:
+        assert place.path.is_dir()
+    assert place.path.is_dir()
+    (tmp_path / "state.json").touch()
+    assert main(["demo", "--data-dir", str(tmp_path)]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    file = tmp_path / "state.json"
+    with pytest.raises(ClusterRefused, match="cannot be used"), demo._directory(file, is_kept=True):
+        pass
+
+
+async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
+    """On a real server: who writes what, what may be stored, and requests that are long gone."""
+    with ServerProcess(tmp_path, store="memory:", arguments=("--release", "x+1")) as server:
+        runtime = Runtime.system()
+        config = read_kubeconfig([server.kubeconfig])
+        async with (
+            ApiClient.connect(config, runtime=runtime) as client,
+            runtime.tasks("test") as tasks,
+        ):
+            witness = Witness(client)
+            changes: list[None] = []
+            await witness.start(tasks)
+            witness.on_change(lambda: changes.append(None))
+            process = ProcessView(
+                name="server-0", state="ready", index=0, port=server.port, release="x+1"
+            )
+            overview = Overview(
+                pid=1,
+                data_dir="",
+                kubeconfig="",
+                front_url="",
+                store="",
+                is_ready=True,
+                processes=(process,),
+            )
+            board = witness.board(overview)
+            assert (board.writes, board.agreed) == (("v1",), "v1")
+            assert board.persisted == ("Unknown", "v1")
+            assert "widgets.example.com" in witness.unknown
+            assert set(HASHES.values()) == {"v1", "v2"}
+
+            async def until(is_so: Any) -> None:
+                async with asyncio.timeout(60):
+                    while not is_so():
+                        await witness.changed()
+
+            await client.create(REQUESTS[0], request("old"))
+            await client.create(REQUESTS[0], request("another", resource="deployments"))
+            await until(lambda: witness.new_requests)
+            witness.turn_page()
+            assert witness.board(overview).migration is None
+            await client.create(REQUESTS[0], request("new"))
+            await until(lambda: witness.new_requests)
+            seen = witness.requests_seen[witness.new_requests[0]]
+            found = witness.board(overview).migration
+            assert found is not None
+            assert found.name == seen.name == "new"
+            await client.delete(REQUESTS[0], "new")
+            await until(lambda: seen.is_gone)
+            assert seen.is_aborted
+            assert witness.board(overview).migration is None
+            assert [each.name for each in witness.requests_seen.values()] == ["old", "new"]
+            assert witness.is_migrating
+            assert changes
+            assert witness.persisted_seen == [("Unknown", "v1")]
+            assert witness.new_states == []
