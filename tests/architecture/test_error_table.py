@@ -1,0 +1,58 @@
+"""The table of errors quotes the program: what it lists is really printed somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "errors.md"
+ANYTHING = "…"
+BESIDE = ("restow ", "last ", "/", "--")
+"""Begins of what goes with the words (a command, a place), and is not one of them."""
+PART_LENGTH_MIN = 3
+"""Shorter pieces between two blanks to fill in are found everywhere, and prove nothing."""
+
+
+def _program_texts() -> str:
+    """All texts in the program, each on its own; the blanks of an f-string cut it."""
+    found: list[str] = []
+    for path in sorted((ROOT / "src" / "restow").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        found += [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+    return "\0".join(found)
+
+
+def _quoted() -> list[str]:
+    """What stands between backticks in the first column."""
+    rows = re.findall(r"^\| (.*?) \| ", PAGE.read_text(), re.MULTILINE)
+    found = (text for row in rows for text in re.findall(r"`([^`]+)`", row))
+    return [text for text in found if not text.startswith(BESIDE)]
+
+
+def _parts(quoted: str) -> list[str]:
+    parts = (part.strip() for part in quoted.split(ANYTHING))
+    return [part for part in parts if len(part) >= PART_LENGTH_MIN]
+
+
+PROGRAM = _program_texts()
+
+
+@pytest.mark.parametrize("quoted", _quoted())
+def test_an_error_that_is_explained_exists(quoted: str) -> None:
+    """Each piece of a quoted message is a piece of a text in the program."""
+    assert _parts(quoted), f"{quoted!r} says too little to be found"
+    assert [part for part in _parts(quoted) if part not in PROGRAM] == []
+
+
+def test_an_invented_error_is_found() -> None:
+    """The check can fail."""
+    assert "the flux capacitor is empty" not in PROGRAM
+    assert len(_quoted()) > 50
