@@ -39,7 +39,7 @@ def judge(view: ClusterView, target: Target) -> Report:
     """All that is to be said about a cluster on its way to a release."""
     found = [*_whole(view, target)]
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
-        found += _at_rest(each, is_rolling=view.is_rolling)
+        found += _at_rest(each, target, is_rolling=view.is_rolling)
         if each.custom_versions is not None:
             found += _custom(each, each.custom_versions)
             continue
@@ -92,9 +92,14 @@ def _whole(view: ClusterView, target: Target) -> Iterator[_Finding]:
         )
 
 
-def _at_rest(view: ResourceView, *, is_rolling: bool) -> Iterator[_Finding]:
-    """Agreed, and not being rewritten; in the middle of a roll neither can be had."""
-    if view.migrations and not is_rolling:
+def _at_rest(view: ResourceView, target: Target, *, is_rolling: bool) -> Iterator[_Finding]:
+    """Agreed, and not being rewritten; in the middle of a roll neither can be had.
+
+    A migration goes on through an upgrade to a release that writes the same version.
+    """
+    known = target.resources.get(view.resource)
+    is_kept = known is not None and view.common == known.storage
+    if view.migrations and not is_kept and not is_rolling:
         names = ", ".join(view.migrations)
         yield (
             Blocker(

@@ -115,12 +115,14 @@ def test_disagreement_is_in_the_way() -> None:
 
 
 def test_a_migration_is_in_the_way() -> None:
-    """Whatever is being rewritten is rewritten first, except within a roll."""
+    """What is being rewritten, and what the target writes otherwise, is rewritten first, except
+    within a roll."""
     view = replace(RESTED, migrations=("widgets-1",))
-    (found,) = blockers(ClusterView(resources=(view,)), target(V1))
+    (found,) = blockers(ClusterView(resources=(view,)), target(V2, V1, V2))
     assert found.reason is Reason.MIGRATING
     assert "widgets-1" in found.what
-    assert reasons(view, target(V1), is_rolling=True) == []
+    assert reasons(view, target(V2, V1, V2), is_rolling=True) == []
+    assert reasons(view, target(V1)) == []
 
 
 def test_the_way_back_stays_open() -> None:
