@@ -37,11 +37,14 @@ from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.controllers.migrator.options import EngineOptions
+from restow.controllers.migrator.passes import Lost
+from restow.controllers.migrator.ways import choose_way, failures_of
 from restow.controllers.names import (
     MIGRATOR_LEASE,
     NAMESPACE_DEFAULT,
     PAUSED_ANNOTATION,
     PROOF_ANNOTATION,
+    REASON_OBJECTS_FAILED,
     TRIGGER_LEASE,
 )
 from restow.controllers.notes import Note, Notes
@@ -207,11 +210,15 @@ class ByHand:
             await self._note(name, outcome)
             return _result_of(name, outcome)
         api, request = await self._ask(resource)
-        if await self._is_led(MIGRATOR_LEASE):
-            result = await self._follow(name, api, request, on_request)
+        job = Job(resource=resource, request=request, request_api=api)
+        ended = None
+        if not await self._is_led(MIGRATOR_LEASE):
+            ended = await self._run(job, listener)
+        if ended is None or ended.ending is Ending.NOTHING:
+            # Somebody else works it off, or has ended it meanwhile, and knows how.
+            result = await self._follow(job, agreed, on_request, listener or Listener())
         else:
-            job = Job(resource=resource, request=request, request_api=api)
-            result = _result_of(name, await self._run(job, listener))
+            result = _result_of(name, ended)
         if result.verdict is Verdict.SUCCEEDED:
             await self._look(name)
         return result
@@ -385,25 +392,42 @@ class ByHand:
 
     async def _follow(
         self,
-        resource: GroupResource,
-        api: ApiResource,
-        request: Object,
+        job: Job,
+        agreed: Agreement,
         on_request: Callable[[Object], None],
+        listener: Listener,
     ) -> Result:
-        followed = Followed(self._client, api.resource, request, options=self._options.engine)
+        assert job.request is not None
+        assert job.request_api is not None
+        resource, place = job.resource.group_resource, job.request_api.resource
+        followed = Followed(self._client, place, job.request, options=self._options.engine)
         try:
+            await followed.read()
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(followed.follow(), name="request")
                 while not _has_ended(followed.latest):
                     on_request(followed.latest)
                     await self._clock.sleep(LOOK_SECONDS)
                 watching.cancel()
-        except BaseExceptionGroup as found:
-            gone = found.subgroup(RequestGone)
-            if gone is None:
+        except (RequestGone, BaseExceptionGroup) as found:
+            if isinstance(found, BaseExceptionGroup) and found.subgroup(RequestGone) is None:
                 raise
             return _result(resource, Verdict.ABORTED, "the request was deleted")
+        why = condition(followed.latest, "Failed") or {}
+        if text(why, "reason") == REASON_OBJECTS_FAILED:
+            await self._name_failures(job, agreed, listener)
         return _result_of_request(resource, followed.latest)
+
+    async def _name_failures(self, job: Job, agreed: Agreement, listener: Listener) -> None:
+        """Which objects failed elsewhere: a request does not name them all, one more pass does."""
+        assert job.request is not None
+        options = self._options.engine
+        pages = choose_way(self._bulk, job, agreed, request=job.request, options=options)
+        try:
+            async for failure in failures_of(pages):
+                listener.failed(failure)
+        except (Lost, StatusError, ConnectionFailed) as error:
+            logger.warning("not every object that failed could be named: %s", error)
 
 
 def _has_ended(request: Object) -> bool:
@@ -435,7 +459,6 @@ def _result(resource: GroupResource, verdict: Verdict, message: str) -> Result:
 def _result_of(resource: GroupResource, outcome: Outcome) -> Result:
     verdict = {
         Ending.SUCCEEDED: Verdict.SUCCEEDED,
-        Ending.NOTHING: Verdict.SUCCEEDED,
         Ending.LOST: Verdict.ABORTED,
         Ending.GONE: Verdict.ABORTED,
         Ending.UNREADY: Verdict.NOT_AGREED,

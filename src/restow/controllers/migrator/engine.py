@@ -32,23 +32,23 @@ from restow.controllers.migrator.options import (
     EngineOptions,
 )
 from restow.controllers.migrator.passes import Failure, Lost, PageDone, Pages
-from restow.controllers.migrator.patching import Patching
 from restow.controllers.migrator.position import PATCH, REWRITE, Position, Purpose
 from restow.controllers.migrator.progress import Progress
-from restow.controllers.migrator.rewriting import Rewriting
 from restow.controllers.migrator.status_writing import Proof, RequestWriter, proves
 from restow.controllers.migrator.stored_versions import Definition, note_definition, trim
+from restow.controllers.migrator.ways import choose_way
 from restow.controllers.names import (
     POSITION_ANNOTATION,
     PROOF_ANNOTATION,
     REASON_AGREEMENT_LOST,
+    REASON_COMPLETE,
     REASON_FAILED,
     REASON_NOT_PROVEN,
     REASON_OBJECTS_FAILED,
     REASON_PAUSED,
     REASON_PROVEN,
 )
-from restow.controllers.requests import is_proven, marks_of, phase_of, ref_of
+from restow.controllers.requests import is_proven, marks_of, phase_of
 from restow.controllers.trigger.records import record_of
 from restow.controllers.trigger.values import Phase
 from restow.machinery.names import GroupVersionResource
@@ -60,19 +60,30 @@ MESSAGE_LENGTH_MAX: Final = 1_024
 FAILURE_LENGTH_MAX: Final = 300
 """What a message tells of one object. The reason that a policy gives comes last in it."""
 
+LEFT_MAX: Final = 1_000
+"""Interrupted migrations of which it is remembered where they were; others begin again."""
+
 logger = logging.getLogger(__name__)
+
+Left = tuple[Purpose, Position]
+"""Where this process itself was, and for what."""
 
 
 class Engine:
-    """Does migrations. It keeps nothing between them."""
+    """Does migrations. Between them it keeps nothing but where those were that were interrupted."""
 
     def __init__(self, client: ApiClient, *, options: EngineOptions | None = None) -> None:
         self._client = client
         self._options = options or EngineOptions()
+        self._left: dict[str, Left] = {}
+        """By the uid of the request."""
 
     async def run(self, job: Job, listener: Listener | None = None) -> Outcome:
         """Do one, or go on with it. Raises nothing that a server can cause."""
         followed: Followed | None = None
+        run: _Run | None = None
+        uid = "" if job.request is None else uid_of(job.request)
+        left = self._left.pop(uid, None)
         try:
             if job.request is not None and job.request_api is not None:
                 place = job.request_api.resource
@@ -81,11 +92,19 @@ class Engine:
                 if _has_ended(current):
                     return Outcome(ending=Ending.NOTHING, message="the request has ended before")
             run = _Run(self._client, job, followed, self._options, listener or Listener())
+            run.left = left
             return await run.run()
         except RequestGone as gone:
             return Outcome(ending=Ending.GONE, message=str(gone))
         except (StatusError, ConnectionFailed) as error:
+            self._keep(uid, left if run is None else run.left)
             return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
+
+    def _keep(self, uid: str, left: Left | None) -> None:
+        if uid and left is not None:
+            while len(self._left) >= LEFT_MAX:
+                self._left.pop(next(iter(self._left)))
+            self._left[uid] = left
 
     async def fail(
         self, request: Object, place: GroupVersionResource, *, reason: str, message: str
@@ -142,6 +161,8 @@ class _Run:
         self._failures: list[Failure] = []
         self._progress = Progress(now_seconds=self._clock.monotonic())
         self._position = Position()
+        self.left: Left | None = None
+        """Where an earlier run in this process was; then where this one is."""
         self._doubts = 0
         self._restarts = 0
         self._moment = ""
@@ -166,29 +187,16 @@ class _Run:
         except Lost as lost:
             return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(lost))
         self._moment = "" if self._agreement.epoch is None else str(self._agreement.epoch)
-        self._pages = self._choose_way(request)
+        self._pages = choose_way(
+            self._client,
+            job,
+            self._agreement,
+            request=request,
+            options=self._options,
+            in_flight=self._listener.in_flight,
+        )
         self._definition = await note_definition(self._client, job.resource)
         return await self._run_followed(request)
-
-    def _choose_way(self, request: Object) -> Pages:
-        job, agreed = self._job, self._agreement
-        if not job.can_rewrite:
-            return Patching(
-                self._client,
-                job.resource,
-                runtime=self._client.runtime,
-                options=self._options.patch,
-                in_flight=self._listener.in_flight,
-            )
-        return Rewriting(
-            self._client,
-            ref_of(request),
-            job.resource,
-            target_api_version=agreed.target_version,
-            target_hash=agreed.target,
-            epoch=agreed.epoch,
-            options=self._options,
-        )
 
     async def _run_followed(self, request: Object) -> Outcome:
         """The work, beside those who watch over it."""
@@ -216,9 +224,6 @@ class _Run:
 
     async def _work(self, request: Object) -> Outcome:
         marks = marks_of(request)
-        if self._is_proven_already(marks):
-            # A run before this one came as far as the proof, and nothing has moved since.
-            return await self._conclude(None)
         resumed = self._resume(marks)
         (self._listener.resumed if resumed else self._listener.began)()
         if self._writer is not None:
@@ -241,16 +246,33 @@ class _Run:
                 )
                 return self._outcome(Ending.FAILED, REASON_NOT_PROVEN, message)
             self._position = self._position.next_pass()
+            self.left = (self._purpose(), self._position)
             self._progress.begin(self._position)
             await self._save(is_due=True)
 
     def _resume(self, marks: dict[str, str]) -> bool:
-        found = Position.of_text(marks.get(POSITION_ANNOTATION, ""), self._purpose())
+        """Go on where a run before this one was."""
+        purpose = self._purpose()
+        if self.left is not None and self.left[0] == purpose and purpose.mark:
+            found: Position | None = self.left[1]
+        else:
+            found = self._saved(marks, purpose)
         if found is None or found.is_first:
             return False
         self._position = found
         self._progress = Progress(found, now_seconds=self._clock.monotonic())
         return True
+
+    def _saved(self, marks: dict[str, str], purpose: Purpose) -> Position | None:
+        """Where a run was that left nothing but what it has saved.
+
+        A pass that proves begins at its beginning, and a proof is gone through once more: whoever
+        may write requests may have written either, and nothing is concluded from their word.
+        """
+        found = Position.of_text(marks.get(POSITION_ANNOTATION, ""), purpose)
+        if found is None:
+            return Position().next_pass() if self._is_proven_already(marks) else None
+        return found.begin_again() if found.pass_number > 1 else found
 
     async def _do_pass(self, *, resumed: bool) -> bool:
         """All pages that are left of a pass. True if objects failed whose names are not known."""
@@ -267,6 +289,7 @@ class _Run:
             self._note(done)
             if not done.token:
                 return unnamed
+            self.left = (self._purpose(), self._position)
             await self._save()
             if self._writer is not None:
                 await self._writer.progress(self._progress, self._failures)
@@ -368,19 +391,17 @@ class _Run:
             await self._writer.prove(proof)
         return await self._conclude(proof)
 
-    async def _conclude(self, proof: Proof | None) -> Outcome:
+    async def _conclude(self, proof: Proof) -> Outcome:
         """What follows from a proof."""
-        if proof is None:
-            message = "all objects were found in the target version before"
-        else:
-            message = (
-                f"all {proof.objects:,} objects are stored in the target version,"
-                f" {self._progress.rewritten:,} were rewritten"
-            )
+        message = (
+            f"all {proof.objects:,} objects are stored in the target version,"
+            f" {self._progress.rewritten:,} were rewritten"
+        )
         message += await self._trim()
+        reason = REASON_COMPLETE if self._agreement.by == BY_LOOSE else REASON_PROVEN
         if self._writer is not None:
-            await self._writer.succeeded(message, None if proof is None else self._progress)
-        return self._outcome(Ending.SUCCEEDED, REASON_PROVEN, message, proof=proof)
+            await self._writer.succeeded(reason, message, self._progress)
+        return self._outcome(Ending.SUCCEEDED, reason, message, proof=proof)
 
     async def _trim(self) -> str:
         """The stored versions of a definition, if anything is proven; what is to be said of it."""

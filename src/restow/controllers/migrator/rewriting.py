@@ -10,6 +10,7 @@ Not here: which way is taken, and what a pass means (`engine`).
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, Final
 
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
@@ -65,6 +66,17 @@ class Rewriting:
         self._client = client.with_retry(NO_RETRY)
 
     async def page(self, token: str) -> PageDone:
+        """See `Pages`. A server names only so many of the objects that failed: if there are more,
+        the page is done again, as small as that."""
+        done = await self._page(token)
+        if not done.failed > len(done.failures) > 0:
+            return done
+        self.limit = len(done.failures)
+        again = await self._page(token)
+        # What it rewrote before, it finds as it should be now.
+        return replace(again, rewritten=again.rewritten + done.rewritten)
+
+    async def _page(self, token: str) -> PageDone:
         clock = self._client.runtime.clock
         await clock.sleep(max(self._next_at - clock.monotonic(), 0.0))
         body: Object = {"limit": self._limit_now()}

@@ -32,7 +32,6 @@ from restow.controllers.names import (
     FAILED,
     POSITION_ANNOTATION,
     PROOF_ANNOTATION,
-    REASON_PROVEN,
     REASON_RUNNING,
     RUNNING,
     SUCCEEDED,
@@ -128,10 +127,10 @@ class RequestWriter:
             conditions = {RUNNING: ("True", REASON_RUNNING, progress.text())}
             await self._write(conditions, progress=progress, failures=failures, attempts_max=1)
 
-    async def succeeded(self, message: str, progress: Progress | None) -> None:
+    async def succeeded(self, reason: str, message: str, progress: Progress | None) -> None:
         conditions = {
-            RUNNING: ("False", REASON_PROVEN, message),
-            SUCCEEDED: ("True", REASON_PROVEN, message),
+            RUNNING: ("False", reason, message),
+            SUCCEEDED: ("True", reason, message),
         }
         await self._write(conditions, progress=progress, failures=())
 

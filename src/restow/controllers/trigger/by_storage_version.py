@@ -36,6 +36,7 @@ from restow.controllers.trigger.values import (
     UNKNOWN,
     Memory,
     Now,
+    Phase,
     Record,
     Settings,
     StateSeen,
@@ -76,14 +77,15 @@ def decide_by_storage_version(
 def _has_gap(view: View, reading: StorageVersionReading, memory: Memory | None) -> bool:
     """Whether servers may have written what nobody recorded.
 
-    A controller that begins knows from its requests which StorageVersion was accounted for.
+    A controller that begins knows from a request that has succeeded which StorageVersion was
+    accounted for. That one is merely asked for tells nothing: anyone may ask.
     """
     if reading.epoch or (not reading.uid and view.state is not None and view.state.epoch):
         return False  # The servers themselves record what they write.
     if memory is not None:
         return memory.mark != reading.mark and not reading.follows
-    marks = {each.record.storage_version for each in view.migrations if each.record is not None}
-    return reading.mark not in marks
+    proven = (each.record for each in view.migrations if each.phase is Phase.SUCCEEDED)
+    return reading.mark not in {each.storage_version for each in proven if each is not None}
 
 
 def _begin(view: View, reading: StorageVersionReading, now: Now) -> list[Action]:

@@ -166,7 +166,8 @@ def _retry_gate(failed: MigrationSeen, *, now: Now, settings: Settings) -> Gate:
         return OPEN
     due = failed.finished_at + timedelta(seconds=settings.retry_seconds)
     left = (due - now.wall).total_seconds()
-    if left <= 0:
+    # A moment far in the future was written by a wrong clock: nobody waits for it.
+    if not 0 < left <= settings.retry_seconds + settings.skew_seconds:
         return OPEN
     return Gate("the migration has failed and is tried again later", now.seconds + left)
 

@@ -79,7 +79,7 @@ async def test_what_is_asked_and_told(server: Server) -> None:
             "rewritten": 4,
             "skipped": 2,
             "settled": 1,
-            "failedCount": 2,
+            "failedCount": 1,
             "failed": failed,
             "epoch": 3,
         }
@@ -87,8 +87,25 @@ async def test_what_is_asked_and_told(server: Server) -> None:
     done = await server.page(server.rewriting(), "here")
     assert server.asked == [{"limit": 5, "continue": "here", "target": TARGET, "epoch": 3}]
     assert (done.token, done.scanned, done.rewritten, done.unchanged) == ("next", 9, 4, 2)
-    assert (done.settled, done.failed, done.moment) == (1, 2, "3")
+    assert (done.settled, done.failed, done.moment) == (1, 1, "3")
     assert done.failures == (Failure(namespace="n", name="x", reason=REASON, message="no JSON"),)
+
+
+async def test_names_that_are_missing(server: Server) -> None:
+    """A page of which the server names only some failures is done again, as small as that."""
+    named = [{"namespace": "n", "name": f"x{number}", "reason": "no JSON"} for number in range(2)]
+    few = {**PAGE, "continue": "near", "scanned": 2, "failedCount": 2, "failed": named}
+    server.answers = [
+        {**few, "continue": "far", "scanned": 5, "rewritten": 1, "failedCount": 4},
+        few,
+    ]
+    done = await server.page(server.rewriting(), "here")
+    assert [(each["limit"], each["continue"]) for each in server.asked] == [
+        (5, "here"),
+        (2, "here"),
+    ]
+    assert (done.token, done.scanned, done.failed, done.rewritten) == ("near", 2, 2, 1)
+    assert [each.name for each in done.failures] == ["x0", "x1"]
 
 
 async def test_a_conflict_is_a_loss(server: Server) -> None:

@@ -22,6 +22,7 @@ from restow.controllers.trigger.readings import LOOSE_SECONDS_MAX, reading_of
 from restow.controllers.trigger.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
 from restow.controllers.trigger.values import (
     UNKNOWN,
+    DiscoveryReading,
     HashReport,
     LocalReading,
     Memory,
@@ -418,6 +419,29 @@ def test_a_success_is_believed_when_all_have_spoken_since(
     actions = decide(view, memory, now=NOW, settings=Settings()).actions
     narrowed = [each.status.persisted for each in actions if isinstance(each, Narrow)]
     assert narrowed == ([("h1",)] if narrows else [])
+
+
+@pytest.mark.parametrize(
+    ("finished_minutes", "tries"), [(11, True), (9, False), (-0.5, False), (-60 * 24 * 365, True)]
+)
+def test_a_failure_is_tried_again(finished_minutes: float, tries: bool) -> None:
+    """After a while; nobody waits for a moment that a wrong clock has written."""
+    record = Record(target="h1", state_uid="state", change="3")
+    failed = MigrationSeen(
+        ref=MigrationRef("api", "m", "m-uid"),
+        phase=Phase.FAILED,
+        record=record,
+        finished_at=NOW.wall - timedelta(minutes=finished_minutes),
+    )
+    status = StateStatus(persisted=(UNKNOWN,), current="h1", heartbeat=NOW.wall)
+    view = View(
+        resource=RESOURCE,
+        state=StateSeen(uid="state", resource_version="9", status=status, change="3"),
+        migrations=(failed,),
+        reading=DiscoveryReading(hash="h1"),
+    )
+    actions = decide(view, Memory(), now=NOW, settings=Settings()).actions
+    assert any(isinstance(each, CreateMigration) for each in actions) is tries
 
 
 @pytest.mark.parametrize(
