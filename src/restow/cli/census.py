@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.census import (
     SOURCE_FORMS,
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     prefix = f"/{arguments.prefix.strip('/')}/"
     listed: int | None = arguments.list_left_behind
     try:
-        census = uvloop.run(
+        census = run_async(
             _take(
                 address,
                 prefix=prefix,

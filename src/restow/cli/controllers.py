@@ -18,11 +18,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import uvloop
 import yaml
 
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
+from restow.cli.running import run_async
 from restow.cli.serve import set_up_logging
 from restow.client import ApiClient, ClientConfig, ClientError, ConfigInvalid, LeaderTiming
 from restow.controllers.crds import DEFINITIONS
@@ -210,8 +210,8 @@ def run(arguments: argparse.Namespace) -> int:
         options = _part_options(arguments)
         config = find_cluster(arguments)
         if arguments.install:
-            return uvloop.run(_install(config))
-        return uvloop.run(
+            return run_async(_install(config))
+        return run_async(
             _serve(
                 config, options, _process_options(arguments), census_store=arguments.census_store
             )

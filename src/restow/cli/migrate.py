@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
-import uvloop
 
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
 from restow.cli.migrate_board import Board
+from restow.cli.running import run_async
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             failures = None
             if arguments.failures is not None:
                 failures = stack.enter_context(arguments.failures.open("w", encoding="utf-8"))
-            return uvloop.run(_Command(arguments, failures).run(config))
+            return run_async(_Command(arguments, failures).run(config))
     except (ConfigInvalid, NoSuchResource, ValueError) as error:
         return _say(error, EXIT_USAGE)
     except (ClientError, StatusError, OSError) as error:

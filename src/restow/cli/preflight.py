@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import uvloop
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.running import run_async
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.controllers.preflight import Blocker, Report, find_target, judge, read_cluster
 from restow.controllers.preflight.reading import is_restow
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     try:
-        report, server = uvloop.run(_ask(find_cluster(arguments), arguments.to))
+        report, server = run_async(_ask(find_cluster(arguments), arguments.to))
     except (ClientError, StatusError, ReleaseError) as error:
         print(f"restow preflight: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-import uvloop
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.running import run_async
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -107,9 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = find_cluster(arguments)
         if arguments.watch:
-            uvloop.run(_follow(config, arguments))
+            run_async(_follow(config, arguments))
             return 0
-        view = uvloop.run(_look(config, arguments.resources))
+        view = run_async(_look(config, arguments.resources))
     except (ConfigInvalid, NoSuchResource) as error:
         return _say(error, EXIT_USAGE)
     except (ClientError, StatusError) as error:

@@ -12,9 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
-import uvloop
-
 from restow.cli import store_verbs as verbs
+from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Span, Storage
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             directory: Path = arguments.data_dir
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             arguments.store = f"sqlite:{directory / 'store.db'}"
-        code = uvloop.run(_with_store(arguments))
+        code = run_async(_with_store(arguments))
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -1,0 +1,34 @@
+"""The loop of a command: what is noise on it, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from restow.cli.running import run_async
+
+
+async def report(error: Exception) -> int:
+    """As uvloop does when something goes wrong behind everybody's back."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "Fatal error on SSL protocol", "exception": error}
+    )
+    return 7
+
+
+def test_a_connection_that_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Data that arrives on a connection just as it is aborted is told only to who looks closely."""
+    caplog.set_level(logging.INFO)
+    late = RuntimeError("unable to perform operation on <TCPTransport>; the handler is closed")
+    assert run_async(report(late)) == 7
+    assert not caplog.records
+
+
+def test_any_other_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """What nobody expects is logged with its traceback, as ever."""
+    assert run_async(report(ValueError("odd"))) == 7
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info
