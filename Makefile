@@ -22,6 +22,9 @@ UP_ARGS ?=
 
 # Arguments for pytest: make test PYTEST_ARGS='-k watch -x'
 PYTEST_ARGS ?=
+# Tests side by side. Most of them wait for processes, so one more than there are cores.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 7 ? cores + 1 : 8)))
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 # $(call step,name,command): runs a command and says how long it took.
 step = @echo "==> $(1)"; TIMEFORMAT="    $(1): %1R s"; time $(2)
@@ -38,12 +41,12 @@ up: environment ## A cluster of three servers on the embedded store, until Ctrl-
 .PHONY: test
 test: setup checks ## Everything that checks restow: lint, types, imports, tests
 	@echo "==> tests"
-	@exec $(BIN)/pytest $(PYTEST_ARGS)
+	@exec $(PYTEST)
 
 .PHONY: test-long
 test-long: setup checks ## The same at full size
 	@echo "==> tests, full size"
-	@RESTOW_TEST_SIZE=long exec $(BIN)/pytest $(PYTEST_ARGS)
+	@RESTOW_TEST_SIZE=long exec $(PYTEST)
 
 .PHONY: bench
 bench: environment ## Measure, and print the table
