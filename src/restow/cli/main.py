@@ -167,11 +167,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args(words)  # --help and unknown commands end here
         parser.print_help(sys.stderr)
         return EXIT_USAGE
-    module = called.load()
-    module.add_arguments(parsers[called.name])
-    arguments = parser.parse_args(words)
-    arguments.words = tuple(words)  # for a command that starts others like itself
     try:
+        module = called.load()  # may take a second, in which one may think better of it
+        module.add_arguments(parsers[called.name])
+        arguments = parser.parse_args(words)
+        arguments.words = tuple(words)  # for a command that starts others like itself
         return module.run(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

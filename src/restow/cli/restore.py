@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
+        directory = arguments.data_dir or DATA_DIR_DEFAULT
         if arguments.store is None:
-            directory = arguments.data_dir or DATA_DIR_DEFAULT
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         address = chosen_store(arguments)
         restored = asyncio.run(_restore(arguments, address))
@@ -88,6 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if restored.left_out:
             print(f"left out: {restored.left_out:,} keys of others, which restow cannot hold")
+        if arguments.store is None and not (directory / "pki").exists():
+            print(
+                f"before it is served: copy the directory pki of the cluster to {directory}; only"
+                " with the same keys can its servers use the store",
+                file=sys.stderr,
+            )
     sys.stdout.flush()
     return 0
 

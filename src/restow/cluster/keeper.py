@@ -1,8 +1,9 @@
 """A keeper keeps one process running: starts it, waits for it, starts it again when it ends.
 
-A process that ends by itself is started again after a growing pause; one that ends too often, or
-says that its command line is wrong, is given up, until somebody asks for it again. Not here: which
-processes there are, and what it means for the others when one is given up.
+A process that ends by itself is started again after a growing pause, for as long as it takes: the
+disk may have room again, or etcd come back. One that never was ready, or says that its command line
+is wrong, is given up. Not here: which processes there are, and what it means for the others when
+one is given up.
 """
 
 from __future__ import annotations
@@ -20,10 +21,8 @@ from restow.cluster.logs import Sink
 from restow.runtime import Backoff, Runtime
 
 RESTART_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.1)
-FAILURES_MAX: Final = 5
-"""In a row, of a process that was ready before."""
 FAILURES_UNREADY_MAX: Final = 3
-"""In a row, of one that never was."""
+"""In a row, of a process that never was ready."""
 STABLE_SECONDS: Final = 30.0
 """What has run for so long has not failed in a row."""
 START_SECONDS_MAX: Final = 120.0
@@ -80,6 +79,8 @@ class Keeper:
         self._reason = ""
         self._woken = asyncio.Event()
         self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def pid(self) -> int | None:
@@ -87,6 +88,13 @@ class Keeper:
 
     async def run(self) -> None:
         """Keep it running until `stop`. The task of this keeper."""
+        self._idle.clear()
+        try:
+            await self._keep()
+        finally:
+            self._idle.set()
+
+    async def _keep(self) -> None:
         clock, randomness = self._runtime.clock, self._runtime.randomness
         while not self._unwanted.is_set():
             await self._live()
@@ -96,8 +104,8 @@ class Keeper:
                 self._is_cycling = False
                 continue
             self.restarts += 1
-            limit = FAILURES_MAX if self._was_ready else FAILURES_UNREADY_MAX
-            if self._failures >= limit or self._code() == EXIT_USAGE:
+            is_hopeless = not self._was_ready and self._failures >= FAILURES_UNREADY_MAX
+            if is_hopeless or self._code() == EXIT_USAGE:
                 self._set(State.FAILED, f"given up: {self._how_it_ended()}")
                 seconds = None
             else:
@@ -131,10 +139,11 @@ class Keeper:
             await self._changed.wait()
 
     async def stop(self) -> None:
-        """End it for good."""
+        """End it for good; returns when `run` has ended too."""
         self._unwanted.set()
         self._woken.set()
         await self._end()
+        await self._idle.wait()
 
     def kill(self) -> None:
         """End it at once, for good."""

@@ -22,6 +22,7 @@ PORT_DEFAULT: Final = 6443
 BIND_DEFAULT: Final = "127.0.0.1"
 STORE_DEFAULT: Final = "sqlite"
 OWN_ETCD: Final = "etcd"
+STORE_SCHEMES: Final = ("sqlite", "etcd", "etcds")
 RELEASE_DEFAULT: Final = "builtin"
 
 
@@ -49,8 +50,11 @@ class Plan:
 def plan_cluster(
     wishes: Wishes, found: ClusterState | None, is_free: IsFree, randomness: Randomness
 ) -> Plan:
-    """Raises ClusterRefused."""
+    """Raises ClusterRefused. Port 0 is free where anything can be listened to at all."""
     store = _store(wishes, found)
+    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
+    if not is_free(0):
+        raise ClusterRefused(f"--bind {bind}: that is no address of this machine")
     _check_release(wishes, found)
     notices: list[str] = []
     chooser = PortChooser(is_free, randomness)
@@ -62,7 +66,7 @@ def plan_cluster(
         options = found.server_options if found else ()
     state = ClusterState(
         store=store,
-        bind=wishes.bind or (found.bind if found else BIND_DEFAULT),
+        bind=bind,
         front_port=front_port,
         servers=servers,
         etcd=etcd,
@@ -70,6 +74,11 @@ def plan_cluster(
         upgrade=_upgrade(found, len(servers)),
     )
     return Plan(state, tuple(notices))
+
+
+def is_elsewhere(store: str) -> bool:
+    """Whether nothing of the store is in the data directory."""
+    return store not in (STORE_DEFAULT, OWN_ETCD)
 
 
 def _store(wishes: Wishes, found: ClusterState | None) -> str:
@@ -80,6 +89,11 @@ def _store(wishes: Wishes, found: ClusterState | None) -> str:
         )
     if wanted is None:
         wanted = found.store if found else STORE_DEFAULT
+    scheme, _, rest = wanted.partition(":")
+    if wanted not in (STORE_DEFAULT, OWN_ETCD) and not (scheme in STORE_SCHEMES and rest):
+        raise ClusterRefused(
+            f"--store {wanted}: there is no such store; choose sqlite, etcd or etcd://HOST:PORT"
+        )
     if found is not None and wanted != found.store:
         raise ClusterRefused(
             f"this cluster is stored in {found.store}, not in {wanted}: for another one choose"

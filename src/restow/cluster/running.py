@@ -28,7 +28,13 @@ from restow.cluster.keeper import Keeper
 from restow.cluster.layout import Layout
 from restow.cluster.messages import Answer, Overview, Request
 from restow.cluster.orphans import end_orphans
-from restow.cluster.planning import BIND_DEFAULT, RELEASE_DEFAULT, Wishes, plan_cluster
+from restow.cluster.planning import (
+    BIND_DEFAULT,
+    RELEASE_DEFAULT,
+    Wishes,
+    is_elsewhere,
+    plan_cluster,
+)
 from restow.cluster.ports import is_free
 from restow.cluster.state import ClusterState, read_state, write_state
 from restow.cluster.supervisor import Supervisor, SupervisorOptions
@@ -89,6 +95,9 @@ async def run_cluster(
         except ClusterFailed:
             if not supervisor.is_ready:
                 supervisor.forget_options(found.server_options if found else ())
+                if found is None and is_elsewhere(state.store):
+                    # It was never seen to be there: another one may be named the next time.
+                    layout.state.unlink(missing_ok=True)
             raise
 
 

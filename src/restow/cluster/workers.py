@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +47,22 @@ class _Voice:
 
     path = Path("standard error")
 
+    def __init__(self, name: str) -> None:
+        # Marked, also because `ready` at the beginning of a line is the parent's to say.
+        self._mark = f"{name}: ".encode()
+        self._is_at_start = True
+
     def write(self, data: bytes) -> None:
-        sys.stderr.buffer.write(data)
-        sys.stderr.flush()
+        if not data:
+            return
+        lines = data.splitlines(keepends=True)
+        marked = [self._mark + line for line in lines]
+        if not self._is_at_start:
+            marked[:1] = lines[:1]
+        self._is_at_start = data.endswith(b"\n")
+        with suppress(OSError):  # who listened has left, or has no room
+            sys.stderr.buffer.write(b"".join(marked))
+            sys.stderr.flush()
 
     def close(self) -> None:
         pass
@@ -124,7 +138,7 @@ class Workers:
         return Keeper(
             f"worker-{index}",
             lambda: launch,
-            log=_Voice(),
+            log=_Voice(f"worker-{index}"),
             runtime=self._runtime,
             on_change=self._on_change,
         )

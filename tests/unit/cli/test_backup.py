@@ -33,8 +33,9 @@ def test_there_and_back(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["backup", "a.backup"]) == 0
     assert capsys.readouterr().out.startswith("a.backup: a copy of SQLite at revision 21, ")
     assert main(["restore", "a.backup", "--data-dir", "deep/new"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert out == "sqlite:deep/new/store.db: 20 keys of revision 21, now at revision 1000000041\n"
+    assert "copy the directory pki of the cluster to deep/new" in err
     assert uvloop.run(read_all("sqlite:deep/new/store.db")) == OBJECTS
     assert Path("deep/new").stat().st_mode & 0o777 == 0o700
 

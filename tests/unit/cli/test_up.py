@@ -18,7 +18,11 @@ from restow.cluster.messages import Overview, ProcessView
         (("up", "--port=70000"), 2, "no port"),
         (("up", "--etcd-members=2"), 2, "invalid choice"),
         (("up", "--store=memory:"), 1, "store of its own"),
-        (("up", "--release=nonsense"), 1, "nonsense: cannot be read"),
+        (
+            ("up", "--release=nonsense"),
+            1,
+            "no release 'nonsense' is known: give a file, or one of builtin, ",
+        ),
         (("up", "--etcd-members=3"), 1, "only with --store etcd"),
         (("serve", "--workers=0"), 2, "no number from 1"),
         (("serve", "--workers=2", "--store=memory:"), 2, "store of its own"),

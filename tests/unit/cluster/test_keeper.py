@@ -28,12 +28,12 @@ LIVE = "echo ready; exec sleep 60"
 class Kept:
     """A keeper, its task, and the states it went through."""
 
-    def __init__(self, directory: Path, script: str) -> None:
+    def __init__(self, log: Path, script: str) -> None:
         self.script = script
         self.states: list[State] = []
         runtime = Runtime.system()
         self._tasks = runtime.tasks("test")
-        self.log = directory / "one.log"
+        self.log = log
         self.keeper = Keeper(
             "one",
             lambda: Launch(command=("/bin/sh", "-c", self.script)),
@@ -49,7 +49,6 @@ class Kept:
 
     async def close(self) -> None:
         await self.keeper.stop()
-        await until(lambda: self.keeper.state in (State.STOPPED, State.WAITING))
         await self._tasks.close()
         self.keeper.log.close()
 
@@ -62,7 +61,7 @@ async def keep(tmp_path: Path) -> AsyncIterator[Keep]:
     made: list[Kept] = []
 
     def make(script: str) -> Kept:
-        made.append(Kept(tmp_path, script))
+        made.append(Kept(tmp_path / "one.log", script))
         return made[-1]
 
     yield make
@@ -110,6 +109,20 @@ async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
     with pytest.raises(ClusterFailed, match=r"(?s)given up: ended with code 1.*no disk"):
         await keeper.wait_ready()
     assert kept.states.count(State.STARTING) == FAILURES_UNREADY_MAX
+
+
+async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) -> None:
+    """What keeps it from starting may go away: it is tried again until it does."""
+    kept = keep(LIVE)
+    keeper = kept.start()
+    await keeper.wait_ready()
+    kept.script = f"test -e {tmp_path / 'room'} || exit 1; {LIVE}"
+    assert keeper.pid is not None
+    os.kill(keeper.pid, signal.SIGKILL)
+    await until(lambda: keeper.restarts > 2 * FAILURES_UNREADY_MAX)
+    assert State.FAILED not in kept.states
+    (tmp_path / "room").touch()
+    await keeper.wait_ready()
 
 
 async def test_wrong_usage_is_not_tried_again(keep: Keep) -> None:
@@ -222,3 +235,37 @@ def test_a_process_without_its_parent_does_not_start() -> None:
     words = [*launcher()[:-1], "1", "/bin/echo", "alive"]
     done = subprocess.run(words, capture_output=True, check=False, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+async def test_a_full_disk_ends_no_process() -> None:
+    """With no room for its log, a process is still heard, started again and stopped."""
+    kept = Kept(Path("/dev/full"), "echo ready; exec sleep 60")
+    keeper = kept.start()
+    try:
+        await keeper.wait_ready()
+        assert keeper.child is not None
+        keeper.child.signal(signal.SIGKILL)
+        await until(lambda: keeper.restarts == 1)
+        await keeper.wait_ready(life=2)
+    finally:
+        await kept.close()
+    assert keeper.state is State.STOPPED
+
+
+async def test_what_is_stopped_has_ended_its_work(
+    keep: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who has waited for the end may put everything away: nothing is cut short by it."""
+    kept = keep("exec sleep 60")
+    keeper = kept.start()
+    await until(lambda: keeper.state is State.STARTING)
+    await kept.close()
+    assert keeper.state is State.STOPPED
+    assert not caplog.records
+
+
+async def test_a_keeper_that_never_ran_can_be_stopped(keep: Keep) -> None:
+    """The end of what was not begun is waited for by nobody."""
+    kept = keep(LIVE)
+    await kept.keeper.stop()
+    assert kept.keeper.state is State.WAITING

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.cluster.logs import LOGS_KEPT, TAIL_LINES, Lines, RotatingLog
+
+FULL = Path("/dev/full")
+"""Opens as any file does, and has no room."""
 
 
 def test_a_log_is_put_aside_when_it_grows(tmp_path: Path) -> None:
@@ -47,3 +51,27 @@ def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
     rest = whole.rpartition(b"\n")[2]
     expected = found + ([rest.decode(errors="replace")] if rest else [])
     assert list(lines.tail) == expected[-TAIL_LINES:]
+
+
+def test_a_full_disk_costs_words_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be written is lost, which is said once; no caller has to deal with it."""
+    log = RotatingLog(FULL)
+    log.write(b"one\n")
+    log.write(b"two\n")
+    log.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "/dev/full cannot be written: No space left on device"
+    ]
+
+
+def test_a_log_that_cannot_be_put_aside_is_written_on(tmp_path: Path) -> None:
+    """When the new file cannot be made, the words go on into the old one."""
+    path = tmp_path / "one.log"
+    log = RotatingLog(path, bytes_max=10)
+    log.write(b"12345678\n")
+    path.with_name(f"one.log.{LOGS_KEPT}").mkdir()
+    path.with_name(f"one.log.{LOGS_KEPT - 1}").touch()
+    log.write(b"9\n")
+    log.write(b"10\n")
+    log.close()
+    assert path.read_bytes() == b"12345678\n9\n10\n"

@@ -131,3 +131,22 @@ def test_no_port_is_given_twice(
     found = ports(state)
     assert len(set(found)) == len(found)
     assert not busy & set(found)
+
+
+@pytest.mark.parametrize("store", ["banana", "postgres://127.0.0.1:5432", "etcd:", "sqlite:", ""])
+def test_a_store_that_is_none_is_refused(store: str) -> None:
+    """A slip of the hand is told before anything is started or remembered."""
+    with pytest.raises(ClusterRefused, match="--store"):
+        plan(wishes=Wishes(store=store))
+
+
+@pytest.mark.parametrize("store", ["sqlite:/var/store.db", "etcd://a:1,b:2", "etcds://a:1?ca=x"])
+def test_addresses_of_stores_are_taken_as_they_are(store: str) -> None:
+    """Whatever a server could open by itself, a cluster can be stored in."""
+    assert plan(wishes=Wishes(store=store)).state.store == store
+
+
+def test_an_address_of_another_machine_is_refused_by_its_name() -> None:
+    """Where nothing can be listened to at all, it is not the ports that are in use."""
+    with pytest.raises(ClusterRefused, match=r"--bind 192\.0\.2\.1"):
+        plan(is_free=lambda _: False, wishes=Wishes(bind="192.0.2.1"))
