@@ -46,7 +46,7 @@ def test_two_commands(tmp_path: Path) -> None:
         behind_make(line, tmp_path, environment=environment) for line in _lines(_block("make up"))
     )
     assert up.split() == [".venv/bin/restow", "up", "--data-dir", ".restow"]
-    assert test.split() == [".venv/bin/pytest"]
+    assert test.split()[0] == ".venv/bin/pytest"
     with (
         Foreground(up, tmp_path, environment=environment) as cluster,
         Shell(tmp_path, environment=environment) as shell,
