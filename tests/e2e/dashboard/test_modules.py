@@ -208,6 +208,30 @@ def test_what_happens_to_many_at_once_is_told_once(page: Page) -> None:
     ]
 
 
+def test_agreement_is_told_in_the_order_of_its_epochs(page: Page) -> None:
+    """An Event tells only its second, which lies before what was seen in the same second."""
+    script = """
+      const { Timeline } = await import("/dashboard/static/js/timeline.js");
+      const told = (...seen) => {
+        const timeline = new Timeline();
+        for (const [epoch, version, at] of seen) {
+          timeline.agreed("core.pods", epoch, version, ["v1", "v2"], at);
+        }
+        return timeline.told(10).map((entry) => entry.how);
+      };
+      return [
+        told(["2", "", 5300], ["3", "v2", 5000]),
+        told(["3", "v2", 5000], ["2", "", 5300]),
+        told(["2", "", 5300], ["4", "v3", 5000], ["3", "v2", 6000]),
+      ];
+    """
+    assert run(page, script) == [
+        ["all servers write v2", "servers write v1 and v2"],
+        ["all servers write v2", "servers write v1 and v2"],
+        ["all servers write v3", "all servers write v2", "servers write v1 and v2"],
+    ]
+
+
 def test_durations_read_well(page: Page) -> None:
     """A duration has its two largest units, and none that is nothing."""
     script = """

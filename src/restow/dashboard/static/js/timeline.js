@@ -18,6 +18,8 @@ export class Timeline {
     this.keys = new Set();
     // From when to when each server lived, also those that are gone.
     this.lives = new Map();
+    // When each epoch of the agreement on a resource began, as far as is known.
+    this.epochs = new Map();
     this.changed = true;
   }
 
@@ -50,9 +52,26 @@ export class Timeline {
     this.agreed(resource.key, resource.epoch, version, [...new Set(found)].sort(), +now);
   }
 
-  agreed(key, epoch, version, versions, at) {
+  agreed(key, epoch, version, versions, seen) {
+    const at = this.inOrder(key, Number(epoch), seen);
     const how = version ? `all servers write ${version}` : `servers write ${versions.join(" and ")}`;
     this.add(`agreement ${key} ${epoch}`, { at, kind: version ? "agreed" : "differs", resource: key, how });
+  }
+
+  // Events tell whole seconds only. What came first, the epochs tell.
+  inOrder(key, epoch, seen) {
+    const known = this.epochs.get(key) ?? new Map();
+    this.epochs.set(key, known);
+    if (known.has(epoch) || !Number.isFinite(seen)) return known.get(epoch) ?? seen;
+    let at = seen;
+    for (const [other, moment] of known) {
+      if (other < epoch) at = Math.max(at, moment + 1);
+    }
+    for (const [other, moment] of known) {
+      if (other > epoch) at = Math.min(at, moment - 1);
+    }
+    known.set(epoch, at);
+    return at;
   }
 
   // The server's own record, also of what happened before the page was opened.
