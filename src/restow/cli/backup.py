@@ -80,10 +80,14 @@ async def _back_up(arguments: argparse.Namespace) -> Backup:
 
 
 def stop_on_signal() -> None:
-    """End this task when the process is asked to end, so that it tidies up."""
+    """End this task when the process is asked to end, so that it tidies up.
+
+    Also by SIGINT, which whoever starts us in the background may have set to be ignored.
+    """
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def _fields(backup: Backup) -> dict[str, object]:

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,11 +95,19 @@ def test_wrong_numbers(data_dir: Path, capsys: pytest.CaptureFixture[str], numbe
     assert "is no number from 1" in capsys.readouterr().err
 
 
-def test_a_signal_leaves_nothing(data_dir: Path, tmp_path: Path) -> None:
-    """A backup that is asked to end leaves no file behind; one that was killed, no backup."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("inherited", ["default_int_handler", "SIG_IGN"])
+def test_a_signal_leaves_nothing(
+    data_dir: Path, tmp_path: Path, number: signal.Signals, inherited: str
+) -> None:
+    """A backup that is asked to end leaves no file behind; one that was killed, no backup.
+
+    Shells start what runs in the background with SIGINT ignored: it is heard all the same.
+    """
     # The copy waits until the one who asked for it has given up.
     script = (
-        "import sys, threading, types\n"
+        "import signal, sys, threading, types\n"
+        f"signal.signal(signal.SIGINT, signal.{inherited})\n"
         "from restow.storage import backup\n"
         "from restow.cli.main import main\n"
         "given_up = threading.Event()\n"
@@ -114,21 +121,19 @@ def test_a_signal_leaves_nothing(data_dir: Path, tmp_path: Path) -> None:
         "r.ReadOnlyFile.copy_into = copy\n"
         "sys.exit(main(['backup', 'a.backup']))\n"
     )
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        for _ in range(30):
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
             process.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=2)
-                break
-        assert process.returncode != 0
-        assert not (tmp_path / "a.backup").exists()
-        left = [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")]
-        assert len(left) == (number is signal.SIGKILL)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode != 0
+    assert not (tmp_path / "a.backup").exists()
+    left = [each.name for each in tmp_path.iterdir() if each.name.endswith(".partial")]
+    assert len(left) == (number is signal.SIGKILL)
 
 
 def test_the_store_of_a_cluster(tmp_path: Path) -> None:
