@@ -1,0 +1,26 @@
+"""Structural schemas: what the schema of a custom resource is, and what it does to objects.
+
+A schema is read (`read_schema`), checked (`definition_problems`) and compiled once
+(`CompiledSchema`); then each object is coerced and validated in some microseconds, and only one
+that is wrong takes longer. Everything is pure: values in, values out.
+
+Not here: definitions of custom resources around the schema, storing, serving, and metadata.
+"""
+
+from restow.machinery.structural.compiled import CompiledSchema, Verdict
+from restow.machinery.structural.openapi import published_v2, published_v3
+from restow.machinery.structural.schema import Rule, Schema, read_schema
+from restow.machinery.structural.schema_rules import STRICT, Leniency, definition_problems
+
+__all__ = [
+    "STRICT",
+    "CompiledSchema",
+    "Leniency",
+    "Rule",
+    "Schema",
+    "Verdict",
+    "definition_problems",
+    "published_v2",
+    "published_v3",
+    "read_schema",
+]

@@ -1,0 +1,96 @@
+"""Expressions from text to something that runs: reading, checking, estimating, compiling.
+
+Not here: what rules are and when they run (`rules`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.machinery.structural.cel import types
+from restow.machinery.structural.cel.budget import CALL_COST_MAX
+from restow.machinery.structural.cel.checker import Checker, Variable
+from restow.machinery.structural.cel.cost import estimate
+from restow.machinery.structural.cel.declarations import Declared
+from restow.machinery.structural.cel.environment import RULES, Environment
+from restow.machinery.structural.cel.evaluate import compile_node
+from restow.machinery.structural.cel.run import Evaluate, Run
+from restow.machinery.structural.cel.syntax import SyntaxProblem, parse, told_at
+from restow.machinery.structural.cel.values import CelError, CostExceeded
+
+SELF: Final = "self"
+OLD_SELF: Final = "oldSelf"
+
+
+class CompileError(Exception):
+    """An expression that cannot run; the text is what its author is told."""
+
+
+class Program:
+    """A compiled expression; safe to share, since a run has all of its state."""
+
+    __slots__ = ("_evaluate", "cost_max", "uses_old")
+
+    def __init__(self, evaluate: Evaluate, *, uses_old: bool, cost_max: int) -> None:
+        self._evaluate = evaluate
+        self.uses_old = uses_old
+        """Whether the expression reads the old value."""
+        self.cost_max = cost_max
+        """What it costs at most, as estimated."""
+
+    def run(self, variables: dict[str, Any], *, cost_max: int = CALL_COST_MAX) -> Outcome:
+        """The value or the error, and what it cost."""
+        run = Run(variables, cost_max)
+        try:
+            return Outcome(self._evaluate(run), run.cost)
+        except CostExceeded:
+            message = "operation cancelled: actual cost limit exceeded"
+            return Outcome(None, run.cost, message)
+        except CelError as error:
+            return Outcome(None, run.cost, str(error))
+        except RecursionError:
+            return Outcome(None, run.cost, "recursion limit exceeded")
+
+
+class Outcome:
+    """What came out of a run."""
+
+    __slots__ = ("cost", "error", "value")
+
+    def __init__(self, value: Any, cost: int, error: str = "") -> None:
+        self.value = value
+        self.cost = cost
+        self.error = error
+        """Empty if there is a value."""
+
+
+def compile_expression(
+    source: str,
+    declared: Declared,
+    *,
+    wanted: types.Type = types.BOOL,
+    is_old_optional: bool = False,
+    environment: Environment = RULES,
+) -> Program:
+    """An expression about a value of a type; CompileError if it cannot run.
+
+    Rules are bools, messages are texts, and errors say which of both it was.
+    """
+    is_rule = wanted == types.BOOL
+    failed = f"{'' if is_rule else 'messageExpression '}compilation failed"
+    old = types.optional_of(declared.type) if is_old_optional else declared.type
+    variables = {SELF: Variable(declared.type, declared), OLD_SELF: Variable(old, declared)}
+    try:
+        node = parse(source)
+    except SyntaxProblem as problem:
+        told = told_at(source, [(problem.at, problem.message)])
+        raise CompileError(f"{failed}: {told}") from None
+    checker = Checker(environment, variables)
+    found = checker.check(node)
+    if checker.problems:
+        raise CompileError(f"{failed}: {told_at(source, checker.problems)}")
+    if found != wanted:
+        what = "cel expression must evaluate to a bool"
+        raise CompileError(what if is_rule else "messageExpression must evaluate to a string")
+    cost = estimate(node, declared)
+    return Program(compile_node(node), uses_old=OLD_SELF in checker.used, cost_max=cost.high)
