@@ -279,7 +279,7 @@ def apis(catalog: Catalog) -> Iterator[str]:
     """One table for each group, in the order of discovery."""
     yield "# APIs"
     yield (
-        f"The {len(catalog.resources)} kinds that a server hosts when no"
+        f"The {len(catalog)} kinds that a server hosts when no"
         " [release](releases.md) says otherwise. *Stored as* is the version in which it prefers to"
         " write; the hash is what discovery shows for that version. Where no verbs are said, it is"
         f" all eight: {_codes(VERBS_ALL)}."

@@ -163,7 +163,7 @@ class ApiServer:
             write_kubeconfig(server.kubeconfig, server_url=front_url, pki=pki, extra=[own])
         logger.info(
             "serving %d resources on %s, stored in %s",
-            len(catalog.resources),
+            len(catalog),
             url,
             options.store_address,
         )

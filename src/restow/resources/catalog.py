@@ -1,12 +1,15 @@
 """The catalogue: all that this server hosts. It alone says so.
 
-Routes, discovery, hashes, OpenAPI and reports are read from here, so they cannot disagree. A
-catalogue never changes; a server that hosts something else has another one.
+Routes, discovery, hashes, OpenAPI and reports are read from here, so they cannot disagree. What a
+release hosts stays as long as the server runs; custom resources come, change and go. Each change
+costs the same however many there are, and counts up `changes`: whoever keeps something that was
+made from the catalogue compares it, or is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 from restow.kinds.builtin import group_order
 from restow.kinds.releases import Release, ReleaseKind, default_release
@@ -15,6 +18,9 @@ from restow.machinery.version_hash import storage_version_hash
 from restow.resources.definition import Resource, Shape
 from restow.resources.shapes import BuiltinShape, OpenShape
 
+OnChange = Callable[[str], None]
+"""Told of the group in which something has changed."""
+
 
 class Catalog:
     """Hosted resources, by every name they can be asked for."""
@@ -22,23 +28,45 @@ class Catalog:
     def __init__(self, resources: Iterable[Resource], *, name: str = "") -> None:
         self.name = name
         """The release it was made from."""
-        self.resources: tuple[Resource, ...] = tuple(resources)
+        self.changes = 0
+        """How often something has been hosted or dropped."""
+        self.listeners: list[OnChange] = []
+        self._resources: dict[tuple[str, str], Resource] = {}
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[GroupKind, Resource] = {}
-        versions: dict[str, set[str]] = {}
-        for resource in self.resources:
-            self._by_kind[resource.kind.group_kind] = resource
-            for version in resource.served:
-                self._by_path[resource.group, version, resource.plural] = resource
-                versions.setdefault(resource.group, set()).add(version)
-        self.groups: dict[str, tuple[str, ...]] = {
-            group: tuple(sorted(versions[group], key=version_priority))
-            for group in sorted(versions, key=group_order)
-        }
+        self._by_group: dict[str, dict[str, Resource]] = {}
+        self._versions: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By group, in how many resources a version is served."""
+        self.groups: dict[str, tuple[str, ...]] = {}
         """Groups in the order of discovery, each with its versions, the preferred first."""
+        for resource in resources:
+            self._add(resource)
+        self._order_groups()
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(self.resources)
+        return iter(tuple(self._resources.values()))
+
+    def __len__(self) -> int:
+        return len(self._resources)
+
+    def host(self, resource: Resource) -> None:
+        """Serve a resource from now on, in the place of what was there by its name."""
+        before = self._resources.get((resource.group, resource.plural))
+        if before is not None:
+            self._remove(before)
+        self._add(resource)
+        self._changed(resource.group)
+
+    def drop(self, group: str, plural: str) -> None:
+        """Serve a resource no more."""
+        before = self._resources.get((group, plural))
+        if before is not None:
+            self._remove(before)
+            self._changed(group)
+
+    def named(self, group: str, plural: str) -> Resource | None:
+        """A resource in whatever version."""
+        return self._resources.get((group, plural))
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """The resource at a path."""
@@ -48,21 +76,61 @@ class Catalog:
         # A plain tuple is as good a key, and cheaper: every create asks for its namespace's kind.
         return self._by_kind.get((group, kind))  # type: ignore[call-overload, no-any-return]
 
+    def in_group(self, group: str) -> list[Resource]:
+        return list(self._by_group.get(group, {}).values())
+
     def in_version(self, group: str, version: str) -> list[Resource]:
         """The resources that are served in a group version."""
-        return [
-            resource
-            for resource in self.resources
-            if resource.group == group and version in resource.served
-        ]
+        return [resource for resource in self.in_group(group) if version in resource.served]
 
     def persisted(self) -> list[Resource]:
         """The resources whose objects are stored, those that share a store once."""
         found: dict[str, Resource] = {}
-        for resource in self.resources:
+        for resource in self._resources.values():
             if resource.kind.persisted and resource.kind.cohabits_with is None:
                 found[resource.root] = resource
         return list(found.values())
+
+    def _add(self, resource: Resource) -> None:
+        self._resources[resource.group, resource.plural] = resource
+        self._by_kind[resource.kind.group_kind] = resource
+        self._by_group.setdefault(resource.group, {})[resource.plural] = resource
+        for version in resource.served:
+            self._by_path[resource.group, version, resource.plural] = resource
+            self._versions[resource.group][version] += 1
+
+    def _remove(self, resource: Resource) -> None:
+        del self._resources[resource.group, resource.plural]
+        del self._by_group[resource.group][resource.plural]
+        if self._by_kind.get(resource.kind.group_kind) is resource:
+            del self._by_kind[resource.kind.group_kind]
+        for version in resource.served:
+            del self._by_path[resource.group, version, resource.plural]
+            self._versions[resource.group][version] -= 1
+
+    def _changed(self, group: str) -> None:
+        self._order_group(group)
+        self.changes += 1
+        for listener in self.listeners:
+            listener(group)
+
+    def _order_group(self, group: str) -> None:
+        versions = [version for version, count in self._versions[group].items() if count]
+        is_new = group not in self.groups
+        if versions:
+            self.groups[group] = tuple(sorted(versions, key=version_priority))
+            if is_new:
+                self._sort_groups()
+        elif not is_new:
+            del self.groups[group]
+
+    def _order_groups(self) -> None:
+        for group in self._by_group:
+            self._order_group(group)
+        self._sort_groups()
+
+    def _sort_groups(self) -> None:
+        self.groups = {group: self.groups[group] for group in sorted(self.groups, key=group_order)}
 
 
 def version_hash_of(resource: Resource, api_version: str) -> str:

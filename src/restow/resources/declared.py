@@ -50,7 +50,12 @@ class DeclaredShape:
     def prepare_create(self, obj: Object) -> None:
         return None
 
-    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
+    def prepare_update(self, new: Object, old: Object) -> None:
+        return None
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[Cause]:
         validator = self._validators.get(version)
         if validator is None or validator.is_valid(new):
             return []

@@ -1,21 +1,22 @@
 """One resource as this server hosts it: a kind in chosen versions, and what is known of its shape.
 
-A `Resource` is what routes, discovery, storage and conversion all work with. It is made by the
-catalogue and never changes. Nothing here reads or writes.
+A `Resource` is what routes, discovery, storage and conversion all work with. It never changes: a
+custom resource whose definition changes becomes another one. Nothing here reads or writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from restow.kinds.definitions import Kind
+from restow.kinds.definitions import Kind, SelectableField, Subresource
 from restow.machinery.conversion import Converter
 from restow.machinery.names import GroupVersionKind
 from restow.machinery.status_error import Cause
 from restow.machinery.strategic_merge import MergeSchema
 from restow.storage.checks import OBJECTS_PREFIX
-from restow.storage.interface import Key
+from restow.storage.interface import Key, Revision
 
 Object = dict[str, Any]
 
@@ -35,14 +36,79 @@ class Shape(Protocol):
     def prepare_create(self, obj: Object) -> None:
         """Give a new object what it has from its first moment; changes it."""
 
-    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
-        """What is wrong with an object beyond its types and its metadata."""
+    def prepare_update(self, new: Object, old: Object) -> None:
+        """Carry over what follows from the old object, whatever a client says; changes the new."""
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[Cause]:
+        """What is wrong with an object beyond its types and its metadata.
+
+        `subresource` is the path by which it is written, if it is not its own.
+        """
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         """How lists are merged by strategic merge patches; None: the kind takes none."""
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         """An object from its protobuf message. Raises 415 where there is no such form."""
+
+
+class RemoteConversion(Protocol):
+    """Somebody else who converts objects between the versions of a kind."""
+
+    async def convert(self, objects: Sequence[Object], target: str) -> list[Object]:
+        """The objects in the version `target`, in the same order. Raises a StatusError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrinterColumn:
+    """A column of the tables that people see."""
+
+    name: str
+    type: str
+    path: str
+    """A JSONPath, without braces."""
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePaths:
+    """Where the replicas of an object are; each a JSONPath such as `.spec.replicas`."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionTraits:
+    """What the definition of a custom resource says of one of its versions."""
+
+    schema: Mapping[str, Any] | None = None
+    """As it was declared, to be published."""
+    subresources: tuple[Subresource, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
+    scale: ScalePaths | None = None
+    selectable_fields: tuple[SelectableField, ...] = ()
+    deprecation: str = ""
+    """What clients that use it are warned of; empty: nothing."""
+
+
+class Origin:
+    """The definition that a custom resource was made from, as it is stored now."""
+
+    __slots__ = ("is_closing", "key", "revision", "uid")
+
+    def __init__(self, key: Key, *, uid: str, revision: Revision, is_closing: bool = False) -> None:
+        self.key = key
+        self.uid = uid
+        self.revision = revision
+        """The newest with the same meaning: a note in its status does not make another resource."""
+        self.is_closing = is_closing
+        """It is being deleted: nothing new is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +124,12 @@ class Resource:
     """The `apiVersion` this server prefers to write."""
     converter: Converter
     shape: Shape
+    traits: Mapping[str, VersionTraits] = field(default_factory=dict)
+    """By version, of a custom resource; empty for all others."""
+    remote: RemoteConversion | None = None
+    """Converts instead of the converter, if there is one."""
+    origin: Origin | None = None
+    """Of a custom resource."""
     root: str = field(init=False)
     """How all its keys begin."""
 
@@ -88,3 +160,20 @@ class Resource:
 
     def key_of(self, path: str) -> Key:
         return Key(self.root + path)
+
+    def subresources(self, version: str) -> tuple[Subresource, ...]:
+        """The parts of an object with a path of their own, in one version."""
+        traits = self.traits.get(version)
+        return self.kind.subresources if traits is None else traits.subresources
+
+    def subresource(self, version: str, name: str) -> Subresource | None:
+        for each in self.subresources(version):
+            if each.name == name:
+                return each
+        return None
+
+    def has_status(self, api_version: str) -> bool:
+        """Whether the status is written by a path of its own, and only there."""
+        if not self.traits:
+            return self.kind.has_status
+        return self.subresource(api_version.rpartition("/")[2], "status") is not None

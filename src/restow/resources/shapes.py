@@ -6,7 +6,7 @@ that a release or a library user declares as data only. Both satisfy `definition
 
 from __future__ import annotations
 
-from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create
+from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create, prepare_update
 from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import validate
@@ -46,7 +46,12 @@ class BuiltinShape:
     def prepare_create(self, obj: Object) -> None:
         prepare_create(self._kind.group, self._kind.kind, obj)
 
-    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
+    def prepare_update(self, new: Object, old: Object) -> None:
+        prepare_update(self._kind.group, self._kind.kind, new, old)
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[Cause]:
         hub = self._converter.hub
         if version != hub:
             new = self._converter.convert(new, version, hub)
@@ -82,7 +87,12 @@ class OpenShape:
     def prepare_create(self, obj: Object) -> None:
         return None
 
-    def problems(self, version: str, new: Object, old: Object | None) -> list[Cause]:
+    def prepare_update(self, new: Object, old: Object) -> None:
+        return None
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[Cause]:
         return []
 
     def merge_schema(self, version: str) -> MergeSchema | None:

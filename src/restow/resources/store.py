@@ -269,7 +269,7 @@ class ResourceStore:
         api_version = resource.api_version(version)
         fresh = {**obj, "metadata": dict(obj["metadata"])}
         name = strategy.begin_create(
-            resource, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
+            resource, api_version, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
         )
         strategy.check(resource, api_version, fresh, None)
         ownership.check_create(resource, fresh)
@@ -359,8 +359,8 @@ class ResourceStore:
         name = path.rpartition("/")[2]
         new = change(plans.object_of(resource, entry, api_version) if is_patch else old)
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
-        strategy.begin_update(resource, new, old, subresource=subresource)
-        strategy.check(resource, api_version, new, old)
+        strategy.begin_update(resource, api_version, new, old, subresource=subresource)
+        strategy.check(resource, api_version, new, old, subresource=subresource)
         ownership.check_update(resource, new, old)
         metadata, key = new["metadata"], resource.key_of(path)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]

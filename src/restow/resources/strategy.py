@@ -57,7 +57,7 @@ def timestamp(now: datetime) -> str:
 
 
 def begin_create(
-    resource: Resource, obj: Object, *, namespace: str, ids: Ids, now: datetime
+    resource: Resource, api_version: str, obj: Object, *, namespace: str, ids: Ids, now: datetime
 ) -> str:
     """Fill in what a new object gets from the server. Returns its name."""
     metadata = obj["metadata"]
@@ -73,7 +73,7 @@ def begin_create(
     metadata["creationTimestamp"] = timestamp(now)
     if resource.kind.tracks_generation:
         metadata["generation"] = 1
-    if resource.kind.has_status:
+    if resource.has_status(api_version):
         obj.pop("status", None)
     resource.shape.prepare_create(obj)
     name = metadata.get("name")
@@ -93,7 +93,14 @@ def place(kind: Kind, metadata: Object, namespace: str) -> None:
         metadata.pop("namespace", None)
 
 
-def check(resource: Resource, api_version: str, new: Object, old: Object | None) -> None:
+def check(
+    resource: Resource,
+    api_version: str,
+    new: Object,
+    old: Object | None,
+    *,
+    subresource: str = "",
+) -> None:
     """Raise a 422 with every cause when an object may not be stored."""
     metadata = new["metadata"]
     kind = resource.kind
@@ -102,13 +109,15 @@ def check(resource: Resource, api_version: str, new: Object, old: Object | None)
     )
     if old is not None:
         problems += metadata_update_problems(metadata, old["metadata"])
-    problems += resource.shape.problems(api_version, new, old)
+    problems += resource.shape.problems(api_version, new, old, subresource=subresource)
     if problems:
         name = metadata.get("name") or metadata.get("generateName") or ""
         raise status.invalid(kind.group_kind, name[:NAME_SHOWN_MAX], problems)
 
 
-def begin_update(resource: Resource, new: Object, old: Object, *, subresource: str = "") -> None:
+def begin_update(
+    resource: Resource, api_version: str, new: Object, old: Object, *, subresource: str = ""
+) -> None:
     """Fill in what an update may not change, and count the generation."""
     kind = resource.kind
     metadata, before = new["metadata"], old["metadata"]
@@ -123,10 +132,11 @@ def begin_update(resource: Resource, new: Object, old: Object, *, subresource: s
         _keep_all_but(new, old, "status")
         for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
             _keep(metadata, before, name)
-    elif kind.has_status and subresource != "finalize":
+    elif resource.has_status(api_version) and subresource != "finalize":
         _keep(new, old, "status")
     if kind.plural == "namespaces" and subresource != "finalize" and not kind.group:
         _keep_finalizers(new, old)
+    resource.shape.prepare_update(new, old)
     if kind.tracks_generation and _differs(new, old):
         metadata["generation"] = int(before.get("generation") or 0) + 1
 

@@ -14,7 +14,7 @@ from typing import Final
 from restow.kinds.defaults import control, core, pods, workloads
 from restow.kinds.defaults.fields import Object, child, put
 
-__all__ = ["apply_defaults", "has_defaults", "prepare_create"]
+__all__ = ["apply_defaults", "has_defaults", "prepare_create", "prepare_update"]
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
@@ -98,3 +98,9 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
             # Both are always written, even when there is nothing in them.
             child(obj, "spec")
             child(obj, "status")
+
+
+def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
+    """What an object takes over from what it was, in the same write that changes it."""
+    if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
+        control.keep_stored_versions(new, old)

@@ -75,6 +75,17 @@ def default_definition(obj: Object, _version: str) -> None:
         put(service, "port", _HTTPS_PORT)
 
 
+def keep_stored_versions(new: Object, old: Object) -> None:
+    """Of a custom resource: what was stored once stays listed, and what is stored from now on is
+    listed from now on."""
+    spec, status = child(new, "spec"), child(new, "status")
+    listed = list(status.get("storedVersions") or ())
+    for version in spec.get("versions") or ():
+        if version.get("storage") and version.get("name") not in listed:
+            listed.append(version["name"])
+    status["storedVersions"] = listed
+
+
 def default_api_service(obj: Object, _version: str) -> None:
     service = given(given(obj, "spec") or {}, "service")
     if service is not None:

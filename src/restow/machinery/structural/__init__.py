@@ -8,7 +8,6 @@ Not here: definitions of custom resources around the schema, storing, serving, a
 """
 
 from restow.machinery.structural.compiled import CompiledSchema, Verdict
-from restow.machinery.structural.openapi import published_v2, published_v3
 from restow.machinery.structural.schema import Rule, Schema, read_schema
 from restow.machinery.structural.schema_rules import STRICT, Leniency, definition_problems
 
@@ -20,7 +19,5 @@ __all__ = [
     "Schema",
     "Verdict",
     "definition_problems",
-    "published_v2",
-    "published_v3",
     "read_schema",
 ]
