@@ -107,6 +107,8 @@ class Kind:
     kind: str
     plural: str
     singular: str
+    list_kind: str = ""
+    """What a list of them is called, if not `<kind>List`."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
@@ -153,6 +155,7 @@ class Kind:
     def __post_init__(self) -> None:
         has_status = any(each.name == "status" for each in self.subresources)
         object.__setattr__(self, "has_status", has_status)
+        object.__setattr__(self, "list_kind", self.list_kind or f"{self.kind}List")
 
     @property
     def group_kind(self) -> GroupKind:
@@ -161,10 +164,6 @@ class Kind:
     @property
     def group_resource(self) -> GroupResource:
         return GroupResource(self.group, self.plural)
-
-    @property
-    def list_kind(self) -> str:
-        return f"{self.kind}List"
 
     @property
     def name_problem(self) -> NameRule:

@@ -28,6 +28,7 @@ DEFINITION = {
             {"name": "v1", "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
         ],
     },
+    "status": {"storedVersions": ["v1"]},
 }
 MIGRATION = {"spec": {"resource": {"group": "apps", "resource": "deployments"}}}
 

@@ -115,7 +115,7 @@ KINDS: Final = (
         tracks_generation=True,
         pinned=True,
         required=True,
-        **_OF_EXTENSION,
+        **{**_OF_EXTENSION, "behaviour_missing": False},
     ),
     declare(
         "apiregistration.k8s.io",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from restow.kinds.defaults import control, core, pods, workloads
+from restow.kinds.defaults import control, core, custom_definitions, pods, workloads
 from restow.kinds.defaults.fields import Object, child, put
 
 __all__ = ["apply_defaults", "has_defaults", "prepare_create", "prepare_update"]
@@ -45,7 +45,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     (_ADMISSION, "ValidatingAdmissionPolicy"): control.default_policy,
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): control.default_policy_binding,
     (_ADMISSION, "ValidatingWebhookConfiguration"): control.default_validating_webhooks,
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): control.default_definition,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): custom_definitions.default_definition,
     ("apiregistration.k8s.io", "APIService"): control.default_api_service,
     ("apps", "DaemonSet"): workloads.default_daemon_set,
     ("apps", "Deployment"): workloads.default_deployment,
@@ -94,6 +94,8 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
             put(child(obj, "status"), "phase", "Pending")
         case "", "PersistentVolume" | "PersistentVolumeClaim":
             put(child(obj, "status"), "phase", "Pending")
+        case "apiextensions.k8s.io", "CustomResourceDefinition":
+            custom_definitions.begin(obj)
         case "internal.apiserver.k8s.io", "StorageVersion":
             # Both are always written, even when there is nothing in them.
             child(obj, "spec")
@@ -103,4 +105,4 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
 def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
     """What an object takes over from what it was, in the same write that changes it."""
     if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
-        control.keep_stored_versions(new, old)
+        custom_definitions.keep_from_old(new, old)

@@ -60,32 +60,6 @@ def default_policy_binding(obj: Object, _version: str) -> None:
     _default_match_resources(given(child(obj, "spec"), "matchResources"))
 
 
-def default_definition(obj: Object, _version: str) -> None:
-    """Of a custom resource: names follow from the kind, as clients expect to find them."""
-    spec = child(obj, "spec")
-    names = child(spec, "names")
-    kind = names.get("kind")
-    if isinstance(kind, str) and kind:
-        put_all(names, {"singular": kind.lower(), "listKind": f"{kind}List"})
-    conversion = child(spec, "conversion")
-    put(conversion, "strategy", "None")
-    config = given(given(conversion, "webhook") or {}, "clientConfig") or {}
-    service = given(config, "service")
-    if service is not None:
-        put(service, "port", _HTTPS_PORT)
-
-
-def keep_stored_versions(new: Object, old: Object) -> None:
-    """Of a custom resource: what was stored once stays listed, and what is stored from now on is
-    listed from now on."""
-    spec, status = child(new, "spec"), child(new, "status")
-    listed = list(status.get("storedVersions") or ())
-    for version in spec.get("versions") or ():
-        if version.get("storage") and version.get("name") not in listed:
-            listed.append(version["name"])
-    status["storedVersions"] = listed
-
-
 def default_api_service(obj: Object, _version: str) -> None:
     service = given(given(obj, "spec") or {}, "service")
     if service is not None:

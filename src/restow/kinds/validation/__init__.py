@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from restow.kinds.validation import control, core, migrations, storage_versions, workloads
+from restow.kinds.validation import (
+    control,
+    core,
+    custom_definitions,
+    migrations,
+    storage_versions,
+    workloads,
+)
 from restow.kinds.validation.fields import Causes, Object
 from restow.machinery import field_errors as errors
 
@@ -35,7 +42,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("", "Service"): core.validate_service,
     (_ADMISSION, "MutatingWebhookConfiguration"): control.validate_webhooks,
     (_ADMISSION, "ValidatingWebhookConfiguration"): control.validate_webhooks,
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): control.validate_definition,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): custom_definitions.validate_definition,
     ("apiregistration.k8s.io", "APIService"): control.validate_api_service,
     ("apps", "DaemonSet"): workloads.validate_daemon_set,
     ("apps", "Deployment"): workloads.validate_deployment,

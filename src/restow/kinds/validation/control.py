@@ -86,44 +86,6 @@ def validate_lease(new: Object, _old: Object | None) -> Causes:
     return causes
 
 
-def validate_definition(new: Object, old: Object | None) -> Causes:
-    """Of a custom resource: names and versions. Its schemas are checked where they are compiled."""
-    causes: Causes = []
-    spec = part(new, "spec")
-    names = part(spec, "names")
-    require(causes, spec, field="spec", names=("group", "versions", "scope"))
-    require_one_of(causes, spec, field="spec", name="scope", values=("Cluster", "Namespaced"))
-    require(causes, names, field="spec.names", names=("plural", "singular", "kind", "listKind"))
-    wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
-    name = part(new, "metadata").get("name")
-    if name != wanted:
-        causes.append(
-            errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-        )
-    seen: set[str] = set()
-    stored = 0
-    for field, version in listed(spec, "versions", "spec.versions"):
-        require(causes, version, field=field, names=("name",))
-        each = version.get("name") or ""
-        if each in seen:
-            causes.append(errors.duplicate(f"{field}.name", each))
-        seen.add(each)
-        stored += version.get("storage") is True
-        if not part(version, "schema").get("openAPIV3Schema"):
-            causes.append(
-                errors.required(f"{field}.schema.openAPIV3Schema", "schemas are required")
-            )
-    if seen and stored != 1:
-        why = "must have exactly one version marked as storage version"
-        causes.append(errors.invalid("spec.versions", sorted(seen), why))
-    if old is not None:
-        keep(causes, spec, part(old, "spec"), field="spec", names=("group", "scope"))
-        keep(
-            causes, names, part(old, "spec", "names"), field="spec.names", names=("kind", "plural")
-        )
-    return causes
-
-
 def validate_webhooks(new: Object, _old: Object | None) -> Causes:
     causes: Causes = []
     names: set[str] = set()

@@ -26,16 +26,17 @@ Pass = Callable[[Any], bool]
 class Coercion:
     """What is done to an object between decoding and validation, and after reading it back."""
 
-    __slots__ = ("_is_settled", "_pass", "_schema")
+    __slots__ = ("_pass", "_schema", "is_settled")
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._is_settled = compile_settled(schema)
+        self.is_settled = compile_settled(schema)
+        """Whether nothing is to be done; False says nothing."""
         self._pass = _compile(schema, keeps_meta=True) or _nothing
 
     def __call__(self, obj: dict[str, Any]) -> list[str]:
         """Drops nulls, defaults and prunes in place; gives back the paths that were pruned."""
-        if self._is_settled(obj):
+        if self.is_settled(obj):
             return []
         return prune(obj, self._schema) if self._pass(obj) else []
 

@@ -8,13 +8,19 @@ Not here: metadata of the object, scale and status paths, conversion, storage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from restow.machinery import field_errors
 from restow.machinery.status_error import Cause
 from restow.machinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.machinery.structural.coerce import Coercion
-from restow.machinery.structural.embedded import coerce_embedded, embedded_problems, has_embedded
+from restow.machinery.structural.embedded import (
+    coerce_embedded,
+    embedded_problems,
+    has_embedded,
+    has_unsettled,
+)
 from restow.machinery.structural.listtypes import compile_list_types, list_type_problems
 from restow.machinery.structural.quick import compile_quick
 from restow.machinery.structural.ratchet import Correlated
@@ -47,17 +53,25 @@ class Verdict(NamedTuple):
 ACCEPTED: Final = Verdict([], [])
 
 
-class _Parts:
-    """What is compiled of a schema."""
+class _Reading:
+    """What every object needs, also one that is only read."""
 
-    __slots__ = ("accepts", "coerce", "has_embedded", "lists_are_right", "rules")
+    __slots__ = ("coerce", "has_embedded")
 
     def __init__(self, schema: Schema) -> None:
         self.coerce = Coercion(schema)
+        self.has_embedded = has_embedded(schema)
+
+
+class _Writing:
+    """What objects need that are written. Rules take longest to compile."""
+
+    __slots__ = ("accepts", "lists_are_right", "rules")
+
+    def __init__(self, schema: Schema) -> None:
         self.accepts = compile_quick(schema)
         self.lists_are_right = compile_list_types(schema)
         self.rules = compile_rules(schema)
-        self.has_embedded = has_embedded(schema)
 
 
 class CompiledSchema:
@@ -66,71 +80,103 @@ class CompiledSchema:
     It is made for the first object: of a thousand kinds, most are not used for a long time.
     """
 
-    __slots__ = ("_made", "schema")
+    __slots__ = ("_made_reading", "_made_writing", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._made: _Parts | None = None
+        self._made_reading: _Reading | None = None
+        self._made_writing: _Writing | None = None
 
     @property
-    def _parts(self) -> _Parts:
-        if self._made is None:
-            self._made = _Parts(self.schema)
-        return self._made
+    def _reading(self) -> _Reading:
+        if self._made_reading is None:
+            self._made_reading = _Reading(self.schema)
+        return self._made_reading
+
+    @property
+    def _writing(self) -> _Writing:
+        if self._made_writing is None:
+            self._made_writing = _Writing(self.schema)
+        return self._made_writing
 
     def coerce(self, obj: dict[str, Any]) -> list[str]:
         """Drops nulls, fills in defaults and prunes, in place; gives back what was pruned.
 
         For what a client sent and for what was read from the store.
         """
-        parts = self._parts
-        unknown = parts.coerce(obj)
-        if parts.has_embedded:
+        reading = self._reading
+        unknown = reading.coerce(obj)
+        if reading.has_embedded:
             unknown = sorted(unknown + coerce_embedded(obj, self.schema))
         return unknown
 
+    def settle(self, obj: dict[str, Any]) -> bool:
+        """The same for what was read from the store; whether anything may have changed."""
+        reading = self._reading
+        if reading.coerce.is_settled(obj) and not (
+            reading.has_embedded and has_unsettled(obj, self.schema)
+        ):
+            return False
+        self.coerce(obj)
+        return True
+
+    def has_default(self, name: str) -> bool:
+        """Whether a field of the object itself is filled in where it is missing."""
+        known = self.schema.properties.get(name)
+        return known is not None and known.default is not None
+
     def accepts(self, obj: dict[str, Any]) -> bool:
         """Whether an object is surely right but for rules in CEL; False says nothing."""
-        parts = self._parts
-        if not parts.accepts(obj) or parts.has_embedded:
+        writing = self._writing
+        if not writing.accepts(obj):
             return False
-        return parts.lists_are_right is None or parts.lists_are_right(obj)
+        if writing.lists_are_right is not None and not writing.lists_are_right(obj):
+            return False
+        return not (self._reading.has_embedded and embedded_problems(obj, self.schema))
 
-    def problems(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> Verdict:
-        """All that is wrong with an object; on update, what did not change is forgiven."""
+    def problems(
+        self,
+        obj: dict[str, Any],
+        old: dict[str, Any] | None = None,
+        *,
+        besides: Sequence[Cause] = (),
+    ) -> Verdict:
+        """All that is wrong with an object; on update, what did not change is forgiven.
+
+        `besides` is what somebody else has found, to be told in its place among the others.
+        """
         accepted = self.accepts(obj)
-        rules = self._parts.rules
-        if accepted and rules is None:
+        rules = self._writing.rules
+        if accepted and rules is None and not besides:
             return ACCEPTED
         correlated = Correlated(obj, old, self.schema) if old is not None else None
-        causes = [] if accepted else self._schema_problems(obj, old, correlated)
+        causes = list(besides)
+        if not accepted:
+            causes = schema_problems(obj, self.schema, correlated=correlated) + causes
+            if self._reading.has_embedded:
+                causes += embedded_problems(obj, self.schema)
+            causes += self._list_problems(obj, old)
         return _with_rules(rules, causes, obj, old, correlated=correlated)
 
-    def status_problems(self, obj: dict[str, Any], old: dict[str, Any]) -> Verdict:
+    def status_problems(
+        self, obj: dict[str, Any], old: dict[str, Any], *, besides: Sequence[Cause] = ()
+    ) -> Verdict:
         """The same for a write to the status: the rest of the object is not looked at again."""
         correlated = Correlated(obj, old, self.schema)
         causes: list[Cause] = []
         status_schema = self.schema.properties.get("status")
-        if not self.accepts(obj):
-            if "status" in obj and status_schema is not None:
-                below = correlated.member("status")
-                causes += schema_problems(
-                    obj["status"], status_schema, path="status", correlated=below
-                )
+        accepted = self.accepts(obj)
+        if not accepted and "status" in obj and status_schema is not None:
+            below = correlated.member("status")
+            causes += schema_problems(obj["status"], status_schema, path="status", correlated=below)
+        causes += besides
+        if not accepted:
             causes += self._list_problems(obj, old)
-        return _with_rules(self._parts.rules, causes, obj, old, correlated=correlated)
-
-    def _schema_problems(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, correlated: Correlated | None
-    ) -> list[Cause]:
-        causes = schema_problems(obj, self.schema, correlated=correlated)
-        if self._parts.has_embedded:
-            causes += embedded_problems(obj, self.schema)
-        return causes + self._list_problems(obj, old)
+        return _with_rules(self._writing.rules, causes, obj, old, correlated=correlated)
 
     def _list_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
         """An object whose lists were wrong already may keep them so."""
-        are_right = self._parts.lists_are_right
+        are_right = self._writing.lists_are_right
         if are_right is None or are_right(obj):
             return []
         if old is not None and list_type_problems(old, self.schema):

@@ -51,18 +51,43 @@ def coerce_embedded(value: Any, schema: Schema | None, path: str = "") -> list[s
     if type(value) is dict:
         metadata = value.get("metadata") if schema.embedded else None
         if type(metadata) is dict:
-            where = paths.child(path, "metadata")
-            for name in [each for each in metadata if each not in _METADATA_FIELDS]:
-                del metadata[name]
-                unknown.append(paths.child(where, name))
-            if metadata.get("creationTimestamp", "") is None:
-                del metadata["creationTimestamp"]
+            unknown += coerce_metadata(metadata, paths.child(path, "metadata"))
         for name, member in value.items():
             unknown += coerce_embedded(member, schema.field_schema(name), paths.child(path, name))
     elif type(value) is list:
         for index, item in enumerate(value):
             unknown += coerce_embedded(item, schema.items, paths.index(path, index))
     return unknown
+
+
+def has_unsettled(value: Any, schema: Schema | None) -> bool:
+    """Whether `coerce_embedded` would change anything below a value."""
+    if schema is None:
+        return False
+    if type(value) is dict:
+        metadata = value.get("metadata") if schema.embedded else None
+        if type(metadata) is dict and not _is_settled(metadata):
+            return True
+        return any(
+            has_unsettled(member, schema.field_schema(name)) for name, member in value.items()
+        )
+    return type(value) is list and any(has_unsettled(item, schema.items) for item in value)
+
+
+def _is_settled(metadata: dict[str, Any]) -> bool:
+    return metadata.keys() <= _METADATA_FIELDS and None not in metadata.values()
+
+
+def coerce_metadata(metadata: dict[str, Any], path: str = "metadata") -> list[str]:
+    """Removes unknown fields and nulls of some metadata, in place; gives back the unknown ones."""
+    if _is_settled(metadata):
+        return []
+    unknown = [name for name in metadata if name not in _METADATA_FIELDS]
+    for name in [name for name, value in metadata.items() if value is None]:
+        del metadata[name]
+    for name in unknown:
+        metadata.pop(name, None)
+    return [paths.child(path, name) for name in sorted(unknown)]
 
 
 def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list[Cause]:

@@ -32,6 +32,28 @@ UNSUPPORTED: Final = (
 )
 
 
+_UNSUPPORTED: Final = frozenset(UNSUPPORTED)
+_PLAIN_TYPES: Final = frozenset(("string", "integer", "number", "boolean"))
+_PLAIN_FIELDS: Final = frozenset(
+    (
+        "description",
+        "enum",
+        "format",
+        "maxLength",
+        "maximum",
+        "minLength",
+        "minimum",
+        "nullable",
+        "title",
+        "type",
+    )
+)
+# Fields with nodes in them.
+_BELOW: Final = frozenset(
+    ("properties", "additionalProperties", "items", "allOf", "anyOf", "oneOf", "not")
+)
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Rule:
     """One item of `x-kubernetes-validations`."""
@@ -96,6 +118,9 @@ class Schema:
 
     unsupported: tuple[str, ...] = ()
     """Names out of `UNSUPPORTED` that were given."""
+    is_plain: bool = False
+    """A single value that no rule about schemas speaks of: most nodes are such, and are passed by
+    quickly. False says nothing."""
     raw: Mapping[str, Any] = field(default_factory=dict)
     """What was read; belongs to whoever gave it, and is never changed here."""
 
@@ -167,14 +192,20 @@ class _Reader:
         node.default, node.example = raw.get("default"), raw.get("example")
         if (enum := raw.get("enum")) is not None:
             node.enum = tuple(_list(enum, f"{path}.enum"))
-        node.unsupported = tuple(name for name in UNSUPPORTED if _is_given(raw.get(name), name))
-        self._read_below(node, raw, path=path, depth=depth + 1)
-        node.rules = tuple(
-            _read_rule(each, f"{path}.x-kubernetes-validations[{index}]")
-            for index, each in enumerate(
-                _list(raw.get("x-kubernetes-validations") or [], f"{path}.x-kubernetes-validations")
+        # Most nodes have none of what follows, and there may be ten thousands of them.
+        if _PLAIN_FIELDS.issuperset(raw):
+            node.is_plain = node.type in _PLAIN_TYPES
+            return node
+        if not _UNSUPPORTED.isdisjoint(raw):
+            node.unsupported = tuple(name for name in UNSUPPORTED if _is_given(raw.get(name), name))
+        if not _BELOW.isdisjoint(raw):
+            self._read_below(node, raw, path=path, depth=depth + 1)
+        if rules := raw.get("x-kubernetes-validations"):
+            where = f"{path}.x-kubernetes-validations"
+            node.rules = tuple(
+                _read_rule(each, f"{where}[{index}]")
+                for index, each in enumerate(_list(rules, where))
             )
-        )
         return node
 
     def _read_below(self, node: Schema, raw: Mapping[str, Any], *, path: str, depth: int) -> None:
@@ -197,7 +228,9 @@ class _Reader:
         elif items is not None:
             node.items = self.read(items, f"{path}.items", depth)
         for name, attribute in _JUNCTORS:
-            junctor = _list(raw.get(name) or [], f"{path}.{name}")
+            if not raw.get(name):
+                continue
+            junctor = _list(raw[name], f"{path}.{name}")
             setattr(
                 node,
                 attribute,

@@ -9,6 +9,7 @@ Not here: the definition around the schema (names, versions, scope), and objects
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from restow.machinery.structural import paths
 from restow.machinery.structural.cel.budget import CostContext, TotalCost
 from restow.machinery.structural.cel.field_paths import FieldPathError, read_field_path
 from restow.machinery.structural.cel.rule_checks import rule_problems
+from restow.machinery.structural.limits import work_problems
 from restow.machinery.structural.prune import META_FIELDS
 from restow.machinery.structural.schema import Rule, Schema
 from restow.machinery.structural.structure import structural_problems
@@ -91,6 +93,8 @@ def definition_problems(
     leniency: Leniency = STRICT,
 ) -> list[Cause]:
     """All that is wrong with the schema of one version; nothing if it can be served."""
+    if too_much := work_problems(schema, path):
+        return too_much
     causes = _root_problems(schema, path, has_status=has_status)
     structural = structural_problems(schema, path)
     # What cannot be read as structural is told node by node, and not twice.
@@ -109,6 +113,30 @@ def definition_problems(
     if total is not None:
         causes += total.problems(path)
     return causes
+
+
+def leniency_of(schemas: Iterable[Schema]) -> Leniency:
+    """What schemas say already that a new one may not."""
+    found = {"any_type": False, "sets_of_anything": False, "loose_list_keys": False}
+    unpruned = False
+    for schema in schemas:
+        _note_old_ways(schema, found)
+        if not _has_unsupported(schema) and not structural_problems(schema, ""):
+            strict = _default_problems(schema, "", STRICT)
+            lenient = _default_problems(schema, "", Leniency(unpruned_defaults=True))
+            unpruned = unpruned or len(strict) > len(lenient)
+    return Leniency(unpruned_defaults=unpruned, **found)
+
+
+def _note_old_ways(schema: Schema, found: dict[str, bool]) -> None:
+    if schema.type and schema.type not in TYPES:
+        found["any_type"] = True
+    if schema.list_type == "set" and _set_problems(schema, ""):
+        found["sets_of_anything"] = True
+    if schema.list_type in ("set", "map") and _list_item_problems(schema, ""):
+        found["loose_list_keys"] = True
+    for each in (*schema.children(), *schema.junctors()):
+        _note_old_ways(each, found)
 
 
 def _default_problems(schema: Schema, path: str, leniency: Leniency) -> list[Cause]:
@@ -144,6 +172,8 @@ def _root_problems(schema: Schema, path: str, *, has_status: bool) -> list[Cause
 
 
 def _has_unsupported(schema: Schema) -> bool:
+    if schema.is_plain:
+        return False
     if schema.unsupported or schema.items_are_list or schema.preserve_unknown is False:
         return True
     return any(map(_has_unsupported, (*schema.children(), *schema.junctors())))
@@ -236,6 +266,8 @@ class _Checks:
             its = context.values(schema.additional) if context is not None else None
             walk(schema.additional, paths.child(path, "additionalProperties"), below, its)
         for name, each in schema.properties.items():
+            if each.is_plain:
+                continue
             below = place
             if schema.map_type not in (None, "granular", "atomic"):
                 below = below.without_old(path)

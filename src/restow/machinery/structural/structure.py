@@ -40,7 +40,8 @@ def _invariants(schema: Schema, level: Level, path: str) -> list[Cause]:
     if schema.items is not None:
         causes += _invariants(schema.items, Level.ITEM, paths.child(path, "items"))
     for name, each in schema.properties.items():
-        causes += _invariants(each, Level.FIELD, _property(path, name))
+        if not each.is_plain:
+            causes += _invariants(each, Level.FIELD, _property(path, name))
     if schema.additional is not None:
         below = paths.child(path, "additionalProperties")
         if level is Level.ROOT:

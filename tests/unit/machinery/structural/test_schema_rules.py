@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from restow.machinery.status import BadRequest
 from restow.machinery.structural import Leniency, Schema, definition_problems, read_schema
+from restow.machinery.structural.limits import pattern_weight
 from restow.machinery.structural.schema import SCHEMA_DEPTH_MAX
 from tests.unit.machinery.structural.twins import Raw
 
@@ -513,3 +514,85 @@ def test_any_schema_is_either_refused_or_read(raw: Raw) -> None:
     for cause in definition_problems(schema):
         assert cause.reason
         assert cause.message
+
+
+def many(count: int, **members: Any) -> Raw:
+    fields = {f"f{index}": {"type": "string", **members} for index in range(count)}
+    return spec({"type": "object", "properties": fields})
+
+
+def nested(levels: int, inner: Raw, **members: Any) -> Raw:
+    for _ in range(levels):
+        inner = {"type": "object", "properties": {"a": inner}, **members}
+    return spec(inner)
+
+
+RULED: Raw = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}},
+    f"{X}validations": [{"rule": f"self.a != '{index}'"} for index in range(100)],
+}
+WIDE: Raw = {"type": "object", "properties": {f"f{i}": {"type": "string"} for i in range(6000)}}
+MUCH: list[tuple[str, Raw, str]] = [
+    ("patterns", many(2000, pattern="x{1000}"), "patterns are too large"),
+    ("patterns in vain", many(2000, pattern=r"\p{L}{1000}"), "patterns are too large"),
+    ("open patterns", many(20, pattern=r"(" * 100 + "a" + "{9}" * 9), "patterns are too large"),
+    (
+        "rules",
+        many(9000, **{f"{X}validations": [{"rule": "self != ''"}]}),
+        f"{X}validations are too long",
+    ),
+    ("rules below defaults", nested(90, RULED, default={}), f"{X}validations are too long"),
+    (
+        "rules about much",
+        nested(60, WIDE, **{f"{X}validations": [{"rule": "has(self.a)"}]}),
+        f"{X}validations are about too many fields",
+    ),
+    ("defaults", nested(98, {**WIDE, "default": {}}, default={}), "defaults are nested too often"),
+]
+
+
+@pytest.mark.parametrize(("raw", "what"), [case[1:] for case in MUCH], ids=[c[0] for c in MUCH])
+def test_a_schema_that_takes_too_long_is_refused_before_it_is_checked(raw: Raw, what: str) -> None:
+    """Nobody waits for what one schema asks for: it is counted, and nothing else is done."""
+    assert told(raw) == [f"s: Forbidden: all {what} together for one schema"]
+
+
+def test_rules_of_defaults_share_one_budget() -> None:
+    """Each default by itself is cheap enough, but there may be any number of them."""
+    items = {"type": "array", "maxItems": 100, "items": {"type": "integer"}}
+    rule = {"rule": "self.all(x, self.all(y, x + y >= 0))"}
+    each = {**items, "default": list(range(100)), f"{X}validations": [rule]}
+    few = spec({"type": "object", "properties": {"a": each}})
+    assert told(few) == []
+    fields = {f"f{index}": each for index in range(30)}
+    found = told(spec({"type": "object", "properties": fields}))
+    assert "running out of cost budget" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        ("", 0),
+        ("abc", 3),
+        ("x{1000}", 1000),
+        ("(x{100}){10}", 1000),
+        ("((a{1,10}){1,10}){1,10}", 1000),
+        (r"\p{L}{10}", 4000),
+        (r"\pL{10}", 4000),
+        (r"[]a]{2}", 16),
+        ("a{", 2),
+        ("a{2", 3),
+        (")))", 0),
+        ("\\", 1),
+    ],
+)
+def test_repetitions_count_as_often_as_they_repeat(text: str, weight: int) -> None:
+    """A short pattern can be a large one, and a broken one still has a size."""
+    assert pattern_weight(text) == weight
+
+
+@given(st.text(alphabet="ab[](){}|.*\\p^0123456789,", max_size=60))
+def test_every_pattern_has_a_weight(text: str) -> None:
+    """Whatever is written, the answer is a number."""
+    assert pattern_weight(text) >= 0

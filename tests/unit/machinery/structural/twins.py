@@ -1,14 +1,14 @@
 """The rules of structural schemas once more, as plainly as they can be said.
 
 Nothing here is fast, and nothing is shared with the code that is tested: raw JSON schemas go in.
-Also strategies for schemas, and for objects that nearly fit them.
+Also `Making`, for schemas and for objects that nearly fit them.
 """
 
 import copy
 import re
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
-
-from hypothesis import strategies as st
 
 Raw = dict[str, Any]
 
@@ -88,12 +88,11 @@ def twin_prune(
                 kept[name] = each
             elif schema and name in schema.get("properties", {}):
                 known = schema["properties"][name]
-                is_object = bool(known.get("x-kubernetes-embedded-resource"))
-                kept[name], more = twin_prune(each, known, below, keeps_meta=is_object)
+                kept[name], more = twin_prune(each, known, below, keeps_meta=is_embedded(known))
                 unknown += more
             elif schema and "additionalProperties" in schema:
                 known = member_schema(schema, name)
-                kept[name], more = twin_prune(each, known, below, keeps_meta=False)
+                kept[name], more = twin_prune(each, known, below, keeps_meta=is_embedded(known))
                 unknown += more
             elif keeps:
                 kept[name] = each
@@ -108,11 +107,87 @@ def twin_prune(
             if keeps and items is None:
                 pruned.append(each)
                 continue
-            one, more = twin_prune(each, items, below, keeps_meta=False, keeps=keeps)
+            keeps_meta = is_embedded(items)
+            one, more = twin_prune(each, items, below, keeps_meta=keeps_meta, keeps=keeps)
             pruned.append(one)
             unknown += more
         return pruned, unknown
     return value, unknown
+
+
+def is_embedded(schema: Raw | None) -> bool:
+    """Whether a value is an object of its own."""
+    return bool(schema and schema.get("x-kubernetes-embedded-resource"))
+
+
+# Metadata, what is left of it, and whether that is right.
+METADATA: tuple[tuple[Any, Any, bool], ...] = (
+    ({}, {}, True),
+    ({"name": "x", "labels": {"a": "b"}}, {"name": "x", "labels": {"a": "b"}}, True),
+    ({"name": "x", "odd": 1}, {"name": "x"}, True),
+    ({"name": "x", "labels": None}, {"name": "x"}, True),
+    ({"labels": {"a": 1}}, {"labels": {"a": 1}}, False),
+    ({"labels": {"a b": "c"}}, {"labels": {"a b": "c"}}, False),
+    ({"finalizers": ["bare"]}, {"finalizers": ["bare"]}, True),
+    ({"name": "a/b", "odd": 1}, {"name": "a/b"}, False),
+    (7, 7, False),
+)
+# What an embedded object may call itself, and whether that is right.
+VERSIONS = (("v1", True), ("g/v1", True), ("a/b/c", False), ("", False), (1, False))
+KINDS = (("Pod", True), ("P_d", False), ("", False), (1, False))
+
+
+def twin_embedded(value: Any, schema: Raw | None) -> tuple[Any, bool]:
+    """With known metadata only in embedded objects, and whether all of them are right."""
+    if isinstance(value, dict):
+        kept, right = {}, True
+        for name, each in value.items():
+            kept[name], is_right = twin_embedded(each, member_schema(schema, name))
+            right = right and is_right
+        if is_embedded(schema):
+            right = (
+                right and _is_own(value, "apiVersion", VERSIONS) and _is_own(value, "kind", KINDS)
+            )
+            for given, left, is_right in METADATA:
+                if value.get("metadata") == given:
+                    kept["metadata"] = copy.deepcopy(left)
+                    right = right and is_right
+        return kept, right
+    if isinstance(value, list):
+        found = [twin_embedded(each, (schema or {}).get("items")) for each in value]
+        return [each for each, _ in found], all(is_right for _, is_right in found)
+    return value, True
+
+
+def _is_own(value: Raw, name: str, table: tuple[tuple[Any, bool], ...]) -> bool:
+    return name in value and any(_same(value[name], each) and good for each, good in table)
+
+
+def twin_lists(value: Any, schema: Raw | None) -> bool:
+    """Whether no set has an item twice, and no list that is a map a key."""
+    if isinstance(value, dict):
+        return all(twin_lists(each, member_schema(schema, name)) for name, each in value.items())
+    if not isinstance(value, list):
+        return True
+    schema = schema or {}
+    keys = schema.get("x-kubernetes-list-map-keys", [])
+    parts: list[Any] = list(value)
+    if schema.get("x-kubernetes-list-type") == "map":
+        if not all(each is None or isinstance(each, dict) for each in value):
+            return False
+        parts = [{key: each[key] for key in keys if key in (each or {})} for each in value]
+    is_distinct = schema.get("x-kubernetes-list-type") not in ("set", "map") or not any(
+        _same_all(one, other) for index, one in enumerate(parts) for other in parts[index + 1 :]
+    )
+    return is_distinct and all(twin_lists(each, schema.get("items")) for each in value)
+
+
+def _same_all(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same_all(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same_all, one, other))
+    return _same(one, other)
 
 
 def twin_valid(value: Any, schema: Raw) -> bool:
@@ -215,157 +290,196 @@ _CHECKS = (
 )
 
 
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 12),
-    st.sampled_from([0.5, 2.0, -1.5]),
-    st.sampled_from(["", "a", "ab", "abc1", "ÄÖ"]),
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda below: st.one_of(
-        st.lists(below, max_size=3),
-        st.dictionaries(st.sampled_from((*NAMES, "z")), below, max_size=3),
-    ),
-    max_leaves=8,
-)
+ALL_SCALARS = (None, True, False, *range(-3, 13), 0.5, 2.0, -1.5, "", "a", "ab", "abc1", "ÄÖ")
+SCALARS = tuple(each for each in ALL_SCALARS if each is not None)
 
 
-@st.composite
-def restrictions(draw: st.DrawFn, skeleton: Raw, depth: int = 1) -> Raw:
-    """What may stand below a junctor: no types, and only names that the skeleton has."""
-    made: Raw = {}
-    for name, values in (
-        ("minimum", st.integers(-2, 3)),
-        ("maxLength", st.integers(0, 3)),
-        ("pattern", st.sampled_from(["^a", "b", "^[a-c]+$"])),
-        ("maxItems", st.integers(0, 2)),
-        ("enum", st.lists(SCALARS.filter(lambda each: each is not None), min_size=1, max_size=3)),
-        ("maxProperties", st.integers(0, 3)),
-        ("required", st.lists(st.sampled_from(NAMES), max_size=2, unique=True)),
-    ):
-        if draw(st.integers(0, 5)) == 0:
-            made[name] = draw(values)
-    properties = skeleton.get("properties", {})
-    if properties and draw(st.booleans()):
-        name = draw(st.sampled_from(sorted(properties)))
-        made["properties"] = {name: draw(restrictions(properties[name], depth - 1))}
-    if depth > 0:
-        made.update(draw(junctors(skeleton, depth - 1)))
-    return made
+class Making:
+    """Makes schemas and values from a seed.
 
+    Hypothesis would take a hundred times longer to draw them one by one than all takes that is done
+    with them; and what goes wrong is seldom found by few cases, though each be simple.
+    """
 
-@st.composite
-def junctors(draw: st.DrawFn, skeleton: Raw, depth: int = 1) -> Raw:
-    """At most one of allOf, anyOf, oneOf and not."""
-    kind = draw(st.sampled_from(["", "", "", "allOf", "anyOf", "oneOf", "not"]))
-    if kind == "not":
-        return {"not": draw(restrictions(skeleton, depth))}
-    if kind:
-        return {kind: draw(st.lists(restrictions(skeleton, depth), min_size=1, max_size=3))}
-    return {}
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self.chance = self._random.random
 
+    def one_of(self, some: Sequence[Any]) -> Any:
+        return self._random.choice(some)
 
-@st.composite
-def schemas(draw: st.DrawFn, depth: int = 3, *, is_root: bool = True) -> Raw:
-    """Structural schemas; defaults fit no schema in particular, which pruning must bear."""
-    kinds = ["string", "integer", "number", "boolean", "int-or-string"]
-    if depth:
-        kinds += ["object", "object", "map", "array", "open", "loose"]
-    kind = "object" if is_root else draw(st.sampled_from(kinds))
-    made: Raw = {"type": kind}
-    match kind:
-        case "int-or-string":
-            made = {"x-kubernetes-int-or-string": True}
-        case "string":
-            made.update(draw(_limits("minLength", "maxLength")))
-            if draw(st.integers(0, 4)) == 0:
-                made["pattern"] = draw(st.sampled_from(["^a", "b$", "^[a-z]*$", "^a?(b|c)+"]))
-        case "integer" | "number":
-            made.update(draw(_limits("minimum", "maximum")))
-            if draw(st.integers(0, 5)) == 0:
-                made["multipleOf"] = draw(st.sampled_from([1, 2, 3]))
-        case "map":
-            made = {"type": "object", **draw(_limits("minProperties", "maxProperties"))}
-            made["additionalProperties"] = draw(schemas(depth - 1, is_root=False))
-        case "loose":
-            made = {"type": "object", "additionalProperties": True}
-        case "array":
-            made.update(draw(_limits("minItems", "maxItems")))
-            made["items"] = draw(schemas(depth - 1, is_root=False))
-        case "open":
-            made = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    if kind in ("object", "open"):
-        made.update(draw(_fields(depth)))
-    if not is_root:
-        made.update(draw(_extras(kind)))
-    made.update(draw(junctors(made)))
-    return made
+    def some_of(self, some: Sequence[Any], count_max: int, *, count_min: int = 0) -> list[Any]:
+        return self._random.sample(some, self._random.randint(count_min, count_max))
 
+    def number(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
 
-@st.composite
-def _fields(draw: st.DrawFn, depth: int) -> Raw:
-    made: Raw = {}
-    names = draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
-    if names:
-        made["properties"] = {name: draw(schemas(depth - 1, is_root=False)) for name in names}
-    made["required"] = [name for name in names if draw(st.integers(0, 3)) == 0]
-    return made
+    def value(self, depth: int = 2) -> Any:
+        """Anything."""
+        match self.number(0, 5) if depth else 0:
+            case 4:
+                return [self.value(depth - 1) for _ in range(self.number(0, 3))]
+            case 5:
+                return {name: self.value(depth - 1) for name in self.some_of((*NAMES, "z"), 3)}
+        return self.one_of(ALL_SCALARS)
 
+    # Schemas.
 
-@st.composite
-def _extras(draw: st.DrawFn, kind: str) -> Raw:
-    made: Raw = {}
-    if draw(st.integers(0, 4)) == 0:
-        made["nullable"] = True
-    if draw(st.integers(0, 4)) == 0:
-        made["default"] = draw(VALUES.filter(lambda each: each is not None))
-    if kind in ("string", "integer") and draw(st.integers(0, 5)) == 0:
-        made["enum"] = draw(st.lists(SCALARS.filter(bool), min_size=1, max_size=3))
-    return made
+    def restrictions(self, skeleton: Raw, depth: int = 1) -> Raw:
+        """What may stand below a junctor: no types, and only names that the skeleton has."""
+        makers: dict[str, Callable[[], Any]] = {
+            "minimum": lambda: self.number(-2, 3),
+            "maxLength": lambda: self.number(0, 3),
+            "pattern": lambda: self.one_of(["^a", "b", "^[a-c]+$"]),
+            "maxItems": lambda: self.number(0, 2),
+            "enum": lambda: self.some_of(SCALARS, 3, count_min=1),
+            "maxProperties": lambda: self.number(0, 3),
+            "required": lambda: self.some_of(NAMES, 2),
+        }
+        made: Raw = {name: make() for name, make in makers.items() if self.chance() < 1 / 6}
+        properties = skeleton.get("properties", {})
+        if properties and self.chance() < 0.5:
+            name = self.one_of(sorted(properties))
+            made["properties"] = {name: self.restrictions(properties[name], depth - 1)}
+        return made | self.junctors(skeleton, depth - 1) if depth > 0 else made
 
+    def junctors(self, skeleton: Raw, depth: int = 1) -> Raw:
+        """At most one of allOf, anyOf, oneOf and not."""
+        kind = self.one_of([*[""] * 8, "allOf", "anyOf", "oneOf", "not"])
+        if kind == "not":
+            return {"not": self.restrictions(skeleton, depth)}
+        if kind:
+            return {kind: [self.restrictions(skeleton, depth) for _ in range(self.number(1, 3))]}
+        return {}
 
-def _limits(low: str, high: str) -> st.SearchStrategy[Raw]:
-    return st.fixed_dictionaries({}, optional={low: st.integers(0, 2), high: st.integers(1, 6)})
+    def schema(self, depth: int = 3, *, is_root: bool = True) -> Raw:
+        """A structural one; defaults fit no schema in particular, which pruning must bear."""
+        kinds = ["string", "integer", "number", "boolean", "int-or-string"]
+        if depth:
+            kinds += ["object", "object", "map", "array", "array", "open", "loose"]
+            kinds += ["set", "keyed", "embedded"]
+        kind = "object" if is_root else self.one_of(kinds)
+        made: Raw = {"type": kind}
+        match kind:
+            case "int-or-string":
+                made = {"x-kubernetes-int-or-string": True}
+            case "string":
+                made |= self._limits("minLength", "maxLength")
+                if self.chance() < 0.2:
+                    made["pattern"] = self.one_of(["^a", "b$", "^[a-z]*$", "^a?(b|c)+"])
+            case "integer" | "number":
+                made |= self._limits("minimum", "maximum")
+                for name in self.some_of(["exclusiveMinimum", "exclusiveMaximum"], 1):
+                    made[name] = True
+                if self.chance() < 0.2:
+                    made["multipleOf"] = self.one_of([1, 2, 3])
+            case "map" | "array" | "set" | "keyed" | "loose":
+                made = self._container(kind, depth)
+            case "embedded" | "open":
+                made = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                if kind == "embedded":
+                    made["x-kubernetes-embedded-resource"] = True
+        if kind in ("object", "open", "embedded"):
+            made |= self._fields(depth)
+        if not is_root:
+            made |= self._extras(kind)
+        return made | self.junctors(made)
 
+    def _container(self, kind: str, depth: int) -> Raw:
+        match kind:
+            case "map":
+                made = {"type": "object", **self._limits("minProperties", "maxProperties")}
+                return made | {"additionalProperties": self.schema(depth - 1, is_root=False)}
+            case "loose":
+                return {"type": "object", "additionalProperties": True}
+            case "array":
+                made = {"type": "array", **self._limits("minItems", "maxItems")}
+                return made | {"items": self.schema(depth - 1, is_root=False)}
+            case "set":
+                items: Raw = {"type": self.one_of(["string", "number"])}
+                return {"type": "array", "items": items, "x-kubernetes-list-type": "set"}
+        keys: Raw = {"a": {"type": "string"}, "b": {"type": "integer"}}
+        return {
+            "type": "array",
+            "items": {"type": "object", "properties": keys, "required": ["a"]},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": self.one_of([["a"], ["a", "b"]]),
+        }
 
-@st.composite
-def values_for(draw: st.DrawFn, schema: Raw) -> Any:
-    """Values that fit a schema more often than not."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(VALUES)
-    if "enum" in schema and draw(st.booleans()):
-        return draw(st.sampled_from(schema["enum"]))
-    types = twin_types(schema)
-    kind = draw(st.sampled_from(types)) if types else "string"
-    match kind:
-        case "string":
-            return draw(st.sampled_from(["a", "ab", "abc", "b", "", "x1"]))
-        case "integer":
-            return draw(st.integers(-1, 8))
-        case "number":
-            return draw(st.sampled_from([0.5, 1, 2.0, 3, -1.5]))
-        case "boolean":
-            return draw(st.booleans())
-        case "array":
-            return draw(st.lists(values_for(schema.get("items", {})), max_size=3))
-    made = {}
-    for name, each in schema.get("properties", {}).items():
-        if name in schema.get("required", []) or draw(st.integers(0, 2)):
-            made[name] = draw(values_for(each))
-    additional = schema.get("additionalProperties")
-    if additional is not None:
-        below = values_for(additional) if isinstance(additional, dict) else VALUES
-        made.update(draw(st.dictionaries(st.sampled_from(NAMES), below, max_size=2)))
-    if draw(st.integers(0, 5)) == 0:
-        made["z"] = draw(VALUES)
-    return made
+    def _fields(self, depth: int) -> Raw:
+        made: Raw = {}
+        names = self.some_of(NAMES, 3)
+        if names:
+            made["properties"] = {name: self.schema(depth - 1, is_root=False) for name in names}
+        made["required"] = [name for name in names if self.chance() < 0.25]
+        return made
 
+    def _extras(self, kind: str) -> Raw:
+        made: Raw = {}
+        if self.chance() < 0.2:
+            made["nullable"] = True
+        if self.chance() < 0.2:
+            made["default"] = self.value()
+            if made["default"] is None:
+                del made["default"]
+        if kind in ("string", "integer") and self.chance() < 0.2:
+            made["enum"] = self.some_of([each for each in SCALARS if each], 3, count_min=1)
+        return made
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Raw, Raw]:
-    """A schema, and an object that nearly fits it."""
-    schema = draw(schemas())
-    value = draw(values_for(schema))
-    return schema, value if isinstance(value, dict) else {"a": value}
+    def _limits(self, low: str, high: str) -> Raw:
+        made = {low: self.number(0, 2), high: self.number(1, 6)}
+        return {name: made[name] for name in (low, high) if self.chance() < 0.25}
+
+    # Values.
+
+    def value_for(self, schema: Raw) -> Any:
+        """A value that fits a schema more often than not."""
+        if self.chance() < 0.05:
+            return self.value()
+        if "enum" in schema and self.chance() < 0.8:
+            return self.one_of(schema["enum"])
+        types = twin_types(schema)
+        match self.one_of(types) if types else "string":
+            case "string":
+                return self.one_of(["a", "ab", "abc", "b", "", "x1"])
+            case "integer":
+                return self.number(-1, 8)
+            case "number":
+                return self.one_of([0.5, 1, 2.0, 3, -1.5])
+            case "boolean":
+                return self.chance() < 0.5
+            case "array":
+                return [self.value_for(schema.get("items", {})) for _ in range(self.number(0, 3))]
+        return self._object_for(schema)
+
+    def _object_for(self, schema: Raw) -> Raw:
+        made = self._identity() if is_embedded(schema) else {}
+        for name, each in schema.get("properties", {}).items():
+            if name in schema.get("required", []) or self.chance() < 0.6:
+                made[name] = self.value_for(each)
+        additional = schema.get("additionalProperties")
+        if additional is not None:
+            for name in self.some_of(NAMES, 2):
+                is_known = isinstance(additional, dict)
+                made[name] = self.value_for(additional) if is_known else self.value()
+        if self.chance() < 0.1:
+            made["z"] = self.value()
+        return made
+
+    def _identity(self) -> Raw:
+        """What an embedded object says it is: mostly right."""
+        made: Raw = {"apiVersion": "v1", "kind": "Pod"}
+        for name, table in (("apiVersion", VERSIONS), ("kind", KINDS)):
+            if self.chance() < 0.2:
+                made[name] = self.one_of(table)[0]
+            elif self.chance() < 0.05:
+                del made[name]
+        if self.chance() < 0.7:
+            made["metadata"] = copy.deepcopy(self.one_of(METADATA)[0])
+        return made
+
+    def case(self) -> tuple[Raw, Raw]:
+        """A schema, and an object that nearly fits it."""
+        schema = self.schema()
+        value = self.value_for(schema)
+        return schema, value if isinstance(value, dict) else {"a": value}
