@@ -49,6 +49,8 @@ class Request:
     body: bytes = b""
     is_stream: bool = False
     """Whether the answer may go on without end, as a watch does."""
+    is_repeatable: bool = False
+    """Whether it does no harm to send it twice, as a GET never does."""
 
 
 class Response:
@@ -165,8 +167,9 @@ class InProcessTransport:
 class HttpTransport:
     """HTTP/1.1 to one server, over a bounded number of kept connections.
 
-    A GET is sent once more, on a new connection, when a kept one turns out to have been dropped.
-    Nothing else is: what may have been carried out is not done twice.
+    A GET is sent once more, on a new connection, when a kept one turns out to have been dropped;
+    so is what its sender calls repeatable. Nothing else is: what may have been carried out is not
+    done twice.
     """
 
     def __init__(
@@ -226,7 +229,8 @@ class HttpTransport:
             try:
                 return connection, await self._ask(connection, request, data)
             except ConnectionFailed as error:
-                if request.method != "GET" or not isinstance(error.__cause__, OSError | EOFError):
+                may_repeat = request.is_repeatable or request.method == "GET"
+                if not may_repeat or not isinstance(error.__cause__, OSError | EOFError):
                     raise
         connection = await self._connections.connect()
         return connection, await self._ask(connection, request, data)

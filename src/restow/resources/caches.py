@@ -5,7 +5,8 @@ after it. One watch over all objects serves every cache, so that it costs the sa
 as for five hundred, and `position` says how far all of them have come.
 
 Consistent reads ask the store for its revision (one question for all who wait) and then wait for
-`position` to reach it. Not here: what is done with the objects.
+`position` to reach it. When the schema of a resource changes, its cache is forgotten, and the next
+one who asks begins another. Not here: what is done with the objects.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Caches:
         self._ready: set[str] = set()
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._held: dict[str, deque[Event]] = {}
+        self._splicers: dict[str, Splicer] = {}
+        """Of roots that were forgotten: the one to use from then on, whoever asks."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
         self._wanting: deque[Freshened] = deque()
@@ -77,14 +80,35 @@ class Caches:
 
     async def load(self, root: str, splicer: Splicer) -> WatchCache:
         """The cache, loaded if need be; many who ask at once share one load."""
-        if root in self._ready:
-            return self._caches[root]
-        loading = self._loading.get(root)
-        if loading is None:
-            loading = self._loading[root] = asyncio.get_running_loop().create_future()
-            self._tasks.spawn(f"load {root}", self._load(root, splicer, loading))
-        await asyncio.shield(loading)
+        while root not in self._ready:  # again, if it was forgotten while it was loaded
+            loading = self._loading.get(root)
+            if loading is None:
+                loading = self._loading[root] = asyncio.get_running_loop().create_future()
+                # Who began with what a resource was before must not bring it back.
+                splicer = self._splicers.get(root, splicer)
+                held = self._held[resource_key(root)] = deque()
+                load = self._load(root, splicer, loading, held)
+                self._tasks.spawn(f"load {root}", load)
+            await asyncio.shield(loading)
         return self._caches[root]
+
+    def forget(self, root: str, splicer: Splicer | None = None) -> None:
+        """Drop a cache: its objects are to be read in another way from now on, by this splicer.
+
+        Its watches end, and a load that is under way is not kept. Without a splicer the resource
+        is gone, or nobody has asked for it yet.
+        """
+        if splicer is None:
+            self._splicers.pop(root, None)
+        else:
+            self._splicers[root] = splicer
+        loading = self._loading.pop(root, None)
+        if loading is not None:
+            del self._held[resource_key(root)]
+            loading.set_result(None)
+        if root in self._ready:
+            self._ready.discard(root)
+            self._caches.pop(root).close()
 
     def fresh(self, root: str) -> WatchCache | None:
         """The cache, if it is known at once that it misses nothing that was acknowledged."""
@@ -153,7 +177,9 @@ class Caches:
         one look at the history. What the ring cannot hold, or the store has forgotten, is not had.
         """
         async with self._backfilling:
-            cache = self._caches[root]
+            cache = self._caches.get(root)
+            if cache is None:
+                return False  # forgotten meanwhile
             floor = cache.floor
             if after >= floor:
                 return True
@@ -199,21 +225,30 @@ class Caches:
         self._watch.expect(Revision(revision))
         return waiter
 
-    async def _load(self, root: str, splicer: Splicer, loading: asyncio.Future[None]) -> None:
-        held: deque[Event] = deque()
-        self._held[resource_key(root)] = held
+    async def _load(
+        self, root: str, splicer: Splicer, loading: asyncio.Future[None], held: deque[Event]
+    ) -> None:
+        failure: StorageError | None = None
         try:
             cache = await self._loaded(root, splicer)
-            cache.apply(held)
-            self._caches[root] = cache
-            self._ready.add(root)
-            loading.set_result(None)
+            if self._loading.get(root) is loading:
+                cache.apply(held)
+                self._caches[root] = cache
+                self._ready.add(root)
         except StorageError as error:
-            loading.set_exception(error)
-            loading.exception()  # whoever waits has it; nobody may be waiting
+            failure = error
         finally:
-            del self._held[resource_key(root)]
-            del self._loading[root]
+            # If it is another's, the root was forgotten and somebody has begun again.
+            if self._loading.get(root) is loading:
+                del self._held[resource_key(root)]
+                del self._loading[root]
+        if loading.done():
+            return
+        if failure is None:
+            loading.set_result(None)
+        else:
+            loading.set_exception(failure)
+            loading.exception()  # whoever waits has it; nobody may be waiting
 
     async def _loaded(self, root: str, splicer: Splicer) -> WatchCache:
         """A new cache with what the store holds, filled in slices that hold up nobody."""
@@ -276,10 +311,11 @@ class Caches:
             revision = await self._storage.revision()
             watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
             self._reloads += 1
-            for root in list(self._ready):
+            for root, cache in list(self._caches.items()):
                 page = await self._storage.range(Span.of_prefix(root))
-                self._caches[root].load(page.items, page.revision)
-                self._caches[root].notify()
+                if not cache.is_closed:
+                    cache.load(page.items, page.revision)
+                    cache.notify()
         except StorageError as error:
             if watch is not None:
                 await watch.close()

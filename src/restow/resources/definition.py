@@ -100,7 +100,7 @@ class VersionTraits:
 class Origin:
     """The definition that a custom resource was made from, as it is stored now."""
 
-    __slots__ = ("is_closing", "key", "revision", "uid")
+    __slots__ = ("is_closing", "is_replaced", "key", "revision", "uid")
 
     def __init__(self, key: Key, *, uid: str, revision: Revision, is_closing: bool = False) -> None:
         self.key = key
@@ -109,6 +109,8 @@ class Origin:
         """The newest with the same meaning: a note in its status does not make another resource."""
         self.is_closing = is_closing
         """It is being deleted: nothing new is created."""
+        self.is_replaced = False
+        """Another resource is hosted in its place, or none: whoever still has it begins anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

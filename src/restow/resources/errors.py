@@ -21,6 +21,17 @@ from restow.storage.errors import (
 RETRY_SECONDS = 1
 
 
+class DoAgain(Exception):
+    """A request that cannot be finished as it was begun. After `settle` it can be done anew."""
+
+    async def settle(self) -> None:
+        """Wait for what it lacks."""
+
+
+class ResourceReplaced(DoAgain):
+    """The definition of a custom resource has changed while a request was under way."""
+
+
 def translate(error: StorageError) -> StatusError:
     """The answer for a storage error; total over the whole tree."""
     match error:

@@ -2,6 +2,8 @@
 
 A plan is made from one state of the object, in one go. Only the version to store it in is left
 open: the encoding policy is asked for it at the last moment, and again if the fence did not hold.
+What somebody else converts is converted before it is written, by `prepare`.
+
 Not here: how a plan is committed (`store`), and how the next state comes about (`strategy`).
 """
 
@@ -12,11 +14,13 @@ from typing import Any, Final, Protocol
 import orjson
 from msgspec import Struct
 
+from restow.machinery import status
 from restow.machinery.errors import MachineryError
 from restow.machinery.status import of_machinery_error
+from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, served_form, stored_form
-from restow.resources.stored import served_length
+from restow.resources.stored import encode, served_length
 from restow.resources.watch_cache import Entry
 from restow.storage.interface import Absent, Delete, Key, Put, Revision, RevisionIs, Write
 
@@ -47,6 +51,12 @@ class Plan(Protocol):
     def place(self) -> RevisionIs | None:
         """The namespace that a new object was planned to be in."""
 
+    def must_prepare(self, encoding: Encoding) -> bool:
+        """Whether somebody else has to convert what is to be written; asked of such resources."""
+
+    async def prepare(self, encoding: Encoding) -> None:
+        """Have it converted. Raises a StatusError."""
+
     def write(self, encoding: Encoding) -> Write | None:
         """What to commit; None when it is stored like that already."""
 
@@ -68,7 +78,7 @@ class Plan(Protocol):
 class CreatePlan:
     """A new object."""
 
-    __slots__ = ("_api_version", "_obj", "guard", "path", "place", "resource")
+    __slots__ = ("_api_version", "_obj", "_remote", "guard", "path", "place", "resource")
 
     def __init__(
         self,
@@ -85,13 +95,25 @@ class CreatePlan:
         self.place = place
         self._api_version = api_version
         self._obj = obj
+        self._remote: _Remote | None = None
 
     @property
     def obj(self) -> Object:
         """The object as it will be."""
         return self._obj
 
+    def must_prepare(self, encoding: Encoding) -> bool:
+        return _is_missing(self._remote, self._api_version, encoding.api_version)
+
+    async def prepare(self, encoding: Encoding) -> None:
+        self._remote = await _convert(
+            self.resource, self._obj, self._api_version, encoding.api_version
+        )
+
     def write(self, encoding: Encoding) -> Write:
+        refuse_closing(self.resource, self._obj)
+        if self._remote is not None and self._remote[0] == encoding.api_version:
+            return Put(self.guard.key, self._remote[1])
         return Put(
             self.guard.key,
             _stored(self.resource, self._obj, self._api_version, encoding.api_version),
@@ -115,7 +137,7 @@ class CreatePlan:
 class UpdatePlan:
     """A change of an object, or its mark that it is to be deleted."""
 
-    __slots__ = ("_api_version", "_entry", "_new", "_old", "guard", "resource")
+    __slots__ = ("_api_version", "_entry", "_new", "_old", "_remote", "guard", "resource")
 
     place: Final = None
 
@@ -134,14 +156,32 @@ class UpdatePlan:
         self._entry = entry
         self._new = new
         self._old = old
+        self._remote: _Remote | None = None
 
     @property
     def obj(self) -> Object:
         """The object as it will be."""
         return self._new
 
+    def must_prepare(self, encoding: Encoding) -> bool:
+        return _is_missing(self._remote, self._api_version, encoding.api_version)
+
+    async def prepare(self, encoding: Encoding) -> None:
+        # Who changes nothing writes nothing, whatever the way there and back would make of it.
+        if encoding.api_version == self._entry[1] and _equal(self._new, self._old):
+            self._remote = (encoding.api_version, b"")
+            return
+        self._remote = await _convert(
+            self.resource, self._new, self._api_version, encoding.api_version
+        )
+
     def write(self, encoding: Encoding) -> Write | None:
-        stored = _stored(self.resource, self._new, self._api_version, encoding.api_version)
+        if self._remote is not None and self._remote[0] == encoding.api_version:
+            stored = self._remote[1]
+            if not stored:
+                return None
+        else:
+            stored = _stored(self.resource, self._new, self._api_version, encoding.api_version)
         # The same object in the same version: nothing is written, and nothing is announced.
         if encoding.api_version == self._entry[1] and self._is_stored(stored):
             return None
@@ -160,6 +200,8 @@ class UpdatePlan:
         return Written(body=_dumps(self.resource, self._new, self._api_version))
 
     def unchanged(self) -> Written:
+        if self.resource.remote is not None:
+            return Written(body=_dumps(self.resource, self._old, self._api_version))
         return Written(body=body_of(self.resource, self._entry, self._api_version))
 
     def written(
@@ -192,6 +234,12 @@ class RemovePlan:
         """The object as it was last."""
         return self._obj
 
+    def must_prepare(self, _encoding: Encoding) -> bool:
+        return False
+
+    async def prepare(self, _encoding: Encoding) -> None:
+        return None
+
     def write(self, _encoding: Encoding) -> Write:
         return Delete(self.guard.key)
 
@@ -207,6 +255,16 @@ class RemovePlan:
         return self.preview()
 
 
+def refuse_closing(resource: Resource, obj: Object) -> None:
+    """Raise a 403 when nothing new is created, as the definition of the resource is going away."""
+    if resource.origin is not None and resource.origin.is_closing:
+        raise status.forbidden(
+            "create not allowed while custom resource definition is terminating",
+            resource=resource.kind.group_resource,
+            name=obj["metadata"].get("name") or "",
+        )
+
+
 def body_of(resource: Resource, entry: Entry, api_version: str) -> bytes:
     """An object as served in a version."""
     if entry[1] == api_version:
@@ -215,10 +273,14 @@ def body_of(resource: Resource, entry: Entry, api_version: str) -> bytes:
 
 
 def object_of(resource: Resource, entry: Entry, api_version: str) -> Object:
-    """A fresh object in a version, with its resource version."""
+    """A fresh object in a version, with its resource version.
+
+    What somebody else converts must be in that version already.
+    """
     obj: Object = orjson.loads(entry[2])
     if entry[1] == api_version:
         return obj
+    assert resource.remote is None, f"{entry[1]} is not to be converted here"
     try:
         converted = resource.converter.convert(obj, entry[1], api_version)
     except MachineryError as error:
@@ -228,7 +290,22 @@ def object_of(resource: Resource, entry: Entry, api_version: str) -> Object:
     return resource.shape.default(api_version, {**converted, "kind": resource.kind.kind})
 
 
+_Remote = tuple[str, bytes]
+"""A version, and the bytes to store in it; no bytes when it is stored like that already."""
+
+
+def _is_missing(remote: _Remote | None, api_version: str, encoded: str) -> bool:
+    return api_version != encoded and (remote is None or remote[0] != encoded)
+
+
+async def _convert(resource: Resource, obj: Object, api_version: str, encoded: str) -> _Remote:
+    typed = {"kind": resource.kind.kind, "apiVersion": api_version, **_rest(obj)}
+    [converted] = await convert(resource, [typed], encoded)
+    return encoded, encode(converted, encoded, resource.kind.kind)
+
+
 def _stored(resource: Resource, obj: Object, api_version: str, encoded: str) -> bytes:
+    assert resource.remote is None or api_version == encoded, "it must be prepared"
     try:
         return stored_form(resource, obj, api_version, encoded)
     except MachineryError as error:

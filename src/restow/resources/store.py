@@ -5,23 +5,28 @@ and commits it on condition that nothing has changed meanwhile; if something has
 carries what is there now and the computation is repeated. Every write of an object goes through
 `_commit`, with the guards of the encoding policy in its own transaction.
 
-Objects are in the version of the request here; they are converted on the way to storage. Not here:
-HTTP, authorisation, and what a kind's fields mean.
+Objects are in the version of the request here; they are converted on the way to storage. Where
+somebody else converts them, that is awaited, before anything is committed. Whoever comes with a
+custom resource in whose place there is another by now is sent back: `ResourceReplaced`.
+
+Not here: HTTP, authorisation, and what a kind's fields mean.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, assert_never
 
 from restow.machinery import status
 from restow.resources import ownership, plans, strategy
 from restow.resources.caches import Caches
+from restow.resources.custom.conversion import Conversions
+from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, EncodingPolicy
-from restow.resources.errors import translate
+from restow.resources.errors import ResourceReplaced, translate
 from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import Entry, WatchCache
@@ -147,7 +152,9 @@ class ResourceStore:
         self._policy = policy
         self._clock = runtime.clock
         self._ids = runtime.ids
-        self._splicers: dict[str, Splicer] = {}
+        self._splicers: dict[str, tuple[Resource, Splicer]] = {}
+        """By root of keys."""
+        self._conversions = Conversions()
         self._must_wait = False
         """Set when the store turns out to be one whose commits must be awaited."""
 
@@ -155,28 +162,35 @@ class ResourceStore:
 
     def fresh(self, resource: Resource) -> WatchCache | None:
         """The resource's cache, if it can be read at once and misses nothing acknowledged."""
+        if resource.origin is not None:
+            self.splicer(resource)
         return self._caches.fresh(resource.root)
 
     async def read(self, resource: Resource) -> WatchCache:
         """The same, waiting for it."""
-        try:
-            cache = await self._caches.load(resource.root, self.splicer(resource))
-            if self._caches.fresh(resource.root) is None:
+        cache = await self.loaded(resource)
+        if self._caches.fresh(resource.root) is None:
+            try:
                 await self._caches.freshen()
-        except StorageError as error:
-            raise translate(error) from error
+            except StorageError as error:
+                raise translate(error) from error
+            _check_current(resource)
         return cache
 
     def ready(self, resource: Resource) -> WatchCache | None:
         """The cache as it is, if it is loaded."""
+        if resource.origin is not None:
+            self.splicer(resource)
         return self._caches.ready(resource.root)
 
     async def loaded(self, resource: Resource) -> WatchCache:
         """The cache as it is, however old."""
         try:
-            return await self._caches.load(resource.root, self.splicer(resource))
+            cache = await self._caches.load(resource.root, self.splicer(resource))
         except StorageError as error:
             raise translate(error) from error
+        _check_current(resource)
+        return cache
 
     @property
     def position(self) -> int:
@@ -192,19 +206,54 @@ class ResourceStore:
         return self._storage
 
     def splicer(self, resource: Resource) -> Splicer:
-        found = self._splicers.get(resource.root)
-        if found is None:
-            versions = (resource.storage_api_version, *resource.decodable)
-            found = self._splicers[resource.root] = Splicer(resource.kind.kind, versions)
-        return found
+        """How stored values of a resource become entries of its cache."""
+        _check_current(resource)
+        kept = self._splicers.get(resource.root)
+        if kept is not None and (kept[0] is resource or resource.origin is None):
+            return kept[1]
+        splicer = splicer_of(resource)
+        self._splicers[resource.root] = (resource, splicer)
+        if resource.origin is not None:
+            # Whoever came with another may have begun to load the objects as they were to that.
+            self._caches.forget(resource.root, splicer)
+        return splicer
+
+    def forget(self, resource: Resource) -> None:
+        """A custom resource is hosted no more, or another in its place. Its watches end."""
+        assert resource.origin is not None, resource.kind.group_resource
+        resource.origin.is_replaced = True
+        self._splicers.pop(resource.root, None)
+        self._caches.forget(resource.root)
+        self._conversions.forget(resource)
+
+    def seen(self, resource: Resource, entry: Entry, api_version: str) -> Entry:
+        """An object as it is in a version, if somebody else converts it; otherwise as it is.
+
+        Raises `ConversionNeeded` when that must be waited for.
+        """
+        if resource.remote is None or entry[1] == api_version:
+            return entry
+        return self._conversions.seen(resource, entry, api_version)
+
+    def known(self, resource: Resource, entry: Entry, api_version: str) -> Entry | None:
+        """The same; None when it must be waited for."""
+        return self._conversions.known(resource, entry, api_version)
+
+    async def in_version(
+        self, resource: Resource, entries: Sequence[Entry], api_version: str
+    ) -> list[Entry]:
+        """The same for many objects, waiting for it. Raises a 500 when they are not converted."""
+        if resource.remote is None:
+            return list(entries)
+        return await self._conversions.in_version(resource, entries, api_version)
 
     def body_of(self, resource: Resource, entry: Entry, api_version: str) -> bytes:
-        """An object as served in a version."""
-        return plans.body_of(resource, entry, api_version)
+        """An object as served in a version. Raises `ConversionNeeded`."""
+        return plans.body_of(resource, self.seen(resource, entry, api_version), api_version)
 
     def object_of(self, resource: Resource, entry: Entry, api_version: str) -> Object:
-        """A fresh object in a version, with its resource version."""
-        return plans.object_of(resource, entry, api_version)
+        """A fresh object in a version, with its resource version. Raises `ConversionNeeded`."""
+        return plans.object_of(resource, self.seen(resource, entry, api_version), api_version)
 
     # Writing.
 
@@ -266,6 +315,7 @@ class ResourceStore:
         namespace: str,
         place: RevisionIs | None,
     ) -> CreatePlan:
+        plans.refuse_closing(resource, obj)
         api_version = resource.api_version(version)
         fresh = {**obj, "metadata": dict(obj["metadata"])}
         name = strategy.begin_create(
@@ -296,19 +346,21 @@ class ResourceStore:
 
         It may be called several times, and `review` after it. For a patch it gets a fresh copy that
         it may change, otherwise one to look at. Raises 404, 409, 422, or whatever these two raise.
+        Without a version it is the one that the object is stored in.
         """
-        api_version = resource.api_version(version)
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
                 raise self.missing(resource, path, cache)
+            api_version = resource.api_version(version) if version else entry[1]
+            [seen] = await self.in_version(resource, [entry], api_version)
             plan = self._plan_update(
-                resource, api_version, path, entry, change,
+                resource, api_version, path, entry, seen, change,
                 subresource=subresource, is_patch=is_patch,
             )  # fmt: skip
             if review is not None:
-                old = plans.object_of(resource, entry, api_version)
+                old = plans.object_of(resource, seen, api_version)
                 await review(plan.obj, old, is_dry_run=dry_run)
             if dry_run:
                 return plan.preview()
@@ -338,26 +390,32 @@ class ResourceStore:
         entry = None if cache is None else cache.get(path)
         if entry is None:
             return None
+        api_version = resource.api_version(version)
+        seen = self.known(resource, entry, api_version)
+        if seen is None:
+            return None
         plan = self._plan_update(
-            resource, resource.api_version(version), path, entry, change,
+            resource, api_version, path, entry, seen, change,
             subresource=subresource, is_patch=is_patch,
         )  # fmt: skip
         return self._begin(plan)
 
-    def _plan_update(
+    def _plan_update(  # noqa: PLR0917 - one write, handed down whole
         self,
         resource: Resource,
         api_version: str,
         path: str,
         entry: Entry,
+        seen: Entry,
         change: Callable[[Object], Object],
         *,
         subresource: str,
         is_patch: bool,
     ) -> UpdatePlan | RemovePlan:
-        old = plans.object_of(resource, entry, api_version)
+        """`seen` is the entry in the version of the request, if somebody else converts it."""
+        old = plans.object_of(resource, seen, api_version)
         name = path.rpartition("/")[2]
-        new = change(plans.object_of(resource, entry, api_version) if is_patch else old)
+        new = change(plans.object_of(resource, seen, api_version) if is_patch else old)
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
         strategy.begin_update(resource, api_version, new, old, subresource=subresource)
         strategy.check(resource, api_version, new, old, subresource=subresource)
@@ -378,16 +436,21 @@ class ResourceStore:
         *,
         review: Review | None = None,
     ) -> Written:
-        """Delete an object, or mark it so while finalizers hold it."""
-        api_version = resource.api_version(version)
+        """Delete an object, or mark it so while finalizers hold it.
+
+        Without a version it is the one that the object is stored in: then nothing need be
+        converted to delete it.
+        """
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
         for _ in range(ATTEMPTS_MAX):
             if entry is None:
                 raise self.missing(resource, path, cache)
-            plan = self._plan_delete(resource, api_version, path, entry, wish)
+            api_version = resource.api_version(version) if version else entry[1]
+            [seen] = await self.in_version(resource, [entry], api_version)
+            plan = self._plan_delete(resource, api_version, path, entry, seen, wish)
             if review is not None:
-                old = plans.object_of(resource, entry, api_version)
+                old = plans.object_of(resource, seen, api_version)
                 await review(None, old, is_dry_run=wish.dry_run)
             if wish.dry_run:
                 return plan.preview()
@@ -399,17 +462,23 @@ class ResourceStore:
             resource.kind.group_resource, "delete", retry_after_seconds=RETRY_SECONDS
         )
 
-    def _plan_delete(
-        self, resource: Resource, api_version: str, path: str, entry: Entry, wish: DeleteWish
+    def _plan_delete(  # noqa: PLR0917 - as above
+        self,
+        resource: Resource,
+        api_version: str,
+        path: str,
+        entry: Entry,
+        seen: Entry,
+        wish: DeleteWish,
     ) -> UpdatePlan | RemovePlan:
-        obj = plans.object_of(resource, entry, api_version)
+        obj = plans.object_of(resource, seen, api_version)
         self._check_preconditions(resource, obj, path, wish)
         ownership.check_delete(resource, obj)
         goes_away = strategy.mark_deleted(resource, obj, now=self._clock.wall(), policy=wish.policy)
         key = resource.key_of(path)
         if goes_away:
             return RemovePlan(resource, api_version, key, entry, obj)
-        old = plans.object_of(resource, entry, api_version)
+        old = plans.object_of(resource, seen, api_version)
         return UpdatePlan(resource, api_version, key, entry, obj, old)
 
     def _check_preconditions(
@@ -465,7 +534,11 @@ class ResourceStore:
         """
         resource = plan.resource
         for _ in range(FENCE_ATTEMPTS_MAX):
-            encoding = self._policy.encoding(resource)
+            encoding = self._encoding(resource)
+            if resource.remote is not None and plan.must_prepare(encoding):
+                # It may take a while. If all has changed then, the fence does not hold.
+                await plan.prepare(encoding)
+                _check_current(resource)
             write = plan.write(encoding)
             if write is None:
                 return plan.unchanged()
@@ -497,7 +570,9 @@ class ResourceStore:
 
     def _begin(self, plan: Plan) -> Begun | Written | None:
         """The same, once and without waiting: see `Begun`. None when the store cannot."""
-        encoding = self._policy.encoding(plan.resource)
+        encoding = self._encoding(plan.resource)
+        if plan.resource.remote is not None and plan.must_prepare(encoding):
+            return None
         write = plan.write(encoding)
         if write is None:
             return plan.unchanged()
@@ -511,6 +586,14 @@ class ResourceStore:
         cache = self._caches.ready(plan.resource.root)
         return Begun(outcome, plan, write, encoding.api_version, cache)
 
+    def _encoding(self, resource: Resource) -> Encoding:
+        """How to write now. Raises `ResourceReplaced` when that is not for this resource to say."""
+        _check_current(resource)
+        encoding = self._policy.encoding(resource)
+        if resource.origin is not None and encoding.api_version not in resource.decodable:
+            raise ResourceReplaced
+        return encoding
+
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:
         if item is None:
             return None
@@ -518,6 +601,11 @@ class ResourceStore:
             return self.splicer(resource).serve(item.value, item.revision)
         except StorageError as error:
             raise translate(error) from error
+
+
+def _check_current(resource: Resource) -> None:
+    if resource.origin is not None and resource.origin.is_replaced:
+        raise ResourceReplaced
 
 
 def _transaction(

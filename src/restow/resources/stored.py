@@ -66,11 +66,15 @@ class Splicer:
             canonical = encode(fields, version, kind)
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise StoreDamaged(f"it holds no object of kind {self._kind}: {error!r}") from error
+        self.check_type(kind, version)
+        return revision, version, splice(head_of(kind, version), canonical, revision)
+
+    def check_type(self, kind: object, version: object) -> None:
+        """Raises `StoreDamaged` unless objects of this type may be stored here."""
         if kind != self._kind:
             raise StoreDamaged(f"it holds an object of kind {kind!r} instead of {self._kind}")
-        if version not in self._versions:
+        if not isinstance(version, str) or version not in self._versions:
             raise StoreDamaged(f"it is stored in version {version!r}, which is not decodable here")
-        return revision, version, splice(head_of(kind, version), canonical, revision)
 
 
 @cache

@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+import orjson
+
 from restow.kinds.definitions import Kind
 from restow.machinery import status
 from restow.machinery.metadata_rules import (
@@ -18,11 +20,13 @@ from restow.machinery.metadata_rules import (
     metadata_update_problems,
     resource_version_missing,
 )
+from restow.machinery.names import GroupKind
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.runtime import Ids
 
 NAME_SHOWN_MAX: Final = 256
+DEFINITIONS_GROUP: Final = "apiextensions.k8s.io"
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 # Paths by which nothing but an object's status is written; an approval is a condition in it.
@@ -42,6 +46,9 @@ _SERVER_FIELDS: Final = frozenset(
 )
 # Also not changed by a write of the status alone, of kinds that say so.
 _KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+# What may change without counting as another generation.
+_NOTES: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
+_SORTED: Final = orjson.OPT_SORT_KEYS
 _KEPT_FROM_OLD: Final = (
     "uid",
     "creationTimestamp",
@@ -105,7 +112,11 @@ def check(
     metadata = new["metadata"]
     kind = resource.kind
     problems = metadata_problems(
-        metadata, name_rule=kind.name_problem, is_namespaced=kind.namespaced
+        metadata,
+        name_rule=kind.name_problem,
+        is_namespaced=kind.namespaced,
+        # Definitions and what they define need no domain before the name of a finalizer.
+        bare_finalizers_allowed=resource.origin is not None or kind.group == DEFINITIONS_GROUP,
     )
     if old is not None:
         problems += metadata_update_problems(metadata, old["metadata"])
@@ -130,14 +141,17 @@ def begin_update(
         del metadata["selfLink"]
     if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
-        for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
-            _keep(metadata, before, name)
+        if resource.origin is not None:
+            _keep_all_but(metadata, before, "managedFields")
+        else:
+            for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
+                _keep(metadata, before, name)
     elif resource.has_status(api_version) and subresource != "finalize":
         _keep(new, old, "status")
     if kind.plural == "namespaces" and subresource != "finalize" and not kind.group:
         _keep_finalizers(new, old)
     resource.shape.prepare_update(new, old)
-    if kind.tracks_generation and _differs(new, old):
+    if kind.tracks_generation and _differs(resource, api_version, new, old):
         metadata["generation"] = int(before.get("generation") or 0) + 1
 
 
@@ -150,7 +164,9 @@ def check_versions(
     if asked and not (isinstance(asked, str) and asked.isascii() and asked.isdigit()):
         raise status.bad_request(f"metadata.resourceVersion: {asked!r} is no resource version")
     if not asked and not is_patch and not resource.kind.unconditional_update:
-        raise status.invalid(resource.kind.group_kind, name, [resource_version_missing()])
+        # The reference names the resource here, where elsewhere it names the kind.
+        named = GroupKind(resource.group, resource.plural)
+        raise status.invalid(named, name, [resource_version_missing()])
     if asked and asked != before["resourceVersion"]:
         raise status.conflict(resource.kind.group_resource, name)
     uid = metadata.get("uid") or ""
@@ -223,7 +239,16 @@ def _keep_finalizers(new: Object, old: Object) -> None:
         new["spec"] = {name: value for name, value in spec.items() if name != "finalizers"}
 
 
-def _differs(new: Object, old: Object) -> bool:
-    """Whether anything but metadata and status has changed."""
-    unimportant = {"metadata", "status", "kind", "apiVersion"}
-    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - unimportant)
+def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> bool:
+    """Whether anything has changed that counts: not metadata, nor a status with its own path."""
+    if resource.origin is None:
+        return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
+    # Custom resources are all data: what does not have a path of its own counts like the rest,
+    # and so does a number that is written otherwise, which Python takes for equal.
+    ignored = _NOTES if resource.has_status(api_version) else _NOTES - {"status"}
+    content, before = (
+        {name: value for name, value in obj.items() if name not in ignored} for obj in (new, old)
+    )
+    return content != before or orjson.dumps(content, option=_SORTED) != orjson.dumps(
+        before, option=_SORTED
+    )

@@ -108,6 +108,8 @@ class WatchCache:
         self.memo: dict[object, Any] = {}
         """What readers made of all objects as they are now. Every change empties it."""
         self._listeners: set[Callable[[], None]] = set()
+        self.is_closed = False
+        """Whether nothing comes any more: another cache has taken its place. Watches end."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -148,13 +150,18 @@ class WatchCache:
             self._trim()
             self.notify()
 
+    def close(self) -> None:
+        """Say to all listeners that nothing comes any more; what is here may still be read."""
+        self.is_closed = True
+        self.notify()
+
     def notify(self) -> None:
         """Call all listeners."""
         for listener in tuple(self._listeners):
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call back after changes were applied, or everything was loaded anew."""
+        """Call back after changes were applied, everything was loaded anew, or it was closed."""
         self._listeners.add(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:

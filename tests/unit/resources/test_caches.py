@@ -285,3 +285,132 @@ def test_damaged_objects_are_named_in_the_log(caplog: pytest.LogCaptureFixture) 
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == DAMAGED_LOGGED_MAX
     assert lines[0].startswith("/registry/configmaps/n/0000 cannot be read: ")
+
+
+OTHER = Splicer("Thing", ("v1", "v2"))
+
+
+async def test_a_forgotten_cache_is_read_anew(storage: FlakyStorage, caches: Caches) -> None:
+    """What was loaded is dropped and closed; the next one has all, in the new way, and follows."""
+    await write(storage, "a", value(1))
+    cache = await caches.load(ROOT, SPLICER)
+    await write(storage, "b", value(2, version="v2"))
+    await caches.freshen()
+    assert set(cache.damaged) == {"b"}
+    told: list[bool] = []
+    cache.listen(lambda: told.append(cache.is_closed))
+    caches.forget(ROOT, OTHER)
+    assert told == [True]
+    assert caches.fresh(ROOT) is caches.ready(ROOT) is None
+    assert not await caches.backfill(ROOT, after=1)
+    # Who still comes with the old splicer reads as all others do.
+    another = await caches.load(ROOT, SPLICER)
+    assert another is not cache
+    assert not another.is_closed
+    assert numbers(another) == {"a": 1, "b": 2}
+    await write(storage, "c", value(3, version="v2"))
+    await caches.freshen()
+    assert caches.fresh(ROOT) is another
+    assert numbers(another) == {"a": 1, "b": 2, "c": 3}
+    assert numbers(cache) == {"a": 1}
+
+
+class SlowStorage(FlakyStorage):
+    """Gives what it has read when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        page = await super().range(span, limit=limit, revision=revision, with_total=with_total)
+        if span.start.startswith(ROOT):
+            gate = asyncio.Event()
+            self.asked.put_nowait(gate)
+            await gate.wait()
+        return page
+
+
+async def some_turns() -> None:
+    """Let others run who wait for nothing."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("old_ends_first", [True, False])
+async def test_a_load_that_is_forgotten_is_not_kept(old_ends_first: bool) -> None:
+    """Whichever of the two loads ends first, all get the newer, with changes of meanwhile."""
+    storage = SlowStorage()
+    caches = Caches(storage, Runtime.system())
+    await caches.start()
+    await write(storage, "a", value(1))
+    await write(storage, "b", value(2, version="v2"))
+    early = asyncio.ensure_future(caches.load(ROOT, SPLICER))
+    old = await storage.asked.get()
+    caches.forget(ROOT, OTHER)
+    late = asyncio.ensure_future(caches.load(ROOT, OTHER))
+    new = await storage.asked.get()
+    await write(storage, "c", value(3))
+    await caches.freshen()
+    for gate in (old, new) if old_ends_first else (new, old):
+        gate.set()
+        await some_turns()
+    found = await asyncio.wait_for(asyncio.gather(early, late), 10)
+    assert found[0] is found[1] is caches.ready(ROOT)
+    assert numbers(found[0]) == {"a": 1, "b": 2, "c": 3}
+    assert not found[0].damaged
+    await write(storage, "d", value(4))
+    await caches.freshen()
+    assert numbers(found[0])["d"] == 4
+    assert storage.asked.empty()
+    assert not caches._held
+    assert not caches._loading
+    await caches.close()
+    await storage.close()
+
+
+async def test_forgetting_before_a_load_has_begun(storage: FlakyStorage, caches: Caches) -> None:
+    """A load that was asked for and has not run yet is dropped too, and so is one that fails."""
+    await write(storage, "a", value(1, version="v2"))
+    waiting = asyncio.ensure_future(caches.load(ROOT, SPLICER))
+    await asyncio.sleep(0)
+    caches.forget(ROOT, OTHER)
+    assert numbers(await waiting) == {"a": 1}
+    caches.forget(ROOT)
+    storage.failures = 1
+    failing = asyncio.ensure_future(caches.load(ROOT, OTHER))
+    await asyncio.sleep(0)
+    caches.forget(ROOT)
+    assert numbers(await failing) == {"a": 1}
+    assert not caches._held
+    assert not caches._loading
+
+
+async def test_forgetting_while_everything_is_reloaded() -> None:
+    """A cache that is forgotten while the store is read again stays as it was, and closed."""
+    storage = SlowStorage()
+    caches = Caches(storage, Runtime.system())
+    await caches.start()
+    await write(storage, "a", value(1))
+    loading = asyncio.ensure_future(caches.load(ROOT, SPLICER))
+    (await storage.asked.get()).set()
+    cache = await loading
+    caches._watch.fail(Unavailable("lost track"))  # type: ignore[attr-defined]
+    reading = await storage.asked.get()
+    await write(storage, "a", value(2))
+    caches.forget(ROOT, OTHER)
+    reading.set()
+    again = asyncio.ensure_future(caches.load(ROOT, OTHER))
+    (await storage.asked.get()).set()
+    assert numbers(await again) == {"a": 2}
+    assert cache.is_closed
+    assert numbers(cache) == {"a": 1}
+    await caches.close()
+    await storage.close()

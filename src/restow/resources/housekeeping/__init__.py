@@ -1,7 +1,8 @@
 """What the servers of a cluster do by themselves, without being asked by a request.
 
 Old history is compacted, old events are removed, namespaces that are being deleted are emptied,
-dependents follow their owners, every namespace gets its account, and the service `kubernetes` says
+dependents follow their owners, every namespace gets its account, definitions of custom resources
+get their names and take their instances along when they go, and the service `kubernetes` says
 where the servers are. Most of it is done by one server at a time (`turns`); two at once would do
 double work and no harm, because every write is guarded by what was read.
 
@@ -10,8 +11,16 @@ store holds at that moment. Not here: HTTP, rights, and how servers agree on ver
 """
 
 from restow.resources.housekeeping.addresses import Address
+from restow.resources.housekeeping.definitions import DefinitionsOptions
 from restow.resources.housekeeping.manager import Housekeeping, HousekeepingOptions
 from restow.resources.housekeeping.namespaces import ensure_namespaces
 from restow.resources.housekeeping.turns import Turn
 
-__all__ = ["Address", "Housekeeping", "HousekeepingOptions", "Turn", "ensure_namespaces"]
+__all__ = [
+    "Address",
+    "DefinitionsOptions",
+    "Housekeeping",
+    "HousekeepingOptions",
+    "Turn",
+    "ensure_namespaces",
+]

@@ -6,7 +6,8 @@ dependents of an owner with the finalizer `orphan` lose their reference to it fi
 
 An observer keeps a graph of the objects that have owners; a queue of keys says at what to look.
 Each look reads the object and its owners from the store, and each delete is on condition that the
-object is still the one that was read. Not here: who may name an owner.
+object is still the one that was read. Kinds come and go: what cannot be judged because a kind is
+not hosted here waits until it is. Not here: who may name an owner.
 """
 
 from __future__ import annotations
@@ -16,29 +17,36 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from restow.machinery import status
+from restow.machinery.names import GroupKind
 from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.resources.definition import Object
+from restow.resources.housekeeping.definition_names import resource_named
 from restow.resources.housekeeping.owner_graph import OwnerGraph, Ties
 from restow.resources.housekeeping.owners import Owners, Verdict
+from restow.resources.housekeeping.parking import Lacking, Parking
 from restow.resources.housekeeping.places import (
     DELETING,
     OWNED,
     Metadata,
     Place,
     Places,
+    read_api_version,
+    read_kind,
     read_metadata,
+    stored_version,
     working_version,
 )
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.runtime import Runtime, WorkQueue
-from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
 
 KEYS_MAX: Final = 2_000_000
 SPREAD_MAX: Final = 10_000
-"""How many owners are remembered whose dependents were all queued once."""
+"""How many owners are remembered whose dependents were all queued once; the oldest go first."""
 BEHIND_SECONDS: Final = 0.2
 """When to try again what the graph cannot answer yet."""
 _PAGE: Final = 200
@@ -63,14 +71,15 @@ class DependentsCollector:
         self._storage = store.storage
         self._clock = runtime.clock
         self._places = Places(catalog)
-        self._owners = Owners(store.storage, catalog)
+        self._owners = Owners(store.storage, catalog, was_removed=self._was_removed)
+        self._parking = Parking()
         self.graph = OwnerGraph()
         self.queue: WorkQueue[str] = WorkQueue(
             "dependents", clock=runtime.clock, randomness=runtime.randomness, keys_max=KEYS_MAX
         )
         self._position = 0  # the graph knows all changes up to this revision
         self._foreground: dict[str, str] = {}  # uid → key of owners that wait for dependents
-        self._spread: set[str] = set()
+        self._spread: dict[str, GroupKind | None] = {}  # uids of owners gone, with kind if seen
 
     # Noticing.
 
@@ -94,6 +103,7 @@ class DependentsCollector:
             span = span.starting_at(page.items[-1].key + "\0")
             await self._clock.sleep(0)
         self._spread.clear()
+        self._parking.clear()  # all that waits is wanted again
         self._position = revision
         self._queue_all(wanted)
 
@@ -141,12 +151,27 @@ class DependentsCollector:
 
     def _see_removal(self, event: Event) -> None:
         self._wake_owners(self.graph.drop(event.key))
+        if event.key.startswith(DEFINITIONS_ROOT):
+            self.queue.add(event.key)  # nothing of that kind is of interest any more
         if event.previous is None or not (len(self.graph) or self._foreground):
             return
         metadata = read_metadata(event.previous.value)
         if metadata is not None:
             self._foreground.pop(metadata.uid, None)
-            self._spread_from([metadata.uid])
+            if self.graph.dependents_of(metadata.uid):
+                self._spread_from([metadata.uid], kind=read_kind(event.previous.value))
+
+    def hosting_changed(self, group: str) -> None:
+        """This server hosts something else in a group."""
+        self._queue_all(self._parking.take(group, self._is_hosted))
+
+    def _is_hosted(self, lacking: Lacking) -> bool:
+        if lacking.segment:
+            return self._places.resource_at(lacking.segment) is not None
+        return self._owners.is_hosted(lacking.api_version, lacking.kind)
+
+    def _was_removed(self, uid: str, kind: GroupKind) -> bool:
+        return self._spread.get(uid) == kind
 
     def _wake_owners(self, ties: Ties | None) -> None:
         """Owners that wait for an object may go on when it does not block them any more."""
@@ -162,12 +187,17 @@ class DependentsCollector:
 
     async def reconcile(self, key: str) -> float | None:
         """Do what one object needs, as an owner that is being deleted or as a dependent."""
-        place = self._places.find(key)
-        item = None if place is None else await self._storage.get(Key(key))
+        item = await self._storage.get(Key(key))
         if not self._position:
             return BEHIND_SECONDS  # the graph is being built
-        metadata = None if item is None else read_metadata(item.value)
-        if place is None or item is None or metadata is None:
+        if item is None:
+            await self._forget_kind(key)
+            return None
+        metadata, place = read_metadata(item.value), self._places.find(key)
+        if metadata is None:
+            return None
+        if place is None:
+            self._parking.park(key, Lacking(segment=resource_of(key) or ""))
             return None
         found = _Found(place, item, metadata)
         if not metadata.deletion_timestamp:
@@ -181,10 +211,28 @@ class DependentsCollector:
             await self._hold(found)
         return None
 
+    async def _forget_kind(self, key: str) -> None:
+        """If a definition is gone, nobody can delete what may be left of its kind.
+
+        So no owner waits for that. Nearly always there is nothing: instances go first.
+        """
+        if not key.startswith(DEFINITIONS_ROOT):
+            return
+        group, plural = resource_named(key[len(DEFINITIONS_ROOT) :])
+        root = f"{OBJECTS_PREFIX}{group}/{plural}/"
+        if await self._storage.count(Span.of_prefix(root)):
+            for each in self.graph.under(root):
+                self._wake_owners(self.graph.drop(each))
+
     async def _judge(self, found: _Found) -> None:
         """Delete an object whose owners are gone, or cut its ties to those that are."""
         verdict = await self._owners.judge(found.place, found.metadata)
         if verdict is None:
+            return
+        for each in verdict.unknown:
+            lacking = Lacking(api_version=each.api_version, kind=each.kind)
+            self._parking.park(found.item.key, lacking)
+        if verdict.unknown:
             return
         self._spread_from(verdict.gone)
         if verdict.alive:
@@ -196,14 +244,15 @@ class DependentsCollector:
             return  # which is a change, and brings us here again
         await self._delete(found, self._policy_for(found, verdict))
 
-    def _spread_from(self, gone: Collection[str]) -> None:
-        """Owners are gone: look at all their dependents, once."""
+    def _spread_from(self, gone: Collection[str], *, kind: GroupKind | None = None) -> None:
+        """Owners are gone: look at all their dependents, once. `kind` if they were seen to go."""
         for uid in gone:
             if uid in self._spread:
+                self._spread[uid] = self._spread[uid] or kind
                 continue
             if len(self._spread) >= SPREAD_MAX:
-                self._spread.clear()
-            self._spread.add(uid)
+                del self._spread[next(iter(self._spread))]
+            self._spread[uid] = kind
             self._queue_all(self.graph.dependents_of(uid))
 
     def _closes_circle(self, found: _Found) -> bool:
@@ -226,7 +275,8 @@ class DependentsCollector:
             policy=policy, uid=found.metadata.uid, resource_version=str(found.item.revision)
         )
         try:
-            await self._store.delete(resource, working_version(resource), path, wish)
+            version = stored_version(resource, read_api_version(found.item.value))
+            await self._store.delete(resource, version, path, wish)
         except status.NotFound:
             return
         except status.Forbidden as error:
@@ -248,13 +298,21 @@ class DependentsCollector:
         """Orphan: cut the ties of all dependents, then let the owner go."""
         uid = found.metadata.uid
 
+        is_done = True
+
         async def cut(key: str) -> None:
+            nonlocal is_done
             place = self._places.find(key)
             if place is not None:
                 await self._cut(place, None, [uid])
+            else:
+                # Were the owner let go now, its dependent would be deleted when it is hosted.
+                self._parking.park(found.item.key, Lacking(segment=resource_of(key) or ""))
+                is_done = False
 
         await for_each(list(self.graph.dependents_of(uid)), cut)
-        await self._let_go(found, ORPHAN)
+        if is_done:
+            await self._let_go(found, ORPHAN)
 
     async def _cut(self, place: Place, uid: str | None, owners: Collection[str]) -> None:
         def change(obj: Object) -> Object:

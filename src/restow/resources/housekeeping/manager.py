@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from restow.machinery.status_error import StatusError
-from restow.resources.catalog import Catalog
+from restow.resources.catalog import Catalog, OnChange
 from restow.resources.housekeeping import compaction, events_expiry, turns
 from restow.resources.housekeeping.accounts import AccountKeeper
 from restow.resources.housekeeping.addresses import Address, Addresses
 from restow.resources.housekeeping.compaction import Compactor
+from restow.resources.housekeeping.definitions import DefinitionKeeper, DefinitionsOptions
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.housekeeping.endpoints import EndpointsKeeper
 from restow.resources.housekeeping.events_expiry import EventExpiry
@@ -36,6 +38,8 @@ START_ATTEMPTS_MAX: Final = 5
 WITHDRAW_SECONDS: Final = 3.0
 DEPENDENTS_WORKERS: Final = 8
 NAMESPACE_WORKERS: Final = 2
+DEFINITION_WORKERS: Final = 16
+CLEANUP_WORKERS: Final = 8
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +71,16 @@ class Housekeeping:
         catalog: Catalog,
         runtime: Runtime,
         options: HousekeepingOptions,
+        *,
+        definitions: DefinitionsOptions | None = None,
     ) -> None:
+        """`definitions`: how to know what the servers of a cluster serve."""
         self._storage = storage
         self._store = store
         self._catalog = catalog
         self._runtime = runtime
         self._options = options
+        self._definitions = definitions
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
         self._turn = Turn(
             storage,
@@ -138,9 +146,12 @@ class Housekeeping:
         runtime, store, catalog = self._runtime, self._store, self._catalog
         namespaces = NamespaceKeeper(store, catalog, runtime)
         dependents = DependentsCollector(store, catalog, runtime)
+        definitions = DefinitionKeeper(store, catalog, runtime, self._definitions)
         accounts = AccountKeeper(store, catalog, runtime, certificates=self._options.certificates)
         # The collector last, because its look reads every object.
-        watch = ObjectsWatch(self._storage, runtime, (namespaces, accounts, dependents))
+        watch = ObjectsWatch(
+            self._storage, runtime, (definitions, namespaces, accounts, dependents)
+        )
         loops: dict[str, Coroutine[Any, Any, None]] = {
             "watch": watch.run(),
             "namespaces": repeat("namespaces", namespaces.look_again, runtime),
@@ -151,14 +162,26 @@ class Housekeeping:
                 for number in range(NAMESPACE_WORKERS)
             },
             **{
+                f"definition-{number}": work_off(definitions.queue, definitions.reconcile)
+                for number in range(DEFINITION_WORKERS)
+            },
+            **{
+                f"cleanup-{number}": work_off(
+                    definitions.cleaner.queue, definitions.cleaner.reconcile
+                )
+                for number in range(CLEANUP_WORKERS)
+            },
+            **{
                 f"dependent-{number}": work_off(dependents.queue, dependents.reconcile)
                 for number in range(DEPENDENTS_WORKERS)
             },
             **self._timed_loops(),
         }
-        async with asyncio.TaskGroup() as group:
-            for name, loop in loops.items():
-                group.create_task(loop, name=f"housekeeping/{name}")
+        told = [each.hosting_changed for each in (definitions, namespaces, dependents)]
+        with definitions.woken(), _listening(catalog, told):
+            async with asyncio.TaskGroup() as group:
+                for name, loop in loops.items():
+                    group.create_task(loop, name=f"housekeeping/{name}")
 
     def _timed_loops(self) -> dict[str, Coroutine[Any, Any, None]]:
         options, loops = self._options, dict[str, Coroutine[Any, Any, None]]()
@@ -179,3 +202,14 @@ class Housekeeping:
             )
             loops["events"] = repeat("expiry of events", expiry.step, self._runtime)
         return loops
+
+
+@contextmanager
+def _listening(catalog: Catalog, listeners: Sequence[OnChange]) -> Iterator[None]:
+    """Tell these of what is hosted and dropped, as long as this lasts."""
+    catalog.listeners.extend(listeners)
+    try:
+        yield
+    finally:
+        for each in listeners:
+            catalog.listeners.remove(each)

@@ -1,9 +1,10 @@
 """The life of namespaces: the first ones are made, and those being deleted are emptied and go.
 
 A namespace that is being deleted keeps the finalizer `kubernetes` in its spec until nothing is
-left in it. What is in it is counted in the store, kind by kind, so that kinds which nobody uses
-cost no cache. Pods go first, the rest when no pod is left. An object that finalizers hold is only
-marked; the namespace says so in its conditions and waits for it.
+left in it. What is in it is counted in the store, kind by kind and only for kinds of which there
+are objects at all, so that those which nobody uses cost nothing. Pods go first, the rest when no
+pod is left. An object that finalizers hold is only marked; the namespace says so in its conditions
+and waits for it, as it does for objects of kinds that are not hosted here, or not yet.
 
 Not here: refusing new objects in such a namespace, which is the business of create.
 """
@@ -29,6 +30,7 @@ from restow.resources.housekeeping.places import (
     DELETING,
     Places,
     read_metadata,
+    stored_version,
     working_version,
 )
 from restow.resources.housekeeping.repeating import for_each
@@ -79,11 +81,11 @@ class NamespaceKeeper:
         namespaces = catalog.of_kind("", "Namespace")
         assert namespaces is not None, "every release hosts namespaces"
         self._namespaces = namespaces
-        self._contents = _in_order(catalog)
         self.queue: WorkQueue[str] = WorkQueue(
             "namespace", clock=runtime.clock, randomness=runtime.randomness
         )
         self._waiting: set[str] = set()
+        self._lacking: set[str] = set()  # those with objects of kinds that are not hosted here
         self._removed: dict[str, int] = {}  # namespaces gone, and how often looked at since
 
     # Noticing.
@@ -112,6 +114,11 @@ class NamespaceKeeper:
                 if place is not None and place.namespace in self._waiting:
                     self.queue.add(place.namespace)
 
+    def hosting_changed(self, _group: str) -> None:
+        """This server hosts something else: what it did not know it may know now."""
+        for name in self._lacking:
+            self.queue.add_after(name, HURRY_SECONDS)
+
     async def look_again(self) -> float:
         """The periodic look: the first namespaces are there, and none is forgotten."""
         await ensure_namespaces(self._store, self._catalog)
@@ -122,6 +129,7 @@ class NamespaceKeeper:
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the deletion of one namespace forward; after how long to look again, if so."""
+        self._lacking.discard(name)
         obj, revision = await self._read(name)
         if obj is None:
             return await self._sweep_removed(name, revision)
@@ -170,46 +178,49 @@ class NamespaceKeeper:
         What was written later may belong to a new namespace of the same name.
         """
         left = Leftovers()
-        for group in self._contents:
+        # Nothing new comes into a namespace that is being deleted, so what is there now is all.
+        roots = await self._stored_roots()
+        # What is hosted may change during the pass: all of it goes by what is hosted now.
+        known = {resource.root for resource in self._catalog}
+        for group in _in_order(self._catalog):
             for resource in group:
-                if await self._count(resource, name):
+                if resource.root in roots and await self._count(resource.root, name):
                     await self._delete_all(resource, name, left, revision)
             if left:
                 break  # the next kinds wait for these
         if not left:
-            await self._note_unknown(name, left)
+            await self._note_unknown(name, left, [root for root in roots if root not in known])
         return left
 
-    async def _note_unknown(self, name: str, left: Leftovers) -> None:
-        """Look for objects of kinds that only servers of another release know.
+    async def _note_unknown(self, name: str, left: Leftovers, roots: list[str]) -> None:
+        """Look for objects of kinds that are not hosted here, or not yet.
 
         They are not for this server to delete, but the namespace may not go before them.
         """
-        for root in await self._unknown_roots():
-            count = await self._storage.count(Span.of_prefix(f"{root}{name}/"))
+        for root in roots:
+            count = await self._count(root, name)
             if count:
                 title = root[len(OBJECTS_PREFIX) : -1]
                 left.counts[title] = count
                 left.unknown.append(title)
+                self._lacking.add(name)
 
-    async def _unknown_roots(self) -> list[str]:
-        """How the keys of kinds begin that are stored, but not hosted here."""
-        known = {resource.root for resource in self._catalog}
-        found: list[str] = []
+    async def _stored_roots(self) -> dict[str, None]:
+        """How the keys of kinds begin of which there are objects, in order."""
+        found: dict[str, None] = {}
         span = Span.of_prefix(OBJECTS_PREFIX)
         while True:
             page = await self._storage.range(span, limit=1)
             if not page.items:
                 return found
             root = f"{OBJECTS_PREFIX}{resource_of(page.items[0].key)}/"
-            if root not in known:
-                found.append(root)
+            found[root] = None
             behind = Span.of_prefix(root).end
             assert behind is not None, "a root is not the last text there is"
             span = span.starting_at(behind)
 
-    async def _count(self, resource: Resource, name: str) -> int:
-        return await self._storage.count(Span.of_prefix(f"{resource.root}{name}/"))
+    async def _count(self, root: str, name: str) -> int:
+        return await self._storage.count(Span.of_prefix(f"{root}{name}/"))
 
     async def _delete_all(
         self, resource: Resource, name: str, left: Leftovers, revision: Revision
@@ -234,7 +245,8 @@ class NamespaceKeeper:
                 try:
                     # The uid, because in the meantime the name may have been given away again.
                     wish = DeleteWish(policy="Background", uid=metadata.uid)
-                    await self._store.delete(resource, working_version(resource), path, wish)
+                    version = stored_version(resource, entry[1])
+                    await self._store.delete(resource, version, path, wish)
                 except (status.NotFound, status.Conflict):
                     return
                 except StatusError as error:
@@ -244,7 +256,7 @@ class NamespaceKeeper:
         await self._note_left(resource, name, left)
 
     async def _note_left(self, resource: Resource, name: str, left: Leftovers) -> None:
-        count = await self._count(resource, name)
+        count = await self._count(resource.root, name)
         if not count:
             return
         left.counts[f"{resource.plural}.{resource.group}"] = count

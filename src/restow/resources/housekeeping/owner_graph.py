@@ -79,6 +79,10 @@ class OwnerGraph:
         """The keys of all objects that name this owner."""
         return self._dependents.get(uid, ())
 
+    def under(self, root: str) -> list[str]:
+        """The keys of all objects that begin so; looks at every object there is."""
+        return [key for key in self._ties if key.startswith(root)]
+
     def is_blocked(self, uid: str) -> bool:
         """Whether some object does not let this owner go before it."""
         return any(uid in self._ties[key].blocking for key in self._dependents.get(uid, ()))

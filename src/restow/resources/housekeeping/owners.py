@@ -2,19 +2,20 @@
 
 An owner is looked for where its reference says: its kind, its name, and the namespace of the
 dependent. It is gone when nothing is there, or something with another uid; so an owner in another
-namespace counts as gone, as with Kubernetes. Where we cannot know (a kind that is not hosted here,
-a namespaced owner of an object outside all namespaces, bytes that cannot be read), nothing may be
-concluded.
+namespace counts as gone, as with Kubernetes. Where we cannot know (a namespaced owner of an object
+outside all namespaces, bytes that cannot be read), nothing may be concluded. Nor of a kind that is
+not hosted here, which may only not be hosted yet, unless this very owner was seen to go.
 
 Not here: what is done about it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupVersion
+from restow.machinery.names import GroupKind, GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping.places import Metadata, OwnerReference, Place, read_metadata
@@ -30,19 +31,31 @@ class Verdict:
     gone: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     """Owners that are being deleted in the foreground, and wait for their dependents."""
+    unknown: list[OwnerReference] = field(default_factory=list)
+    """Owners of kinds that are not hosted here: there is no verdict yet."""
 
 
 class Owners:
     """Looks for owners."""
 
-    def __init__(self, storage: Storage, catalog: Catalog) -> None:
+    def __init__(
+        self, storage: Storage, catalog: Catalog, *, was_removed: Callable[[str, GroupKind], bool]
+    ) -> None:
+        """`was_removed` says whether an object of this uid and kind was seen to go."""
         self._storage = storage
         self._catalog = catalog
+        self._was_removed = was_removed
 
     async def judge(self, place: Place, metadata: Metadata) -> Verdict | None:
         """What has become of all owners of an object; None when that cannot be known of one."""
         verdict = Verdict()
         for reference in metadata.owners:
+            if not self.is_hosted(reference.api_version, reference.kind):
+                if self._is_surely_gone(reference):
+                    verdict.gone.append(reference.uid)
+                else:
+                    verdict.unknown.append(reference)
+                continue
             owner = self._place_of(reference, place)
             if owner is None:
                 return None
@@ -59,7 +72,7 @@ class Owners:
         return verdict
 
     def _place_of(self, reference: OwnerReference, dependent: Place) -> Place | None:
-        resource = self._resource_of(reference)
+        resource = self._resource_of(reference.api_version, reference.kind)
         if resource is None or not (reference.name and reference.uid):
             return None
         if not resource.kind.namespaced:
@@ -68,13 +81,26 @@ class Owners:
             return None
         return Place(resource, f"{dependent.namespace}/{reference.name}")
 
-    def _resource_of(self, reference: OwnerReference) -> Resource | None:
+    def is_hosted(self, api_version: str, kind: str) -> bool:
+        """Whether owners of this kind can be looked for."""
+        return self._resource_of(api_version, kind) is not None
+
+    def _is_surely_gone(self, reference: OwnerReference) -> bool:
+        """Whether an owner has gone before its kind did."""
         try:
-            group, version = GroupVersion.parse(reference.api_version)
+            group = GroupVersion.parse(reference.api_version).group
+        except InvalidName:
+            return False
+        kind = GroupKind(group, reference.kind)
+        return self._catalog.of_kind(*kind) is None and self._was_removed(reference.uid, kind)
+
+    def _resource_of(self, api_version: str, kind: str) -> Resource | None:
+        try:
+            group, version = GroupVersion.parse(api_version)
         except InvalidName:
             return None
-        resource = self._catalog.of_kind(group, reference.kind)
+        resource = self._catalog.of_kind(group, kind)
         if resource is None or not resource.kind.persisted:
             return None
-        is_known = version in resource.served or reference.api_version in resource.decodable
+        is_known = version in resource.served or api_version in resource.decodable
         return resource if is_known else None

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from restow.machinery.names import GroupVersion
+from restow.machinery.errors import InvalidName
+from restow.machinery.names import GroupKind, GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -53,13 +54,43 @@ class _Stored(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
+class _Typed(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+
+
 _DECODER: Final = msgspec.json.Decoder(_Stored)
+_TYPE_DECODER: Final = msgspec.json.Decoder(_Typed)
 
 
 def read_metadata(value: bytes) -> Metadata | None:
     """The metadata of a stored object; None for what is no such thing."""
     try:
         return _DECODER.decode(value).metadata
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def read_api_version(value: bytes) -> str:
+    """The `apiVersion` of a stored object; empty for what is no such thing."""
+    found = _read_type(value)
+    return "" if found is None else found.api_version
+
+
+def read_kind(value: bytes) -> GroupKind | None:
+    """The kind of a stored object; None for what is no such thing."""
+    found = _read_type(value)
+    if found is None:
+        return None
+    try:
+        return GroupKind(GroupVersion.parse(found.api_version).group, found.kind)
+    except InvalidName:
+        return None
+
+
+def _read_type(value: bytes) -> _Typed | None:
+    try:
+        return _TYPE_DECODER.decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
@@ -81,18 +112,41 @@ class Place(NamedTuple):
 
 
 class Places:
-    """Finds the place of a key."""
+    """Finds the place of a key, as things are hosted at that moment."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._by_segment = {
-            resource.root[len(OBJECTS_PREFIX) : -1]: resource for resource in catalog.persisted()
+        self._catalog = catalog
+        self._builtin = {
+            resource.root[len(OBJECTS_PREFIX) : -1]: resource
+            for resource in catalog.persisted()
+            if resource.origin is None
         }
 
     def find(self, key: str) -> Place | None:
         """The place of an object's key; None when nothing of that kind is hosted here."""
         segment = resource_of(key)
-        resource = self._by_segment.get(segment) if segment is not None else None
+        resource = None if segment is None else self.resource_at(segment)
         return None if resource is None else Place(resource, key[len(resource.root) :])
+
+    def resource_at(self, segment: str) -> Resource | None:
+        """The resource whose keys have this behind their common beginning."""
+        found = self._builtin.get(segment)
+        if found is not None:
+            return found
+        # Custom resources come and go, and keep group and plural in their keys.
+        group, slash, plural = segment.partition("/")
+        resource = self._catalog.named(group, plural) if slash else None
+        return None if resource is None or resource.origin is None else resource
+
+
+def stored_version(resource: Resource, api_version: str) -> str:
+    """The version in which to delete an object that is stored in `api_version`.
+
+    Of a custom resource it is just that: deleting it then asks nobody to convert it.
+    """
+    if resource.origin is None or api_version not in resource.decodable:
+        return working_version(resource)
+    return GroupVersion.parse(api_version).version
 
 
 def working_version(resource: Resource) -> str:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from restow.machinery.status import Conflict
 from restow.machinery.status_error import StatusError
+from restow.resources.errors import DoAgain
 from restow.runtime import Backoff, Runtime, WorkQueue
 from restow.storage.errors import StorageError
 
@@ -47,8 +48,9 @@ async def work_off(
         key = await queue.get()
         try:
             again_seconds = await reconcile(key)
-        except Conflict:
-            # The object has changed since it was read. That is no failure, only a reason to look.
+        except (Conflict, DoAgain):
+            # The object, or its kind, has changed since it was read. That is no failure, only a
+            # reason to look again.
             queue.retry(key)
         except Exception as error:  # noqa: BLE001 - the edge of a task: logged with its name
             log_failure(f"{queue.name} {key}", error, queue.retry(key))

@@ -5,12 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
+from restow.resources.housekeeping import (
+    Address,
+    DefinitionsOptions,
+    Housekeeping,
+    HousekeepingOptions,
+)
+from restow.resources.housekeeping.definitions import Wake
 from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Item, Key, Revision, Span
 from restow.storage.memory import MemoryStorage
 from restow.storage.sqlite import open_sqlite
+from tests.unit.resources.housekeeping.custom import (
+    GROUP,
+    conditions,
+    define,
+    host,
+    is_defined,
+    make,
+    undefine,
+)
 from tests.unit.resources.housekeeping.world import World, open_world
 
 
@@ -45,6 +60,71 @@ async def test_a_server_does_it_all() -> None:
         assert not await world.has("ServiceAccount", "n/default")
         await keeping.close()
         assert not keeping.has_turn
+
+
+async def test_definitions_live_and_die() -> None:
+    """Names, then all servers serve it, then it is deleted with its instances; nobody listens on.
+
+    A listener plays the server that hosts what is accepted.
+    """
+    async with open_world() as world:
+        served: set[str] = set()
+        told: list[Wake | None] = []
+        options = DefinitionsOptions(
+            served_by_all=lambda _group, _plural, uid: uid in served, wake=told.append
+        )
+        keeping = Housekeeping(
+            world.storage,
+            world.store,
+            world.catalog,
+            world.runtime,
+            HousekeepingOptions(server_id="a"),
+            definitions=options,
+        )
+        await keeping.start()
+        name = await define(world, "widgets", "Widget")
+        await world.clock.advance(1)
+        assert (await conditions(world, name))["Established"] == ("False", "Installing")
+        resource = await host(world, name)
+        assert resource.origin is not None
+        served.add(resource.origin.uid)
+        wake = told[-1]
+        assert wake is not None
+        wake(GROUP, "widgets")
+        await world.clock.advance(0)
+        assert (await conditions(world, name))["Established"][0] == "True"
+
+        await world.create("Namespace", "n")
+        owner = await make(world, "owner", "n")
+        reference = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "name": "owner"}
+        reference["uid"] = owner["metadata"]["uid"]
+        await world.create("Secret", "s", "n", metadata={"ownerReferences": [reference]})
+        await undefine(world, name)
+        await world.clock.advance(2)
+        assert not await is_defined(world, name)
+        assert not await world.has("Widget", "n/owner", group=GROUP)
+        assert not await world.has("Secret", "n/s")
+        await keeping.close()
+        assert told[-1] is None
+        assert world.catalog.listeners == []
+
+
+async def test_many_definitions_at_once_cost_the_same_each() -> None:
+    """Each of many in one group is created, gets its names and is established: three writes."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(1)
+        before = await world.storage.revision()
+        names = [await define(world, f"w{number}s", f"W{number}") for number in range(150)]
+        await world.clock.advance(0.1)
+        assert await world.storage.revision() - before == 3 * len(names)
+        assert (await conditions(world, names[-1]))["Established"][0] == "True"
+        for name in names:
+            await undefine(world, name)
+        await world.clock.advance(0.1)
+        assert not any([await is_defined(world, name) for name in names])
+        await keeping.close()
 
 
 async def test_another_server_goes_on_when_one_stops_or_dies() -> None:

@@ -16,7 +16,8 @@ from restow.resources.housekeeping.namespaces import (
     ensure_namespaces,
 )
 from restow.runtime import SimulatedClock
-from restow.storage.interface import Delete, Key, Put, Revision, Span, Transaction
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.interface import Delete, Key, Page, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import (
     InterruptedStorage,
@@ -269,19 +270,28 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
     """What is written after the namespace was read as going away may be in a new one: it stays."""
 
     class Recreating(MemoryStorage):
-        """Counts only after another server has ended the deletion and all began anew."""
+        """Shows its keys only after another server has ended the deletion and all began anew."""
 
         world: World | None = None
 
-        async def count(self, span: Span, *, revision: Revision | None = None) -> int:
-            world, self.world = self.world, None
+        async def range(
+            self,
+            span: Span,
+            *,
+            limit: int = 0,
+            revision: Revision | None = None,
+            with_total: bool = False,
+        ) -> Page:
+            world = None
+            if span.start == OBJECTS_PREFIX:
+                world, self.world = self.world, None
             if world is not None:
                 other = NamespaceKeeper(world.store, world.catalog, world.runtime)
                 await other.reconcile("n")
                 await world.create("Namespace", "n")
                 if has_content:
                     await world.create("ConfigMap", "c", "n")
-            return await super().count(span, revision=revision)
+            return await super().range(span, limit=limit, revision=revision, with_total=with_total)
 
     storage = Recreating()
     async with open_world(storage) as world:

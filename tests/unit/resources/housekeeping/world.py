@@ -60,7 +60,7 @@ class World:
         self.storage = storage
         self.clock = clock
         self.runtime = Runtime.simulated(seed, clock=clock)
-        self.catalog: Catalog = catalog()
+        self.catalog: Catalog = builtin_catalog()  # of its own: custom resources come and go
         self.caches = Caches(storage, self.runtime)
         self.store = ResourceStore(storage, self.caches, FixedPolicy(), self.runtime)
 
