@@ -10,6 +10,7 @@ from typing import Final
 
 __all__ = [
     "ADDRESS_ANNOTATION",
+    "DEFINITIONS_ANNOTATION",
     "EPOCH_ANNOTATION",
     "FIGURES_ANNOTATION",
     "HOSTNAME_LABEL",
@@ -41,6 +42,8 @@ ADDRESS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}address"
 """On the lease of a server: where it alone is reached."""
 RELEASE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}release"
 """On the lease of a server: the catalogue that it hosts."""
+DEFINITIONS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}definitions"
+"""On the StorageVersion of a custom resource: from which definition each server has made it."""
 KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
 """Which server writes with which encryption key, as JSON."""
 LOOSE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}loose-seconds"

@@ -17,9 +17,12 @@ from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.probe import StorageProbe
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
+from restow.apiserver.webhooks import Webhooks
+from restow.coordination.custom import CustomResources, Registration, Unregistered
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
@@ -75,10 +78,15 @@ class Assembly:
     metrics: Metrics
     discovery: Discovery
     rewriter: Rewriter
+    custom: CustomResources
+    """What is defined through the API. Whoever has opened the server for writing starts it."""
+    webhooks: Webhooks
     tasks: Tasks
 
     async def close(self) -> None:
+        await self.custom.close()
         await self.tasks.close()
+        await self.webhooks.close()
         await self.caches.close()
 
 
@@ -125,14 +133,28 @@ async def assemble(
     gates: FeatureGates | None = None,
     version_of: VersionOf = preferred_version,
     admission: Sequence[Admission] = (),
+    registration: Registration | None = None,
 ) -> Assembly:
-    """Put a server together and load what it needs at once."""
+    """Put a server together and load what it needs at once.
+
+    `registration` is how custom resources are reported to other servers.
+    """
     caches = Caches(storage, runtime)
     await caches.start()
     tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
     policy = policy or FixedPolicy()
     store = ResourceStore(storage, caches, policy, runtime)
     rewriter = Rewriter(store, policy, runtime.clock)
+    webhooks = Webhooks(runtime)
+    custom = CustomResources(
+        storage,
+        catalog,
+        runtime,
+        registration=registration or Unregistered(),
+        make=lambda definition: custom_resource(definition, remote=webhooks.of(definition)),
+        forget=store.forget,
+        ended=webhooks.drop,
+    )
     tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
     server = Server(
         catalog=catalog,
@@ -194,5 +216,7 @@ async def assemble(
         metrics=metrics,
         discovery=discovery,
         rewriter=rewriter,
+        custom=custom,
+        webhooks=webhooks,
         tasks=tasks,
     )

@@ -31,7 +31,12 @@ from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.definition import Resource
-from restow.resources.housekeeping import Address, Housekeeping, HousekeepingOptions
+from restow.resources.housekeeping import (
+    Address,
+    DefinitionsOptions,
+    Housekeeping,
+    HousekeepingOptions,
+)
 from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
@@ -116,7 +121,9 @@ class ApiServer:
                 gates=options.feature_gates,
                 version_of=coordinator.version_of,
                 admission=admission,
+                registration=coordinator.custom_registration,
             )
+            coordinator.custom = assembly.custom
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)
@@ -136,6 +143,7 @@ class ApiServer:
             tasks = runtime.tasks("apiserver")
             undo.push_async_callback(tasks.close)
             tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+            undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
             await _take_part(coordinator, assembly, options, listener.port)
             housekeeping = Housekeeping(
                 storage,
@@ -148,6 +156,11 @@ class ApiServer:
                     certificates=pki.serving_ca_pem.decode(),
                     compaction_seconds=options.compaction_interval_seconds,
                     event_ttl_seconds=options.event_ttl_seconds,
+                ),
+                definitions=DefinitionsOptions(
+                    served_by_all=coordinator.custom_registration.served_by_all,
+                    closed_by_all=coordinator.custom_registration.closed_by_all,
+                    wake=coordinator.custom_registration.wake,
                 ),
             )
             undo.push_async_callback(housekeeping.close)
@@ -228,6 +241,7 @@ async def _take_part(
         Announcer(coordinator.mirror, assembly.store, assembly.catalog, assembly.server.runtime)
     )
     await coordinator.register()
+    await assembly.custom.start()
     updater.finish()
     collector.finish()
 

@@ -52,12 +52,17 @@ class BallotIndex:
     def _note(self, key: Key, item: Item | None) -> None:
         if not key.startswith(BALLOTS_PREFIX):
             return
-        group, _, resource = key.removeprefix(BALLOTS_PREFIX).rpartition(".")
-        name = f"{group.rpartition('.')[0]}.{resource}"
+        name = name_of_ballot(key)
         if item is not None:
             self._keys[name] = key
         elif self._keys.get(name) == key:
             del self._keys[name]
+
+
+def name_of_ballot(key: Key) -> str:
+    """The resource that a ballot is about."""
+    group, _, resource = key.removeprefix(BALLOTS_PREFIX).rpartition(".")
+    return f"{group.rpartition('.')[0]}.{resource}"
 
 
 def ballot_key(name: str, selected: str) -> Key:

@@ -190,7 +190,9 @@ def hash_of(kind: str, api_version: str) -> str:
 
 def encoder_of(entry: Entry) -> bytes:
     """The value of the encoder key that goes with an entry."""
-    return encode_encoder(Encoder(entry.encoding_version, entry.key_id))
+    return encode_encoder(
+        Encoder(entry.encoding_version, entry.key_id, entry.definition, entry.is_closing)
+    )
 
 
 def _encoder_changes(

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Final
 
-from restow.coordination.ballots import BALLOTS_PREFIX
+from restow.coordination.ballots import BALLOTS_PREFIX, name_of_ballot
 from restow.coordination.changes import View
 from restow.coordination.identity import (
     SERVERS_PREFIX,
@@ -67,7 +68,7 @@ STEP_IN_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05
 """Between two passes, so that the changes of one transaction are seen together."""
 CATCH_UP_SECONDS: Final = 2.0
-AT_ONCE_MAX: Final = 32
+AT_ONCE_MAX: Final = 8
 TIDY_ATTEMPTS_MAX: Final = 3
 LEASE_SECONDS_MAX: Final = 24 * 3600.0
 LEASE_SECONDS_UNKNOWN: Final = 60.0
@@ -104,6 +105,10 @@ class Collector:
         """Leases of servers that do not take part, and since when they are as they are."""
         self._swept_at = self._clock.monotonic()
         self._changed = asyncio.Event()
+        self._touched: set[str] = set()
+        """Resources of which something was said since they were last looked at."""
+        self._is_all_touched = True
+        """The servers themselves have changed, and so what their reports are worth."""
         self.servers_removed = 0
         self.entries_removed = 0
         mirror.listeners.append(self._note)
@@ -128,11 +133,17 @@ class Collector:
         await self._end_strangers()
         # Whoever had to step in goes on; and now and then everybody looks whether all is well.
         now = self._clock.monotonic()
-        if self.leads or expired or now - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = now
-            await self.sweep()
+        is_due = bool(expired) or now - self._swept_at >= SWEEP_SECONDS
+        if self.leads or is_due:
+            touched, self._touched = self._touched, set()
+            if self._is_all_touched or is_due:
+                self._is_all_touched = False
+                self._swept_at = now
+                await self.sweep()
+            else:
+                await self._tidy_all(touched)
         for name in self._planner.unfounded():
-            await self._tidy(name)
+            await self.tidy(name)
         return self._next_look_seconds()
 
     # Who is dead.
@@ -143,26 +154,36 @@ class Collector:
             if item is None:
                 self._seen.pop(key, None)
                 self._settled.pop(key, None)
-                self._changed.set()
+                self._touch_all()
             else:
                 self._seen[key] = (item.revision, self._clock.monotonic())
                 record = decode_record(item.value)
                 is_settled = record is not None and record.settled
                 if self._settled.get(key) is not is_settled:
                     self._settled[key] = is_settled
-                    self._changed.set()
+                    self._touch_all()
         elif key.startswith(LEASES_PREFIX):
             self._note_lease(key, item)
-        elif key.startswith((REPORTS_PREFIX, BALLOTS_PREFIX, MODES_KEY)):
+        elif key.startswith(REPORTS_PREFIX):
+            self._touched.add(key.removeprefix(REPORTS_PREFIX))
             self._changed.set()
+        elif key.startswith(BALLOTS_PREFIX):
+            self._touched.add(name_of_ballot(key))
+            self._changed.set()
+        elif key == MODES_KEY:
+            self._touch_all()
+
+    def _touch_all(self) -> None:
+        self._is_all_touched = True
+        self._changed.set()
 
     def _note_lease(self, key: Key, item: Item | None) -> None:
         if item is not None and is_foreign_lease(item):
             if key not in self._strangers:
-                self._changed.set()
+                self._touch_all()
             self._strangers[key] = (item.revision, self._clock.monotonic())
         elif self._strangers.pop(key, None) is not None:
-            self._changed.set()
+            self._touch_all()
 
     async def _end_strangers(self) -> None:
         """Remove the leases of servers that do not take part and have not renewed them in time."""
@@ -244,13 +265,18 @@ class Collector:
 
     async def sweep(self) -> None:
         """Bring every report up to date with the members, and remove stray encoder keys."""
-        names = list(self._planner.names())
+        await self._tidy_all(self._planner.names())
+        await self._remove_strays()
+
+    async def _tidy_all(self, names: Iterable[str]) -> None:
+        names = list(names)
         waiting = iter(names)
 
         async def take() -> None:
             for name in waiting:
+                await self._clock.sleep(0)  # there may be thousands, and others have work too
                 try:
-                    await self._tidy(name)
+                    await self.tidy(name)
                 except (StorageError, MachineryError) as error:
                     # One that cannot be read must not keep the others from being tidied.
                     logger.warning("%s is not tidied: %s", name, error)
@@ -258,9 +284,8 @@ class Collector:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE_MAX, len(names))):
                 group.create_task(take(), name="collector")
-        await self._remove_strays()
 
-    async def _tidy(self, name: str) -> None:
+    async def tidy(self, name: str) -> None:
         """Take the dead out of one report and recompute it; nothing is written if it is right."""
         for _ in range(TIDY_ATTEMPTS_MAX):
             made = self._planner.tidied(name, self._kind(name))
@@ -272,6 +297,7 @@ class Collector:
                 return
             if isinstance(outcome, Refused):
                 await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+        self._touched.add(name)
         self._changed.set()  # Others are busy with it too: look again soon.
 
     def _kind(self, name: str) -> str:

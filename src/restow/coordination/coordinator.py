@@ -20,6 +20,8 @@ from typing import Final
 from restow.coordination.agreements import Agreements, Announcer
 from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
 from restow.coordination.collector import Collector
+from restow.coordination.custom import CustomResources
+from restow.coordination.custom_registration import CustomRegistration
 from restow.coordination.encoding_table import EncodingTable, LooseTable
 from restow.coordination.errors import (
     CoordinationError,
@@ -37,6 +39,7 @@ from restow.coordination.records import (
     MODES_KEY,
     SELECTED_PREFIX,
     name_of,
+    resource_of_name,
 )
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
@@ -51,7 +54,7 @@ from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.housekeeping.repeating import repeat
 from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.errors import StorageError
-from restow.storage.interface import Present, Revision, Storage
+from restow.storage.interface import Item, Key, Present, Revision, Storage
 
 MIRRORED: Final = (
     SERVERS_PREFIX,
@@ -150,6 +153,18 @@ class Coordinator:
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._completed = False
         self._is_closing = False
+        self.custom_registration = CustomRegistration(
+            storage,
+            mirror,
+            membership,
+            registrar=self.registrar,
+            collector=self.collector,
+            table=self.table,
+            hosted=hosted,
+        )
+        self.custom: CustomResources | None = None
+        """What this server hosts besides its release, if it hosts such things."""
+        mirror.listeners.append(self._note_report)
         self.registration_seconds: float | None = None
         """How long the last registration of everything has taken."""
 
@@ -177,6 +192,13 @@ class Coordinator:
     def announce(self, announcer: Announcer) -> None:
         """Have every change of an agreement told by an Event."""
         self._tasks.spawn("announcer", announcer.run(lambda: self.collector.leads))
+
+    def _note_report(self, key: Key, _item: Item | None) -> None:
+        """Another server may have said something that custom resources wait for."""
+        if self.custom is not None and key.startswith(REPORTS_PREFIX):
+            resource = resource_of_name(key.removeprefix(REPORTS_PREFIX))
+            self.custom.report_changed(resource)
+            self.custom_registration.report_changed(resource)
 
     # Life.
 
@@ -296,8 +318,12 @@ class Coordinator:
         self._completed = True
 
     async def _try_to_settle(self) -> bool:
-        """Join if need be, register everything, say that it is done; whether all that worked."""
-        hosted = self._catalog.persisted()
+        """Join if need be, register everything, say that it is done; whether all that worked.
+
+        Custom resources are registered too, but nobody waits for them: each is served only when
+        it is.
+        """
+        hosted = [resource for resource in self._catalog.persisted() if resource.origin is None]
         try:
             if self._is_off:
                 await self._come_without_a_fence()
@@ -368,6 +394,9 @@ class Coordinator:
         reached = await self.mirror.reach(revision, seconds=seconds)
         if reached and isinstance(self.table, LooseTable):
             self.table.confirm(self.membership.renewed_at)
+        if self.custom is not None:
+            stale_seconds = self.membership.options.lease_seconds
+            await self.custom.confirm(revision, seconds=seconds, stale_seconds=stale_seconds)
 
     def _registration(self) -> TaskHandle:
         """The task that joins, if need be, and registers everything; there is one at a time.

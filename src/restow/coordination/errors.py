@@ -4,7 +4,8 @@ CoordinationError
 ├── MembershipLost       this server's key is gone; it must join anew before it writes
 ├── VersionUnsupported   it cannot read, or cannot write, what the cluster stores
 ├── ModeRefused          it coordinates in another way than the servers that run
-└── NotSettled           too many others were faster; try again
+├── NotSettled           too many others were faster; try again
+└── DefinitionMoved      the definition of a custom resource is another one by now
 """
 
 from __future__ import annotations
@@ -28,3 +29,7 @@ class ModeRefused(CoordinationError):
 
 class NotSettled(CoordinationError):
     """A change was overtaken again and again."""
+
+
+class DefinitionMoved(CoordinationError):
+    """A custom resource was to be registered as its definition no longer says."""

@@ -77,7 +77,10 @@ class Mirror:
                 logger.exception("the change of %s is not understood", key)
 
     def _part(self, key: str) -> _Part:
-        return next(part for part in self._parts if key.startswith(part.prefix))
+        for part in self._parts:
+            if key.startswith(part.prefix):
+                return part
+        raise KeyError(f"nothing under {key} is followed")
 
 
 class _Part:

@@ -105,16 +105,37 @@ class ReportPlanner:
         return [item.key.removeprefix(REPORTS_PREFIX) for item in found]
 
     def registration(self, resource: Resource, view: View) -> Planned:
-        entry = self._entry(resource, resource.storage_api_version)
-        entries = with_entry(self._living(view), entry)
+        living = self._living(view)
+        entry = self._entry(resource, self._version_for(resource, living))
+        entries = with_entry(living, entry)
         found = self._change(
             view,
             entries,
             kind=resource.kind.store.kind,
-            guards=(self._own_guard(),),
+            guards=(self._own_guard(), *_origin_guards(resource)),
             writes=self._own_encoder(view, entry),
         )
         return Planned(found, self._fence(resource, entry))
+
+    def _version_for(self, resource: Resource, living: tuple[Entry, ...]) -> str:
+        """The version that this server would write: what it prefers.
+
+        The definition of a custom resource may name a version that did not exist a moment ago.
+        Until all others have said that they can read it, this server goes on in one that they
+        can; it has said by then that it can read the new one. Raises `NotSettled`.
+        """
+        if resource.origin is None:
+            return resource.storage_api_version
+        own = self._membership.id
+        others = [entry for entry in living if entry.server_id != own]
+        wanted = [resource.storage_api_version]
+        wanted += [entry.encoding_version for entry in living if entry.server_id == own]
+        wanted += [entry.encoding_version for entry in others]
+        for version in wanted:
+            is_known = version in (*resource.decodable, resource.storage_api_version)
+            if is_known and all(version in entry.decodable_versions for entry in others):
+                return version
+        raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
 
     def tidied(self, name: str, kind: str) -> Change | None:
         view = View.of(self._mirror, name)
@@ -129,6 +150,8 @@ class ReportPlanner:
             served_versions=tuple(resource.api_version(version) for version in resource.served),
             key_id=self._key_id(resource),
             loose_seconds=self._loose_seconds,
+            definition="" if resource.origin is None else resource.origin.uid,
+            is_closing=resource.origin is not None and resource.origin.is_closing,
         )
 
     def _fence(self, resource: Resource, entry: Entry) -> Encoding:
@@ -241,6 +264,7 @@ class VotePlanner(ReportPlanner):
             kind=resource.kind.store.kind,
             guards=(
                 self._own_guard(),
+                *_origin_guards(resource),
                 *_gone(before, ballot),
                 *self._vote_guards(view.name, item),
             ),
@@ -360,6 +384,12 @@ class VotePlanner(ReportPlanner):
         if known is None or known.value != text:
             writes.append(Put(selected, text))
         return tuple(writes)
+
+
+def _origin_guards(resource: Resource) -> tuple[Guard, ...]:
+    """That a custom resource is still defined as it is registered."""
+    origin = resource.origin
+    return () if origin is None else (RevisionIs(origin.key, origin.revision),)
 
 
 def _unchanged(key: Key, item: Item | None) -> Guard:

@@ -37,6 +37,10 @@ class Encoder(NamedTuple):
 
     version: str
     key_id: str = ""
+    definition: str = ""
+    """The uid of the definition of a custom resource."""
+    is_closing: bool = False
+    """The server creates nothing more."""
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,7 +77,10 @@ def parse_encoder_key(key: Key) -> tuple[ServerId, str]:
 
 
 def encode_encoder(encoder: Encoder) -> bytes:
-    return orjson.dumps({"version": encoder.version, "key": encoder.key_id})
+    fields: dict[str, object] = {"version": encoder.version, "key": encoder.key_id}
+    if encoder.definition:
+        fields |= {"definition": encoder.definition, "closing": encoder.is_closing}
+    return orjson.dumps(fields)
 
 
 def epoch_key(name: str) -> Key:

@@ -16,7 +16,12 @@ from typing import Final
 
 from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import EncodingTable
-from restow.coordination.errors import MembershipLost, NotSettled, VersionUnsupported
+from restow.coordination.errors import (
+    DefinitionMoved,
+    MembershipLost,
+    NotSettled,
+    VersionUnsupported,
+)
 from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
@@ -28,7 +33,7 @@ from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
 from restow.runtime import Backoff, Runtime
 from restow.storage.checks import holds
-from restow.storage.interface import Done, Present, Refused, Revision, Storage
+from restow.storage.interface import Done, Guard, Present, Refused, Revision, Storage
 
 ATTEMPTS_MAX: Final = 100
 CATCH_UP_SECONDS: Final = 2.0
@@ -61,11 +66,13 @@ class Registrar:
         """Told of each resource that was opened, and of the revision that it is right for."""
         self.conflicts = 0
 
-    async def register(self, resource: Resource) -> None:
+    async def register(
+        self, resource: Resource, *, opened: Callable[[], None] = lambda: None
+    ) -> None:
         """Report how this server writes a resource, then open it for writing.
 
-        Raises `VersionUnsupported`, `MembershipLost`, `NotSettled` or a StorageError; the resource
-        stays closed then.
+        `opened` is called in the same step. Raises `VersionUnsupported`, `MembershipLost`,
+        `NotSettled`, `DefinitionMoved` or a StorageError; the resource stays as it was then.
         """
         name = name_of(resource.kind.group_resource)
         for failures in range(ATTEMPTS_MAX):
@@ -76,6 +83,7 @@ class Registrar:
             outcome = await self._storage.commit(planned.change.transaction)
             if isinstance(outcome, Done):
                 self._table.open(resource, planned.encoding)
+                opened()
                 if self.on_open is not None:
                     self.on_open(resource, outcome.revision)
                 return
@@ -84,6 +92,8 @@ class Registrar:
                 server_key(self._membership.id)
             ):
                 raise MembershipLost(f"the key of {self._membership.id} is gone")
+            if isinstance(outcome, Refused) and _is_of_definition(outcome.guard, resource):
+                raise DefinitionMoved(f"the definition of {name} has changed meanwhile")
             self.conflicts += 1
             clock = self._runtime.clock
             await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
@@ -127,7 +137,9 @@ class Registrar:
         readable = {hash_of(kind, version) for version in versions}
         persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
         foreign = undecodable(persisted, readable)
-        if UNKNOWN_HASH in persisted:
+        # A definition that was made anew under its old name may know other versions: what was
+        # stored under the old one has gone with it, or is found now.
+        if UNKNOWN_HASH in persisted or (foreign and resource.origin is not None):
             # What was stored before anything was listed does not become more; what is listed may.
             if foreign or resource.root not in self._scanned:
                 self._check_writers(resource, view)
@@ -162,3 +174,7 @@ class Registrar:
             )
         if found[UNREADABLE]:
             logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+
+
+def _is_of_definition(guard: Guard, resource: Resource) -> bool:
+    return resource.origin is not None and guard.key == resource.origin.key

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from restow.coordination.rewrite_plan import Aborted, RewritePlan
+from restow.coordination.rewrite_plan import Aborted, RewritePlan, rewritten_form
+from restow.coordination.rewrite_remote import Outcome, converted_forms
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
 from restow.resources.definition import Resource
@@ -93,6 +94,8 @@ class Source:
         self._next_items = READ_ITEMS_FIRST
         self._is_over = False
         self._reading = asyncio.Lock()
+        self.prepare: Callable[[Sequence[Item]], Awaitable[None]] | None = None
+        """Called with all values that were read together, before the first of them is given."""
 
     async def next(self) -> Item | None:
         """None when the page is over."""
@@ -118,6 +121,8 @@ class Source:
         page, items = self._page, found.items
         if not page.revision:
             page.revision = found.revision
+        if self.prepare is not None:
+            await self.prepare(items)
         self._read.extend(items)
         if not found.more:
             self._is_over, page.next_key = True, None
@@ -193,6 +198,10 @@ class PageWork:
         self._serve = store.splicer(resource).serve
         self._pace = Pace(is_alone)
         self._workers = 0
+        self._prepared: dict[tuple[Key, int], Outcome] = {}
+        """By key and revision, what somebody else has converted and nobody has taken yet."""
+        if resource.remote is not None:
+            source.prepare = self._prepare
 
     async def run(self) -> None:
         """Work the page off. Raises what stops it, once nothing is under way any more."""
@@ -221,7 +230,7 @@ class PageWork:
 
     async def _settle(self, item: Item) -> None:
         page = self._page
-        plan = self._plan(item)
+        plan = await self._plan(item)
         if plan is None:
             page.skipped += 1
             return
@@ -236,7 +245,7 @@ class PageWork:
                 return
             # That it has changed does not say in which version: look.
             current = await self._current(plan, stopped)
-            plan = None if current is None else self._plan(current)
+            plan = None if current is None else await self._plan(current)
             if plan is None:
                 page.settled += 1
                 return
@@ -247,12 +256,37 @@ class PageWork:
         await self._clock.sleep(seconds)
         self._pace.note_late(self._monotonic() - until)
 
-    def _plan(self, item: Item) -> RewritePlan | None:
+    async def _plan(self, item: Item) -> RewritePlan | None:
         """How to rewrite a value; None when it is in the target version."""
         _, version, _ = self._serve(item.value, item.revision)
         if version == self._target:
             return None
-        return RewritePlan(self._resource, item, version, self._target)
+        if self._resource.remote is None:
+            value = rewritten_form(self._resource, item.value, version, self._target)
+        else:
+            value = await self._converted(item)
+        return RewritePlan(self._resource, item, self._target, value)
+
+    async def _prepare(self, items: Sequence[Item]) -> None:
+        """Have somebody else convert the values that are about to be worked off."""
+        others = [item for item in items if self._is_other(item)]
+        outcomes = await converted_forms(self._resource, others, self._target)
+        for item, outcome in zip(others, outcomes, strict=True):
+            self._prepared[item.key, item.revision] = outcome
+
+    def _is_other(self, item: Item) -> bool:
+        try:
+            return self._serve(item.value, item.revision)[1] != self._target
+        except StoreDamaged:
+            return False  # whoever works it off says so
+
+    async def _converted(self, item: Item) -> bytes:
+        outcome = self._prepared.pop((item.key, item.revision), None)
+        if outcome is None:  # it has changed since it was read
+            [outcome] = await converted_forms(self._resource, [item], self._target)
+        if isinstance(outcome, bytes):
+            return outcome
+        raise outcome
 
     async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> Item | None:
         if isinstance(stopped, Unknown):

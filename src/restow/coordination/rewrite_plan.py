@@ -33,12 +33,18 @@ class RewritePlan:
 
     place: Final = None
 
-    def __init__(self, resource: Resource, item: Item, version: str, target: str) -> None:
-        """Raises `StoreDamaged` or `MachineryError` for what cannot be said in the version."""
+    def __init__(self, resource: Resource, item: Item, target: str, value: bytes) -> None:
+        """`value` is what is to be stored, in version `target`."""
         self.resource = resource
         self.guard = RevisionIs(item.key, item.revision)
         self._target = target
-        self._value = rewritten_form(resource, item.value, version, target)
+        self._value = value
+
+    def must_prepare(self, _encoding: Encoding) -> bool:
+        return False  # the bytes are made already
+
+    async def prepare(self, _encoding: Encoding) -> None:
+        return None
 
     def write(self, encoding: Encoding) -> Write:
         """Raises `Aborted` when this server writes another version by now."""
@@ -62,7 +68,11 @@ class RewritePlan:
 
 
 def rewritten_form(resource: Resource, value: bytes, version: str, target: str) -> bytes:
-    """The stored bytes of a value, which is in `version`, in version `target`."""
+    """The stored bytes of a value, which is in `version`, in version `target`.
+
+    Raises `StoreDamaged` or `MachineryError` for what cannot be said in the version. For what
+    somebody else converts see `rewrite_remote`.
+    """
     kind = resource.kind.kind
     head = head_of(kind, version)
     if resource.converter.keeps_shape(version, target) and value.startswith(head):

@@ -35,6 +35,10 @@ class Entry:
     """The encryption key it writes with; empty: none."""
     loose_seconds: float = 0.0
     """For so long after a change it may go on writing as before; 0: it is fenced."""
+    definition: str = ""
+    """The uid of the definition of a custom resource that it was made from."""
+    is_closing: bool = False
+    """That definition is being deleted, and the server creates nothing more."""
 
 
 class Agreement(NamedTuple):

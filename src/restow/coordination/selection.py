@@ -14,7 +14,7 @@ from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import CoordinationError, VersionUnsupported
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import VotePlanner
-from restow.coordination.records import SELECTED_PREFIX, name_of, selected_key
+from restow.coordination.records import SELECTED_PREFIX, name_of, resource_of_name, selected_key
 from restow.coordination.registrar import Registrar
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
@@ -53,7 +53,7 @@ class Selection:
         self._is_strict = is_strict
         self._runtime = runtime
         self._tasks = tasks
-        self._resources = {name_of(r.kind.group_resource): r for r in catalog.persisted()}
+        self._catalog = catalog
         mirror.listeners.append(self.note)
         registrar.on_open = self.catch_up
 
@@ -61,7 +61,8 @@ class Selection:
         """Something was selected."""
         if item is None or not key.startswith(SELECTED_PREFIX):
             return
-        resource = self._resources.get(key.removeprefix(SELECTED_PREFIX))
+        named = resource_of_name(key.removeprefix(SELECTED_PREFIX))
+        resource = self._catalog.named(named.group, named.resource)
         if resource is not None:
             self._switch(resource, item.value.decode(errors="replace"))
 

@@ -24,6 +24,7 @@ from restow.api.internal_v1alpha1 import (
 )
 from restow.api.migration_v1alpha1 import GroupResourceRef, StorageState, StorageStateSpec
 from restow.api.names import (
+    DEFINITIONS_ANNOTATION,
     EPOCH_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
@@ -94,7 +95,10 @@ def decode_report(item: Item) -> StoredReport:
         found = msgspec.json.decode(item.value, type=StorageVersion)
         keys = orjson.loads(_annotation(found.metadata, KEYS_ANNOTATION) or b"{}")
         loose = orjson.loads(_annotation(found.metadata, LOOSE_ANNOTATION) or b"{}")
-        entries = tuple(_entry(entry, keys, loose) for entry in found.status.storage_versions)
+        definitions = orjson.loads(_annotation(found.metadata, DEFINITIONS_ANNOTATION) or b"{}")
+        entries = tuple(
+            _entry(entry, keys, loose, definitions) for entry in found.status.storage_versions
+        )
     except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     report = Report(
@@ -115,6 +119,13 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
     }
     if loose:
         owned[LOOSE_ANNOTATION] = orjson.dumps(loose).decode()
+    definitions = {
+        entry.server_id: {"uid": entry.definition} | ({"closing": True} if entry.is_closing else {})
+        for entry in report.entries
+        if entry.definition
+    }
+    if definitions:
+        owned[DEFINITIONS_ANNOTATION] = orjson.dumps(definitions).decode()
     status = StorageVersionStatus(
         storage_versions=[
             ServerStorageVersion(
@@ -137,14 +148,19 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
             for condition in report.conditions
         ],
     )
-    annotated = _annotated(metadata, owned, KEYS_ANNOTATION, LOOSE_ANNOTATION)
+    optional = (KEYS_ANNOTATION, LOOSE_ANNOTATION, DEFINITIONS_ANNOTATION)
+    annotated = _annotated(metadata, owned, *optional)
     found = StorageVersion(metadata=annotated, status=status)
     return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
 
 
 def _entry(
-    entry: ServerStorageVersion, keys: Mapping[str, str], loose: Mapping[str, float]
+    entry: ServerStorageVersion,
+    keys: Mapping[str, str],
+    loose: Mapping[str, float],
+    definitions: Mapping[str, Mapping[str, Any]],
 ) -> Entry:
+    definition = definitions.get(entry.api_server_id) or {}
     return Entry(
         server_id=ServerId(entry.api_server_id),
         encoding_version=entry.encoding_version,
@@ -152,6 +168,8 @@ def _entry(
         served_versions=tuple(entry.served_versions),
         key_id=keys.get(entry.api_server_id, ""),
         loose_seconds=loose.get(entry.api_server_id, 0.0),
+        definition=definition.get("uid", ""),
+        is_closing=definition.get("closing", False),
     )
 
 

@@ -19,7 +19,7 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.status import of_machinery_error
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
-from restow.resources.errors import translate
+from restow.resources.errors import DoAgain, translate
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
@@ -50,8 +50,9 @@ from restow.serving.listener import (
 )
 from restow.serving.metrics import Metrics
 from restow.serving.nonresource import NonResources, not_found_text
-from restow.serving.parameters import check_parameters, seconds_of
-from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
+from restow.serving.parameters import check_parameters
+from restow.serving.request_info import RequestInfo
+from restow.serving.routes import Route, Routes, ShortGet, deprecation_of
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
 
@@ -63,14 +64,12 @@ Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
 """What is done by a subresource that is no part of its object, by its name and the verb."""
 
 RETRY_SECONDS: Final = 1
-ROUTES_MAX: Final = 4096
-# Longer ones are rare, and would fill the memory with what will not be asked again.
-ROUTE_LENGTH_MAX: Final = 512
+AGAIN_MAX: Final = 8
+"""How often a request is done anew because what it is about has changed."""
 # Verbs of one object; all others are about a collection.
 _NAMED: Final = frozenset({"get", "update", "patch", "delete"})
 _IN_ONE_NAMESPACE: Final = frozenset({"create", "deletecollection"})
 _SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
-_WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 HANDLERS: Final[dict[str, Handler]] = {
@@ -87,38 +86,6 @@ HANDLERS: Final[dict[str, Handler]] = {
 
 def open_barrier(_context: Context, _resource: Resource) -> None:
     """The barrier of a server that need not wait for anything."""
-
-
-class ShortGet:
-    """A get of an object whose answer is what memory holds, as it is."""
-
-    __slots__ = ("api_version", "info", "path", "root", "tally")
-
-    def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
-        self.info = info
-        self.root = resource.root
-        self.path = resource.path_of(info.namespace, info.name)
-        self.api_version = resource.api_version(info.version)
-        self.tally = metrics.tally(("get", info.group, info.version, info.resource, "", "200"))
-
-    @staticmethod
-    def is_there(info: RequestInfo) -> bool:
-        """Whether a request like this can be answered that way."""
-        return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)
-
-
-class _Route:
-    """What a request line means. It never changes, so it is worked out once."""
-
-    __slots__ = ("info", "resource", "seconds_max", "short")
-
-    def __init__(self, info: RequestInfo) -> None:
-        self.info = info
-        self.seconds_max = seconds_of(info)
-        self.resource: Resource | None = None
-        """Set once the path, the verb and the parameters have been found to be good."""
-        self.short: ShortGet | None = None
-        """Set once a get was answered the long way, if there is a short one."""
 
 
 class App:
@@ -147,14 +114,13 @@ class App:
         self._allows = authorizer.allows
         self._caches = server.store.caches
         self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
-        self._routes: dict[tuple[str, str, str], _Route] = {}
-        self._siblings: dict[tuple[str, str, str], _Route] = {}
-        """By method, path without the last segment, and query: the first of many like it."""
+        self._routes = Routes()
+        server.catalog.listeners.append(lambda _group: self._routes.forget())
 
     def __call__(self, request: Request) -> Promise:
         context: Context | None = None
         try:
-            route = self._route(request)
+            route = self._routes.of(request)
             request.answer_by_seconds = request.received_seconds + route.seconds_max
             if route.short is not None:
                 awaited = self._get_when_fresh(request, route, route.short)
@@ -162,6 +128,10 @@ class App:
                     return awaited
             context = Context(request, route.info)
             answer = self._chain(context, route)
+        except DoAgain as lack:
+            assert context is not None
+            # What was begun before stays so: a write must not be given up half-way.
+            return Shielded(self._later(context, self._do_again(context, lack)))
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
             return self._counted(context, request, error_answer(context, as_status(error)))
         if isinstance(answer, Response):
@@ -180,10 +150,12 @@ class App:
         """The most travelled way, in as few steps as can be; None: go the long one."""
         short: ShortGet | None = line.memo
         if short is None:
-            route = self._routes.get((line.method, line.path, line.query))
-            if route is None or route.short is None:
+            short = line.memo = self._routes.short(line)
+            if short is None:
                 return None
-            short = line.memo = route.short
+        elif short.is_stale:
+            line.memo = None
+            return None
         sender: Sender | None = headers.memo
         if sender is None or not sender.is_plain or not self._allows(sender.user, short.info):
             return None
@@ -192,7 +164,7 @@ class App:
             return None
         return self._short_body(short, cache, received_seconds)
 
-    def _get_when_fresh(self, request: Request, route: _Route, short: ShortGet) -> Deferred | None:
+    def _get_when_fresh(self, request: Request, route: Route, short: ShortGet) -> Deferred | None:
         """Answer a get when memory has all that was acknowledged before it, without a task; None
         if that is not what it lacks."""
         sender: Sender | None = request.headers.memo
@@ -205,12 +177,18 @@ class App:
 
         def answer(error: StorageError | None) -> None:
             body = None
-            if error is None:
-                body = self._short_body(short, cache, request.received_seconds)
-            if body is not None:
-                deferred.resolve(Response(200, body, JSON_HEADERS))
-            else:
-                deferred.resolve(self._long_answer(request, route, cache, error))
+            try:
+                if short.is_stale:  # the cache too: nobody keeps it up to date
+                    raise DoAgain
+                if error is None:
+                    body = self._short_body(short, cache, request.received_seconds)
+                if body is not None:
+                    deferred.resolve(Response(200, body, JSON_HEADERS))
+                else:
+                    deferred.resolve(self._long_answer(request, route, cache, error))
+            except DoAgain:
+                again = self._resolve_again(request, route, deferred)
+                self._server.tasks.spawn("answer again", again)
 
         self._caches.when_fresh(answer)
         return deferred
@@ -225,7 +203,7 @@ class App:
         return entry[2]
 
     def _long_answer(
-        self, request: Request, route: _Route, cache: WatchCache, error: StorageError | None
+        self, request: Request, route: Route, cache: WatchCache, error: StorageError | None
     ) -> Response:
         """The answer to a get that has waited, when it is not just what memory holds."""
         context = Context(request, route.info)
@@ -234,6 +212,8 @@ class App:
             if error is not None:
                 raise error
             answer = answer_from(self._server, context, cache)
+        except DoAgain:
+            raise
         except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
             answer = error_answer(context, as_status(failed))
         return self._counted(context, request, answer)
@@ -278,7 +258,7 @@ class App:
         nothing; None lets it in."""
         context: Context | None = None
         try:
-            context = Context(request, self._route(request).info)
+            context = Context(request, self._routes.of(request).info)
             self._admit(context)
         except StatusError as error:
             return self._counted(context, request, error_answer(context, error))
@@ -290,7 +270,7 @@ class App:
         if not self._authorizer.allows(context.user, context.info):
             raise refusal(context.user, context.info)
 
-    def _chain(self, context: Context, route: _Route) -> Promise | Committing:
+    def _chain(self, context: Context, route: Route) -> Promise | Committing:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         self._admit(context)
@@ -303,9 +283,11 @@ class App:
             resource = self._resource(info)
             check_parameters(info)
             route.resource = resource
-            if resource.kind.persisted and ShortGet.is_there(info):
+            if ShortGet.is_there(resource, info):
                 route.short = ShortGet(resource, info, self._metrics)
         context.resource = resource
+        if deprecation := deprecation_of(resource, info.version):
+            context.warn(deprecation)
         check_form(context)
         if info.verb in _WRITES:
             self._barrier(context, resource)
@@ -322,7 +304,7 @@ class App:
             raise status.resource_not_found()
         kind = resource.kind
         if info.subresource:
-            subresource = kind.subresource(info.subresource)
+            subresource = resource.subresource(info.version, info.subresource)
             if subresource is None or info.rest:
                 raise status.resource_not_found()
             # What else can be done to a subresource is not done by the handlers of objects.
@@ -343,49 +325,31 @@ class App:
             raise status.resource_not_found()
         return resource
 
-    def _route(self, request: Request) -> _Route:
-        key = (request.method, request.path, request.query)
-        route = self._routes.get(key)
-        if route is None and request.method in _WRITING_METHODS:
-            route = self._sibling(request)
-        if route is None:
-            query = f"?{request.query}" if request.query else ""
-            route = _Route(parse_request(request.method, request.path + query))
-            if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
-                return route
-            if len(self._routes) >= ROUTES_MAX:
-                self._routes.clear()
-            self._routes[key] = route
-        return route
+    async def _do_again(self, context: Context, lack: DoAgain) -> Answer:
+        """Do a request anew from its first step, once it has what it lacked."""
+        for _ in range(AGAIN_MAX):
+            await lack.settle()
+            try:
+                route = self._routes.of(context.request)
+                context.resource = None
+                return await _awaited(self._chain(context, route))
+            except DoAgain as next_lack:
+                lack = next_lack
+        raise status.unavailable(
+            f"what {context.info.path} means is changing; try again",
+            retry_after_seconds=RETRY_SECONDS,
+        )
 
-    def _sibling(self, request: Request) -> _Route | None:
-        """The route of a write to an object, from that of another beside it; None: read it.
-
-        Objects are many and each is seldom written, so that their routes are not worth keeping.
-        """
-        folder, _, name = request.path.rpartition("/")
-        key = (request.method, folder, request.query)
-        known = self._siblings.get(key)
-        if known is not None:
-            info = sibling(known.info, request.path, name)
-            if info is None:
-                return None
-            route = _Route(info)
-            route.resource = known.resource
-            return route
-        query = f"?{request.query}" if request.query else ""
-        if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
-            return None
-        route = _Route(parse_request(request.method, request.path + query))
-        if has_siblings(route.info, name):
-            if len(self._siblings) >= ROUTES_MAX:
-                self._siblings.clear()
-            self._siblings[key] = route
-        return route
+    async def _resolve_again(self, request: Request, route: Route, deferred: Deferred) -> None:
+        context = Context(request, route.info)
+        deferred.resolve(await self._later(context, self._do_again(context, DoAgain())))
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
         try:
-            answer = await awaitable
+            try:
+                answer = await awaitable
+            except DoAgain as lack:
+                answer = await self._do_again(context, lack)
         except Exception as error:  # noqa: BLE001 - the edge, for answers that had to wait
             answer = error_answer(context, as_status(error))
         if isinstance(answer, Response):
@@ -408,6 +372,23 @@ class App:
             )
         self._metrics.count(labels, seconds)
         return answer
+
+
+async def _awaited(promise: Promise | Committing) -> Answer:
+    """The answer that a handler has promised, in whatever way."""
+    if isinstance(promise, Committing):
+        await asyncio.wait([promise.begun.outcome])
+        written = promise.begun.settle()
+        return await promise.again() if written is None else promise.answer(written)
+    if isinstance(promise, Shielded):
+        return await promise.awaitable
+    if isinstance(promise, Deferred):
+        kept: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        promise.then(lambda answer: None if kept.done() else kept.set_result(answer))
+        return await kept
+    if isinstance(promise, Awaitable):
+        return await promise
+    return promise
 
 
 def as_status(error: Exception) -> StatusError:

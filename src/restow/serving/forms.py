@@ -17,7 +17,7 @@ from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Response
 from restow.serving.partial import partial_list_bytes, partial_object_bytes
 from restow.serving.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
-from restow.serving.tables.registry import columns_for
+from restow.serving.tables.registry import columns_of
 
 
 def check_form(context: Context) -> None:
@@ -74,9 +74,8 @@ def _table(
     with_definitions: bool = True,
 ) -> bytes:
     assert context.resource is not None
-    kind = context.resource.kind
     table = table_document(
-        columns_for(kind.group, kind.kind),
+        columns_of(context.resource, context.info.version),
         objects,
         metadata=metadata,
         now=server.runtime.clock.wall(),

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from restow.kinds.definitions import SelectableField
 from restow.machinery.selectors import (
     FieldSelector,
     LabelSelector,
@@ -49,7 +50,9 @@ class Selection:
         self.prefix = f"{info.namespace}/" if kind.namespaced and info.namespace else ""
         self._extra: dict[str, Callable[[Any], str]] = {}
         if self.fields:
-            known = {field.label: field.value_of for field in kind.selectable_fields}
+            known = {
+                field.label: field.value_of for field in _selectable_fields(resource, info.version)
+            }
             self.fields.refuse_others((*_OWN_FIELDS, *known))
             self._extra = {
                 label: value for label, value in known.items() if label in str(self.fields)
@@ -70,7 +73,10 @@ class Selection:
         return path.startswith(self.prefix)
 
     def matches(self, path: str, entry: Entry) -> bool:
-        """Whether an object is among those meant."""
+        """Whether an object is among those meant.
+
+        An object whose versions have fields of their own must be in the version of the request.
+        """
         if self.prefix and not path.startswith(self.prefix):
             return False
         if self.labels and not self.labels.matches(labels_of(entry[2])):
@@ -93,6 +99,12 @@ class Selection:
             return name
         namespace = info.namespace or self.fields.requires("metadata.namespace")
         return f"{namespace}/{name}" if namespace else None
+
+
+def _selectable_fields(resource: Resource, version: str) -> tuple[SelectableField, ...]:
+    """The fields that objects are selected by; a custom kind says so by version."""
+    traits = resource.traits.get(version)
+    return resource.kind.selectable_fields if traits is None else traits.selectable_fields
 
 
 def labels_of(body: bytes) -> dict[str, str]:

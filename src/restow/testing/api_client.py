@@ -7,6 +7,7 @@ here: retries, decoding into types, or anything else that a real client does for
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,9 +76,13 @@ class Reply:
 class ApiClient:
     """Requests to one server, one after another."""
 
-    def __init__(self, port: int, *, token: str | None = None) -> None:
+    def __init__(
+        self, port: int, *, token: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Without `tls`, over plain HTTP."""
         self._port = port
         self._token = token
+        self._tls = tls
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._watches: list[WatchStream] = []
@@ -136,6 +141,7 @@ class ApiClient:
         stream = await WatchStream.open(
             self._port,
             self._head("GET", f"{target}{separator}watch=true", b"", accept=accept),
+            self._tls,
         )
         self._watches.append(stream)
         return stream
@@ -169,7 +175,7 @@ class ApiClient:
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._reader is None or self._writer is None or self._reader.at_eof():
-            self._reader, self._writer = await _connect(self._port)
+            self._reader, self._writer = await _connect(self._port, self._tls)
         return self._reader, self._writer
 
     async def _disconnect(self) -> None:
@@ -195,9 +201,9 @@ class WatchStream:
         self._rest = b""
 
     @classmethod
-    async def open(cls, port: int, head: bytes) -> WatchStream:
+    async def open(cls, port: int, head: bytes, tls: ssl.SSLContext | None = None) -> WatchStream:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            reader, writer = await _connect(port)
+            reader, writer = await _connect(port, tls)
             writer.write(head)
             status, headers = await _read_head(reader)
         return cls(reader, writer, status, headers)
@@ -246,8 +252,10 @@ class WatchStream:
         await _close(self._writer)
 
 
-async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", port, limit=_LINE_BYTES_MAX)
+async def _connect(
+    port: int, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port, limit=_LINE_BYTES_MAX, ssl=tls)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

@@ -9,17 +9,25 @@ asks of every object whether its version was reported when it was written.
     G1   a common version is that of all entries
     M4   what is stored is among the persisted hashes, unless these are unknown
     EP   the epoch moves if and only if the agreement does
+
+The store learns custom resources from the definitions that are written to it. Of these also:
+
+    C1   an object is written only while its definition is stored, under a fence that names it
+    C2   an object is written only in a version that `storedVersions` of its definition lists
+    C3   a server that has an entry and lives can read all that is stored
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
-from restow.coordination.changes import hash_of
+from restow.coordination.changes import encoder_of, hash_of
+from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.raw_scan import version_of
 from restow.coordination.records import (
     ENCODERS_PREFIX,
@@ -38,7 +46,9 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
+from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import ROOT, Definition
 from restow.resources.definition import Resource
 from restow.storage.interface import (
     Done,
@@ -46,7 +56,6 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Present,
     Put,
     Revision,
     Span,
@@ -63,15 +72,51 @@ class PromiseBroken(AssertionError):
     """A promise of coordination does not hold."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Audited:
+    """What must be known of a resource to judge a transaction."""
+
+    name: str
+    kind: str
+    root: str
+    is_pinned: bool = False
+    definition_key: Key | None = None
+    """Of a custom resource."""
+
+    @classmethod
+    def of_resource(cls, resource: Resource) -> _Audited:
+        kind = resource.kind
+        return cls(
+            name=name_of(kind.group_resource),
+            kind=kind.store.kind,
+            root=resource.root,
+            is_pinned=kind.pinned,
+        )
+
+    @classmethod
+    def of_definition(cls, definition: Definition) -> _Audited:
+        plural = definition.accepted_names.plural
+        return cls(
+            name=name_of(GroupResource(definition.group, plural)),
+            kind=definition.accepted_names.kind,
+            root=f"{OBJECTS_PREFIX}{definition.group}/{plural}/",
+            definition_key=definition.key,
+        )
+
+
 class AuditedStorage(MemoryStorage):
     """A store in memory that refuses to go on once a promise is broken."""
 
     def __init__(self, catalogs: Iterable[Catalog]) -> None:
         super().__init__()
-        self._resources: dict[str, Resource] = {}
+        self._audited: dict[str, _Audited] = {}
+        """By root."""
+        self._by_name: dict[str, _Audited] = {}
+        self._definitions: dict[Key, Definition] = {}
+        """As they are stored now."""
         for catalog in catalogs:
-            self._resources |= {resource.root: resource for resource in catalog.persisted()}
-        self._by_name = {name_of(r.kind.group_resource): r for r in self._resources.values()}
+            for resource in catalog.persisted():
+                self._learn(_Audited.of_resource(resource))
         self.written = 0
         """Objects of versioned resources that were written under the fence."""
         self.broken: list[str] = []
@@ -88,23 +133,46 @@ class AuditedStorage(MemoryStorage):
                 for name, old in before.items():
                     await self._check_report(name)
                     await self._check_state(name)
+                    await self._check_readers(name)
                     await self._check_epoch(name, old)
             except PromiseBroken as broken:
                 # Background work may swallow it; the test asks for it at its end.
                 self.broken.append(str(broken))
                 raise
+            self._note_definitions(transaction, outcome.revision)
         return outcome
 
     def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         """What is begun here is the write of one object, which touches no report."""
         outcome = super().submit(transaction)
-        if isinstance(outcome.result(), Done):
+        done = outcome.result()
+        if isinstance(done, Done):
             try:
                 self._check_fence(transaction)
             except PromiseBroken as broken:
                 self.broken.append(str(broken))
                 raise
+            self._note_definitions(transaction, done.revision)
         return outcome
+
+    def _learn(self, audited: _Audited) -> None:
+        self._audited[audited.root] = self._by_name[audited.name] = audited
+
+    def _note_definitions(self, transaction: Transaction, revision: Revision) -> None:
+        """Know custom resources, and what was said of those that are defined no more."""
+        for write in transaction.writes:
+            if not write.key.startswith(ROOT):
+                continue
+            if not isinstance(write, Put):
+                self._definitions.pop(write.key, None)
+                continue
+            definition = Definition(write.key, write.value, revision)
+            self._definitions[write.key] = definition
+            if definition.is_hostable:
+                found = _Audited.of_definition(definition)
+                known = self._audited.get(found.root)
+                if known is None or known.definition_key is not None:  # else a release hosts it
+                    self._learn(found)
 
     def _names_of(self, key: Key) -> list[str]:
         """The resource that a key tells something about."""
@@ -113,41 +181,61 @@ class AuditedStorage(MemoryStorage):
                 return [key.removeprefix(prefix)]
         if key.startswith(ENCODERS_PREFIX):
             return [parse_encoder_key(key)[1]]
-        resource = self._resource_of(key)
-        return [] if resource is None else [name_of(resource.kind.group_resource)]
+        found = self._of_key(key)
+        return [] if found is None else [found.name]
 
     def check(self) -> None:
         """Raises what was broken."""
         if self.broken:
             raise PromiseBroken("; ".join(self.broken))
 
-    def _resource_of(self, key: Key) -> Resource | None:
-        return next((r for root, r in self._resources.items() if key.startswith(root)), None)
+    def _of_key(self, key: Key) -> _Audited | None:
+        return next((r for root, r in self._audited.items() if key.startswith(root)), None)
 
     def _check_fence(self, transaction: Transaction) -> None:
         for write in transaction.writes:
-            resource = self._resource_of(write.key)
-            if resource is None:
+            found = self._of_key(write.key)
+            if found is None:
                 if write.key.startswith(OBJECTS_PREFIX):
                     raise PromiseBroken(f"R1: {write.key} belongs to no resource of the catalogue")
                 continue
-            if resource.kind.pinned or not self.is_fenced:
+            if found.is_pinned or not self.is_fenced:
                 continue  # Guarded by the server's own key, or part of a registration.
             version = version_of(write.value) if isinstance(write, Put) else None
-            if not any(_fences(guard, resource, version) for guard in transaction.guards):
+            if not any(_fences(guard, found.name, version) for guard in transaction.guards):
                 raise PromiseBroken(f"R1: {write.key} is written in {version} without a fence")
+            if found.definition_key is not None:
+                self._check_defined(transaction, write.key, version, found.definition_key)
             self.written += 1
+
+    def _check_defined(
+        self, transaction: Transaction, key: Key, version: str | None, definition_key: Key
+    ) -> None:
+        """What a definition says when one of its objects is written."""
+        definition = self._definitions.get(definition_key)
+        if definition is None:
+            raise PromiseBroken(f"C1: {key} is written in {version} and is not defined")
+        named = {
+            orjson.loads(guard.value).get("definition")
+            for guard in transaction.guards
+            if isinstance(guard, ValueIs) and guard.key.startswith(ENCODERS_PREFIX)
+        }
+        if named != {definition.uid}:
+            raise PromiseBroken(f"C1: {key} is written for {named}, defined by {definition.uid}")
+        stored = definition.stored_versions
+        if version is not None and version.rpartition("/")[2] not in stored:
+            raise PromiseBroken(f"C2: {key} is written in {version}, stored are {stored}")
 
     async def _check_report(self, name: str) -> None:
         item = await self.get(report_key(name))
         report = Report() if item is None else decode_report(item).report
-        entries = {entry.server_id: entry.encoding_version for entry in report.entries}
-        versions = set(entries.values())
+        versions = {entry.encoding_version for entry in report.entries}
         if report.common_version is not None and versions != {report.common_version}:
             raise PromiseBroken(f"G1: {name} has {versions}, common {report.common_version}")
+        entries = {entry.server_id: encoder_of(entry) for entry in report.entries}
         found = (await self.range(Span.of_prefix(ENCODERS_PREFIX))).items
         encoders = {
-            parse_encoder_key(item.key)[0]: orjson.loads(item.value)["version"]
+            parse_encoder_key(item.key)[0]: item.value
             for item in found
             if item.key.endswith(f"/{name}")
         }
@@ -155,16 +243,28 @@ class AuditedStorage(MemoryStorage):
             raise PromiseBroken(f"E1: {name} has entries {entries}, encoder keys {encoders}")
 
     async def _check_state(self, name: str) -> None:
-        resource = self._by_name.get(name)
+        found = self._by_name.get(name)
         item = await self.get(state_key(name))
-        if resource is None or item is None or resource.kind.pinned:
+        if found is None or item is None or found.is_pinned:
             return
         persisted = decode_state(item).state.persisted
         if UNKNOWN_HASH in persisted:
             return
-        for stored in (await self.range(Span.of_prefix(resource.root))).items:
-            if hash_of(resource.kind.store.kind, version_of(stored.value)) not in persisted:
+        for stored in (await self.range(Span.of_prefix(found.root))).items:
+            if hash_of(found.kind, version_of(stored.value)) not in persisted:
                 raise PromiseBroken(f"M4: {stored.key} is not in {persisted}")
+
+    async def _check_readers(self, name: str) -> None:
+        found = self._by_name.get(name)
+        item = await self.get(report_key(name))
+        if found is None or item is None or found.definition_key is None:
+            return
+        objects = (await self.range(Span.of_prefix(found.root))).items
+        stored = {version_of(each.value) for each in objects}
+        for entry in decode_report(item).report.entries:
+            unread = stored - set(entry.decodable_versions)
+            if unread and await self.get(Key(SERVERS_PREFIX + entry.server_id)) is not None:
+                raise PromiseBroken(f"C3: {entry.server_id} cannot read {unread} of {name}")
 
     async def _agreement(self, name: str) -> tuple[int, Agreement | None]:
         item = await self.get(epoch_key(name))
@@ -179,15 +279,16 @@ class AuditedStorage(MemoryStorage):
             raise PromiseBroken(f"EP: {name} went from {before} to {epoch} {agreement}")
 
 
-def _fences(guard: Guard, resource: Resource, version: str | None) -> bool:
+def _fences(guard: Guard, name: str, version: str | None) -> bool:
     """Whether a guard keeps a resource from being written in any other version."""
-    name = name_of(resource.kind.group_resource)
-    if isinstance(guard, ValueIs) and guard.key.startswith(ENCODERS_PREFIX):
+    if not isinstance(guard, ValueIs):
+        return False
+    if guard.key.startswith(ENCODERS_PREFIX):
         named = parse_encoder_key(guard.key)[1] == name
         return named and version in (None, orjson.loads(guard.value)["version"])
-    if isinstance(guard, ValueIs) and guard.key == SELECTED_PREFIX + name:
+    if guard.key == SELECTED_PREFIX + name:
         return version in (None, guard.value.decode())
-    return isinstance(guard, Present) and resource.kind.pinned
+    return False
 
 
 async def audit_history(storage: Storage, catalog: Catalog) -> int:

@@ -158,7 +158,7 @@ async def test_a_report_through_its_life(server: RunningServer) -> None:
         blind = await api.put(target, {"metadata": {"name": "apps.deployments"}})
         assert blind.status == 422
         assert blind.message.startswith(
-            'StorageVersion.internal.apiserver.k8s.io "apps.deployments" is invalid: '
+            'storageversions.internal.apiserver.k8s.io "apps.deployments" is invalid: '
             "metadata.resourceVersion: Invalid value: "
         )
         assert blind.message.endswith(": must be specified for an update")

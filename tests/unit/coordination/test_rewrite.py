@@ -743,8 +743,8 @@ def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def _skips_equal_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PageWork._plan
 
-    def plan_changes(self: PageWork, item: Item) -> RewritePlan | None:
-        found = plan(self, item)
+    async def plan_changes(self: PageWork, item: Item) -> RewritePlan | None:
+        found = await plan(self, item)
         if found is not None:
             old, new = orjson.loads(item.value), orjson.loads(found._value)
             if {**old, "apiVersion": ""} == {**new, "apiVersion": ""}:

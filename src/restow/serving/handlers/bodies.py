@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from restow.machinery import codec, protobuf, status
+from restow.machinery import codec, field_errors, protobuf, status
 from restow.machinery.metadata_rules import check_types
+from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context
 from restow.serving.parameters import field_validation
@@ -40,7 +41,9 @@ def complete(
     version = resource.api_version(context.info.version)
     kind = resource.kind.kind
     if obj.get("apiVersion") != version or obj.get("kind") != kind:
-        check_type(resource, context, obj.get("apiVersion"), obj.get("kind"))
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else ""
+        check_type(resource, context, obj.get("apiVersion"), obj.get("kind"), name=name)
     check_types(obj.get("metadata"))
     checked, unknown = resource.shape.check(version, obj)
     if unknown or duplicates or context.info.query:
@@ -55,14 +58,29 @@ def complete(
     return resource.shape.default(version, fresh)
 
 
-def check_type(resource: Resource, context: Context, api_version: Any, kind: Any) -> None:
-    """A body may leave out its type, but not claim another one."""
-    expected = resource.api_version(context.info.version)
-    if api_version and api_version != expected:
+def check_type(
+    resource: Resource, context: Context, api_version: Any, kind: Any, *, name: Any = ""
+) -> None:
+    """A body may leave out its type, but not claim another one; that of a custom kind must say it.
+
+    Nothing else tells a custom object from any other: it has no type of its own in the server.
+    """
+    is_custom = bool(resource.traits)
+    if is_custom and not kind:
         raise status.bad_request(
-            f"the API version in the data ({str(api_version)[:128]}) does not match the expected"
-            f" API version ({expected})"
+            f"the object provided is unrecognized (must be of type {resource.kind.kind}):"
+            " Object 'Kind' is missing"
         )
+    expected = resource.api_version(context.info.version)
+    if (api_version or is_custom) and api_version != expected:
+        raise status.bad_request(
+            f"the API version in the data ({str(api_version or '')[:128]}) does not match the"
+            f" expected API version ({expected})"
+        )
+    if is_custom and kind != resource.kind.kind:
+        cause = field_errors.invalid("kind", str(kind)[:128], f"must be {resource.kind.kind}")
+        said = GroupKind(resource.group, str(kind)[:128])
+        raise status.invalid(said, str(name or "")[:253], [cause])
     if kind and kind != resource.kind.kind:
         raise status.bad_request(
             f"{str(kind)[:128]} in version {context.info.version!r} cannot be handled as a"
@@ -86,11 +104,24 @@ def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, .
     if mode == "Ignore" or not (unknown or duplicates):
         return
     problems = [f'unknown field "{path}"' for path in unknown]
-    problems += [f'duplicate field "{path}"' for path in duplicates]
+    repeated = [f'duplicate field "{path}"' for path in duplicates]
+    # Custom objects are pruned after they were read, so what is unknown comes last.
+    is_custom = context.resource is not None and bool(context.resource.traits)
+    problems = repeated + problems if is_custom else problems + repeated
     if mode == "Strict":
-        raise status.strict_decoding(problems)
+        raise _strict(context, problems)
     for problem in problems:
         context.warn(problem)
+
+
+def _strict(context: Context, problems: list[str]) -> status.StatusError:
+    """The refusal of a body because of its fields; that of a patch says nothing of a kind."""
+    error, resource = status.strict_decoding(problems), context.resource
+    if resource is None or context.info.verb == "patch":
+        return error
+    kind, version = resource.kind.kind, context.info.version
+    unfit = f'{kind} in version "{version}" cannot be handled as a {kind}'
+    return status.bad_request(f"{unfit}: {error.message}")
 
 
 def needs_thread(context: Context) -> bool:

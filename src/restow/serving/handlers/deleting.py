@@ -24,6 +24,8 @@ from restow.serving.parameters import invalid_options, is_dry_run
 from restow.serving.selection import Selection
 
 DELETES_AT_ONCE: Final = 32
+CONVERTED_AT_ONCE: Final = 480
+"""Objects that are converted, if need be, and then deleted."""
 _POLICIES: Final = ("Orphan", "Background", "Foreground")
 _UNDELETABLE: Final = frozenset({"default", "kube-system", "kube-public"})
 
@@ -77,20 +79,42 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
     limit = read_wish(server, context, selection).limit
     cache = await server.store.read(resource)
     page = cache.select(selection.prefix)
+    entries = page.entries
+    if selection:
+        # Labels and fields are those that the client would see.
+        entries = await server.store.in_version(
+            resource, entries, resource.api_version(info.version)
+        )
     chosen = [
-        path
-        for path, entry in zip(page.keys, page.entries, strict=True)
-        if not selection or selection.matches(path, entry)
+        (path, entry)
+        for path, entry, seen in zip(page.keys, page.entries, entries, strict=True)
+        if not selection or selection.matches(path, seen)
     ]
+    if limit:
+        chosen = chosen[:limit]
     deleted: list[bytes] = []
+    for first in range(0, len(chosen), CONVERTED_AT_ONCE):
+        some = chosen[first : first + CONVERTED_AT_ONCE]
+        # Each is deleted on its own, but whoever converts them is asked once.
+        await server.store.in_version(
+            resource, [entry for _, entry in some], resource.api_version(info.version)
+        )
+        deleted += await _delete_all(server, context, [path for path, _ in some], wish)
+    return list_answer(server, context, deleted, {"resourceVersion": str(server.store.position)})
+
+
+async def _delete_all(
+    server: Server, context: Context, paths: list[str], wish: DeleteWish
+) -> list[bytes]:
+    """Delete objects, some at a time; what they were at last."""
+    resource, info = resource_of(context), context.info
     review = reviewer(server.admission, context, "DELETE")
-    last = limit or len(chosen)
-    for first in range(0, last, DELETES_AT_ONCE):
-        paths = chosen[first : min(first + DELETES_AT_ONCE, last)]
+    deleted: list[bytes] = []
+    for first in range(0, len(paths), DELETES_AT_ONCE):
         outcomes = await asyncio.gather(
             *(
                 server.store.delete(resource, info.version, path, wish, review=review)
-                for path in paths
+                for path in paths[first : first + DELETES_AT_ONCE]
             ),
             return_exceptions=True,
         )
@@ -99,7 +123,7 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
                 deleted.append(outcome.body)
             elif not isinstance(outcome, status.NotFound):  # then someone else was faster
                 raise outcome
-    return list_answer(server, context, deleted, {"resourceVersion": str(server.store.position)})
+    return deleted
 
 
 async def _wishes(context: Context) -> DeleteWish:

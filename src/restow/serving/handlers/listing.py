@@ -1,7 +1,8 @@
 """list: many objects, in pages, at the version a client asks for.
 
 The first page and plain lists come from memory. A page of a list that was begun at a version which
-memory has left behind comes from the store, as it was at that version.
+memory has left behind comes from the store, as it was at that version. Objects that somebody else
+converts are converted first, many at once: what is selected is what the client would see.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def list_objects(server: Server, context: Context) -> Promise:
     wish = read_wish(server, context, selection)
     if wish.version is None and wish.place is None:
         cache = server.store.fresh(resource)
-        if cache is not None and not _takes_long(cache, selection):
+        if cache is not None and not _must_wait(context, cache, selection):
             answer: Answer = _answer_now(server, context, cache, selection, wish)
             return answer
     return _list_later(server, context, selection, wish)
@@ -81,20 +82,24 @@ async def _list_later(server: Server, context: Context, selection: Selection, wi
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
         cache = await fresh_enough(server, resource, wish.version)
-        if _takes_long(cache, selection):
-            found = await _from_cache_in_slices(server, cache, selection, wish)
+        if _must_wait(context, cache, selection):
+            found = await _from_cache_in_slices(server, context, cache, selection, wish)
             return _answer(server, context, selection, found)
         return _answer_now(server, context, cache, selection, wish)
     cache = await server.store.loaded(resource)
     place = wish.place or Place(wish.version or 0, "")
     if place.revision == INCONSISTENT:
         cache = await fresh_enough(server, resource, None)
-        found = await _from_cache_in_slices(server, cache, selection, wish, start=place.start)
+        found = await _from_cache_in_slices(
+            server, context, cache, selection, wish, start=place.start
+        )
         return _answer(server, context, selection, found)
     if place.revision > max(server.store.position, cache.changed_at):
         await wait_for_version(server, place.revision)
     if cache.changed_at <= place.revision:
-        found = await _from_cache_in_slices(server, cache, selection, wish, start=place.start)
+        found = await _from_cache_in_slices(
+            server, context, cache, selection, wish, start=place.start
+        )
         found.revision = place.revision
     else:
         found = await _from_store(server, context, selection, wish, place)
@@ -199,24 +204,59 @@ def _takes_long(cache: WatchCache, selection: Selection) -> bool:
     )
 
 
+def _must_wait(context: Context, cache: WatchCache, selection: Selection) -> bool:
+    """Whether a list cannot be answered at once: it takes long, or others must convert objects."""
+    resource = selection.resource
+    if resource.remote is None:
+        return _takes_long(cache, selection)
+    api_version = resource.api_version(context.info.version)
+    if not selection and (selection.prefix, api_version) in cache.memo:
+        return _takes_long(cache, selection)
+    return _takes_long(cache, selection) or any(
+        entry[1] != api_version for entry in cache.select(selection.prefix).entries
+    )
+
+
 async def _from_cache_in_slices(
-    server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
+    server: Server,
+    context: Context,
+    cache: WatchCache,
+    selection: Selection,
+    wish: Wish,
+    *,
+    start: str = "",
 ) -> Found:
-    """The same as `_from_cache`, with turns for others while many objects are looked at."""
-    if not _takes_long(cache, selection):
-        return _from_cache(server, cache, selection, wish, start=start)
+    """The same as `_from_cache`, with turns for others while many objects are looked at, and
+    waiting for those that others convert."""
+    resource = selection.resource
+    api_version = resource.api_version(context.info.version)
+    if not selection or (resource.remote is None and not _takes_long(cache, selection)):
+        found = _from_cache(server, cache, selection, wish, start=start)
+        found.entries = await server.store.in_version(resource, found.entries, api_version)
+        return found
     if cache.damaged:
         refuse_damaged(server, cache, selection)
     # All of this moment: what is looked at later does not change any more.
-    page = cache.select(selection.prefix, start=start)
+    page = _candidates(cache, selection, start)
     found = Found([], [], max(server.store.position, cache.changed_at))
     for first in range(0, len(page.keys), SLICE_ITEMS):
         last = first + SLICE_ITEMS
-        some = Slice(page.keys[first:last], page.entries[first:last], page.revision)
+        entries = await server.store.in_version(resource, page.entries[first:last], api_version)
+        some = Slice(page.keys[first:last], entries, page.revision)
         if _match(found, some, selection, wish):
             break
         await server.runtime.clock.sleep(0)
     return found
+
+
+def _candidates(cache: WatchCache, selection: Selection, start: str) -> Slice:
+    """The objects among which those are that are asked for, as far as their paths tell."""
+    if selection.single is None or start:
+        return cache.select(selection.prefix, start=start)
+    entry = cache.get(selection.single)
+    if entry is None:
+        return Slice([], [], cache.changed_at)
+    return Slice([selection.single], [entry], cache.changed_at)
 
 
 def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> None:
@@ -244,6 +284,7 @@ async def _from_store(
     """A page as it was at a version that memory has left behind."""
     resource = resource_of(context)
     span = Span.of_prefix(resource.root + selection.prefix)
+    api_version = resource.api_version(context.info.version)
     splicer = server.store.splicer(resource)
     found = Found([], [], place.revision)
     start = place.start
@@ -259,11 +300,16 @@ async def _from_store(
             raise _expired(server, selection, place, has_token=wish.place is not None) from error
         except StorageError as error:
             raise translate(error) from error
+        entries: list[Entry] = []
         for position, item in enumerate(page.items, start=1):
             if position % SLICE_ITEMS == 0:
                 await server.runtime.clock.sleep(0)
+            entries.append(splicer.serve(item.value, item.revision))
+        entries = await server.store.in_version(resource, entries, api_version)
+        for position, (item, entry) in enumerate(zip(page.items, entries, strict=True), start=1):
+            if selection and position % SLICE_ITEMS == 0:
+                await server.runtime.clock.sleep(0)
             path = item.key[len(resource.root) :]
-            entry = splicer.serve(item.value, item.revision)
             if not selection or selection.matches(path, entry):
                 found.paths.append(path)
                 found.entries.append(entry)

@@ -127,7 +127,7 @@ def _check_media_type(context: Context) -> None:
 
 def _merge_schema(context: Context) -> MergeSchema | None:
     resource = resource_of(context)
-    if context.info.subresource == "scale":
+    if context.info.subresource == "scale" and not resource.traits:
         struct = load_types().of_kind("autoscaling", "v1", "Scale")
         return None if struct is None else merge_schema(struct)
     return resource.shape.merge_schema(resource.api_version(context.info.version))

@@ -18,6 +18,7 @@ from restow.serving.context import Context
 from restow.serving.forms import object_in_form
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response
+from restow.serving.scales import scale_of_object
 
 FUTURE_SECONDS_MAX: Final = 3.0
 """How long to wait for a resource version that is not there yet."""
@@ -30,16 +31,25 @@ def get(server: Server, context: Context) -> Promise:
     cache = server.store.fresh(resource) if asked is None else None
     if cache is None:
         return _get_later(server, context, asked)
+    # Whatever it must wait for, the chain does: it raises what says so.
     return answer_from(server, context, cache)
 
 
 async def _get_later(server: Server, context: Context, asked: int | None) -> Response:
-    cache = await fresh_enough(server, resource_of(context), asked)
+    resource, info = resource_of(context), context.info
+    cache = await fresh_enough(server, resource, asked)
+    if resource.remote is not None:
+        entry = cache.get(resource.path_of(info.namespace, info.name))
+        if entry is not None:
+            await server.store.in_version(resource, [entry], resource.api_version(info.version))
     return answer_from(server, context, cache)
 
 
 def answer_from(server: Server, context: Context, cache: WatchCache) -> Response:
-    """The answer to a get, from a cache that is as fresh as it must be."""
+    """The answer to a get, from a cache that is as fresh as it must be.
+
+    Raises `ConversionNeeded` when somebody else must convert the object first.
+    """
     resource, info = resource_of(context), context.info
     path = resource.path_of(info.namespace, info.name)
     entry = cache.get(path)
@@ -57,27 +67,7 @@ def scale_of(server: Server, context: Context, entry: Entry) -> bytes:
     """The Scale of an object."""
     resource = resource_of(context)
     obj = server.store.object_of(resource, entry, resource.api_version(context.info.version))
-    return orjson.dumps(make_scale(obj))
-
-
-def make_scale(obj: dict[str, object]) -> dict[str, object]:
-    """An autoscaling/v1 Scale that shows an object's replicas."""
-    metadata, spec, state = (_mapping(obj.get(name)) for name in ("metadata", "spec", "status"))
-    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    selector = _mapping(spec.get("selector"))
-    labels = _mapping(selector.get("matchLabels")) or {
-        name: value for name, value in selector.items() if isinstance(value, str)
-    }
-    scale_status: dict[str, object] = {"replicas": state.get("replicas", 0)}
-    if labels:
-        scale_status["selector"] = ",".join(f"{key}={labels[key]}" for key in sorted(labels))
-    return {
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in shown if name in metadata},
-        "spec": {"replicas": spec.get("replicas", 0)},
-        "status": scale_status,
-    }
+    return orjson.dumps(scale_of_object(resource, context.info.version, obj))
 
 
 def resource_of(context: Context) -> Resource:
@@ -116,7 +106,3 @@ async def wait_for_version(server: Server, asked: int) -> None:
     except TimeoutError:
         current = server.store.position
         raise status.resource_version_too_large(asked, current) from None
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}

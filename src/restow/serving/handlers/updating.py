@@ -21,10 +21,11 @@ from restow.serving.forms import object_in_form
 from restow.serving.handlers.bodies import needs_thread, read_object
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create_object
-from restow.serving.handlers.reading import make_scale, resource_of
+from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
 from restow.serving.parameters import is_dry_run
+from restow.serving.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 
 REPLICAS_MAX: Final = 2**31 - 1
 _NO_VERSION: Final = (None, "", "0")
@@ -144,7 +145,9 @@ def written_answer(server: Server, context: Context, written: Written) -> Respon
     """The answer to an update or patch."""
     body = written.body
     if context.info.subresource == "scale":
-        body = orjson.dumps(make_scale(orjson.loads(body)))
+        resource = resource_of(context)
+        scale = scale_of_object(resource, context.info.version, orjson.loads(body))
+        body = orjson.dumps(scale)
     elif context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 201 if written.created else 200, body)
@@ -162,14 +165,14 @@ async def change_scale(
     resource, info = resource_of(context), context.info
 
     def apply(current: Object) -> Object:
-        scale = _checked_scale(context, change(make_scale(current)))
+        shown = scale_of_object(resource, info.version, current, may_lack_replicas=True)
+        scale = _checked_scale(context, change(shown))
         said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
-        return {
-            **current,
-            "metadata": current["metadata"]
-            | {name: value for name, value in said.items() if value},
-            "spec": {**(current.get("spec") or {}), "replicas": _replicas(scale)},
+        fresh = with_replicas(resource, info.version, current, _replicas(context, scale))
+        fresh["metadata"] = current["metadata"] | {
+            name: value for name, value in said.items() if value
         }
+        return fresh
 
     written = await server.store.update(
         resource,
@@ -187,8 +190,8 @@ def _checked_scale(context: Context, scale: Any) -> Object:
     """A Scale with metadata of the right types, for the object of the path. Raises 400."""
     if not isinstance(scale, dict):
         raise status.bad_request("a Scale must be an object")
-    kind, version = scale.get("kind") or "Scale", scale.get("apiVersion") or "autoscaling/v1"
-    if (kind, version) != ("Scale", "autoscaling/v1"):
+    kind, version = scale.get("kind") or "Scale", scale.get("apiVersion") or API_VERSION
+    if (kind, version) != ("Scale", API_VERSION):
         raise status.bad_request(
             f"({str(version)[:128]}, Kind={str(kind)[:128]}) cannot be handled as a Scale"
         )
@@ -199,12 +202,13 @@ def _checked_scale(context: Context, scale: Any) -> Object:
     return {**scale, "metadata": metadata}
 
 
-def _replicas(scale: Object) -> int:
+def _replicas(context: Context, scale: Object) -> int:
     spec = scale.get("spec") or {}
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
     if type(replicas) is not int or replicas > REPLICAS_MAX:
         raise status.bad_request("spec.replicas must be a whole number of 32 bits")
-    if replicas < 0:
+    # A custom kind says itself what is wrong with them, at the path where it has them.
+    if replicas < 0 and scale_paths(resource_of(context), context.info.version) is None:
         cause = field_errors.invalid(
             "spec.replicas", replicas, "must be greater than or equal to 0"
         )

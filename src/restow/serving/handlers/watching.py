@@ -4,11 +4,15 @@ A watcher is a cursor into a cache's ring of changes and some callbacks of its s
 no queue. When a cache changes, all its watchers are flushed together in the next turn of the loop.
 Those that want the same changes in the same form get the very same bytes. A watcher whose client is
 behind is skipped until it can take more; one that falls out of the ring is told to list again.
+When a cache is closed because its resource has changed, its watches end; clients begin others.
+
+Where somebody else converts objects, a watcher goes through the changes some at a time, and waits
+for those that are not converted yet (`translating`). It selects among what its client would see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -19,9 +23,10 @@ from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Change, Entry, WatchCache
 from restow.runtime import Timer
-from restow.serving.answers import JSON_HEADERS
+from restow.serving.answers import JSON_HEADERS, warning_lines
 from restow.serving.context import Context
 from restow.serving.forms import event_in_form
+from restow.serving.handlers.fan_out import FanOut, fan_out_of
 from restow.serving.handlers.listing import refuse_damaged
 from restow.serving.handlers.reading import (
     FUTURE_SECONDS_MAX,
@@ -29,6 +34,7 @@ from restow.serving.handlers.reading import (
     resource_of,
 )
 from restow.serving.handlers.server import Server
+from restow.serving.handlers.translating import Translation
 from restow.serving.listener.response import Promise
 from restow.serving.listener.stream import PushStream, StreamWriter, encode_chunk
 from restow.serving.selection import Selection
@@ -37,6 +43,8 @@ TIMEOUT_SECONDS_DEFAULT: Final = 1800.0
 TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
+CHANGES_AT_ONCE: Final = 100
+"""Changes whose objects somebody else converts together."""
 
 _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
 _END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
@@ -68,7 +76,10 @@ async def _watch(server: Server, context: Context) -> PushStream:
         await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
     watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
-    return PushStream(200, watcher.start, JSON_HEADERS)
+    headers = JSON_HEADERS
+    if context.warnings:
+        headers += warning_lines(context.warnings)
+    return PushStream(200, watcher.start, headers)
 
 
 async def _wait(server: Server, version: int) -> StatusError | None:
@@ -114,13 +125,17 @@ class Watcher:
         self._context = context
         self._selection = selection
         self._cache = cache
+        self._fan_out = fan_out_of(server, cache)
         self._resource: Resource = resource_of(context)
         self._version = self._resource.api_version(context.info.version)
         self._wants_bookmarks = context.info.flag("allowWatchBookmarks")
         self._form = (self._version, context.form.as_kind, context.info.parameter("includeObject"))
+        self._translation: Translation | None = None
+        if self._resource.remote is not None:
+            self._translation = self._fan_out.translation(self._resource, self._version)
         self._cursor = 0
         self._after = 0
-        self._initial: Iterator[bytes] | None = None
+        self._initial: Iterator[bytes | None] | None = None
         self._failure: StatusError | None = None
         self._writer: StreamWriter | None = None
         self._timers: list[Timer] = []
@@ -139,10 +154,10 @@ class Watcher:
             version = max(self._server.store.position, cache.changed_at)
         cursor = cache.cursor_after(version)
         self._after = version
-        if cursor is None:
-            self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
-        else:
+        if cursor is not None:
             self._cursor = cursor
+        elif not cache.is_closed:  # else it ends at once, and the next one finds what it asks for
+            self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
 
     def _begin_with_all(self) -> None:
         """Choose the objects at once: cursor, bookmark and objects must be of one moment."""
@@ -155,14 +170,15 @@ class Watcher:
                 self._failure = error
                 return
         page = cache.select(selection.prefix)
-        chosen = page.entries
-        if selection:
-            chosen = [
-                entry
-                for path, entry in zip(page.keys, page.entries, strict=True)
+        keys, chosen = page.keys, page.entries
+        if selection and self._translation is None:
+            matching = [
+                (path, entry)
+                for path, entry in zip(keys, chosen, strict=True)
                 if selection.matches(path, entry)
             ]
-        self._initial = self._initial_chunks(chosen, now)
+            keys, chosen = [path for path, _ in matching], [entry for _, entry in matching]
+        self._initial = self._initial_chunks(keys, chosen, now)
         self._after = now
 
     def start(self, writer: StreamWriter) -> None:
@@ -171,13 +187,13 @@ class Watcher:
         writer.on_close = self._closed
         writer.on_writable = self.flush
         if self._failure is not None:
-            self._fail(self._failure)
+            self.fail(self._failure)
             return
         clock = self._server.runtime.clock
         self._timers.append(clock.call_later(self.seconds, self._timed_out))
         if self._wants_bookmarks:
             self._timers.append(clock.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
-        fan_out_of(self._server, self._cache).add(self)
+        self._fan_out.add(self)
         self.flush()
 
     def flush(self) -> None:
@@ -186,34 +202,81 @@ class Watcher:
         if writer is None or writer.closed:
             return
         while self._initial is not None and writer.writable:
-            piece = next(self._initial, None)
+            piece = next(self._initial, b"")
             if piece is None:
-                self._initial = None
-            else:
+                self._wait()
+                return
+            if piece:
                 writer.send_raw_chunk(piece)
-        if self._initial is not None or not writer.writable:
+            else:
+                self._initial = None
+        if self._initial is not None:
             return
+        while writer.writable and not writer.closed:
+            if not self._flush_changes(writer):
+                return
+
+    def _flush_changes(self, writer: StreamWriter) -> bool:
+        """Send changes; whether there are more that can be sent now."""
         changes = self._cache.changes_from(self._cursor)
         if changes is None:
-            self._fail(status.resource_version_too_old(self._after, self._cache.floor))
-            return
+            self.fail(status.resource_version_too_old(self._after, self._cache.floor))
+            return False
         broken = self._broken(changes) if self._cache.has_damaged_changes else None
         if broken is not None:
             changes = changes[: changes.index(broken)]
         if changes:
-            fan_out = fan_out_of(self._server, self._cache)
-            chunks = (
-                self._chunks(changes)
-                if self._selection or self._form[1]
-                else fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
-            )
-            self._cursor = self._cache.cursor_end
-            self._after = max(self._after, changes[-1].revision)
-            if chunks:
-                writer.send_raw_chunk(chunks)
+            some: list[Change] | None = changes
+            if self._translation is not None:
+                some = self._translated(self._translation, changes[:CHANGES_AT_ONCE])
+            if some is None:
+                self._wait()
+                return False
+            self._send_changes(writer, some)
+            if len(some) < len(changes):
+                return True
         if broken is not None:
             found = {broken.key: broken.damage or ""}
-            self._fail(self._server.store.damaged(self._resource, found))
+            self.fail(self._server.store.damaged(self._resource, found))
+        elif self._cache.is_closed:
+            self._end()
+        return False
+
+    def _send_changes(self, writer: StreamWriter, changes: list[Change]) -> None:
+        chunks = (
+            self._chunks(changes)
+            if self._selection or self._form[1]
+            else self._fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
+        )
+        self._cursor += len(changes)
+        self._after = max(self._after, changes[-1].revision)
+        if chunks:
+            writer.send_raw_chunk(chunks)
+
+    def _wait(self) -> None:
+        """Objects are being converted. Nobody does that for a resource that has changed."""
+        if self._cache.is_closed:
+            self._end()
+
+    def _translated(self, translation: Translation, changes: list[Change]) -> list[Change] | None:
+        """Changes with the objects as the client sees them; None when they must be waited for."""
+        needed: list[Entry] = []
+        for change in changes:
+            needed += self._shown(change)
+        seen = translation.seen(needed, self)
+        if seen is None:
+            return None
+        found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
+        return [_with_objects(change, found) for change in changes]
+
+    def _shown(self, change: Change) -> list[Entry]:
+        """The objects of a change that decide about, or stand in, what is sent."""
+        if change.revision <= self._after or not change.key.startswith(self._selection.prefix):
+            return []
+        if self._selection:
+            return [entry for entry in (change.now, change.before) if entry is not None]
+        entry = change.before if change.now is None else change.now
+        return [] if entry is None else [entry]
 
     def _broken(self, changes: list[Change]) -> Change | None:
         """The first change whose outcome cannot be read, if this watcher asks for its object."""
@@ -281,12 +344,26 @@ class Watcher:
             self._told_columns = True
         return encode_chunk(b'{"type":"%b","object":%b}\n' % (what, body))
 
-    def _initial_chunks(self, chosen: list[Entry], revision: int) -> Iterator[bytes]:
+    def _initial_chunks(
+        self, keys: list[str], chosen: list[Entry], revision: int
+    ) -> Iterator[bytes | None]:
+        """What is there, some at a time; None as often as it must be waited for."""
         for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
             some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
-            yield b"".join([self._encode(_ADDED, entry) for entry in some])
+            if self._translation is not None:
+                while (seen := self._translation.seen(some, self)) is None:
+                    yield None
+                some = self._selected(keys[first : first + INITIAL_ITEMS_PER_WRITE], seen)
+            if some:
+                yield b"".join([self._encode(_ADDED, entry) for entry in some])
         if self._wants_bookmarks:
             yield self._bookmark(revision, annotations=_END_OF_INITIAL)
+
+    def _selected(self, keys: list[str], entries: list[Entry]) -> list[Entry]:
+        if not self._selection:
+            return entries
+        matches = self._selection.matches
+        return [entry for path, entry in zip(keys, entries, strict=True) if matches(path, entry)]
 
     def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
@@ -317,11 +394,15 @@ class Watcher:
     def _timed_out(self) -> None:
         if self._wants_bookmarks:
             self._send_bookmark()
+        self._end()
+
+    def _end(self) -> None:
         if self._writer is not None:
             self._writer.close()
         self._closed()
 
-    def _fail(self, error: StatusError) -> None:
+    def fail(self, error: StatusError) -> None:
+        """End with an error, which the client gets as the last event."""
         writer = self._writer
         if writer is not None and not writer.closed:
             writer.write(b'{"type":"ERROR","object":%b}\n' % error.to_bytes())
@@ -333,68 +414,25 @@ class Watcher:
             timer.cancel()
         self._timers.clear()
         self._initial = None
-        fan_out_of(self._server, self._cache).discard(self)
+        if self._translation is not None:
+            self._translation.discard(self)
+        self._fan_out.discard(self)
 
 
-class FanOut:
-    """All watchers of one cache, flushed together once per turn of the loop."""
-
-    def __init__(self, server: Server, cache: WatchCache) -> None:
-        self._clock = server.runtime.clock
-        self._cache = cache
-        self._watchers: dict[Watcher, None] = {}  # in order of arrival
-        self._scheduled = False
-        self._shared: dict[object, bytes] | None = None
-        """What was made in this flush; None outside of one."""
-
-    def __len__(self) -> int:
-        return len(self._watchers)
-
-    def add(self, watcher: Watcher) -> None:
-        if not self._watchers:
-            self._cache.listen(self._changed)
-        self._watchers[watcher] = None
-
-    def discard(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-        if not self._watchers:
-            self._cache.unlisten(self._changed)
-
-    def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
-        """Bytes that several watchers want in one flush; made once.
-
-        Outside of a flush nothing is remembered: a change may come before the next one asks, who
-        would then be given bytes that end before it.
-        """
-        if self._shared is None:
-            return make()
-        place = (cursor, key)
-        found = self._shared.get(place)
-        if found is None:
-            found = self._shared[place] = make()
-        return found
-
-    def _changed(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._clock.call_later(0, self._flush)
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        self._shared = {}
-        try:
-            for watcher in tuple(self._watchers):
-                watcher.flush()
-        finally:
-            self._shared = None
-
-
-def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
-    """The fan-out of a cache; there is one, made when first wanted."""
-    found = server.fan_outs.get(cache.root)
-    if found is None:
-        found = server.fan_outs[cache.root] = FanOut(server, cache)
-    return found
+def _with_objects(change: Change, found: dict[int, Entry]) -> Change:
+    """A change with other forms of its objects, by their revisions."""
+    now, before = change.now, change.before
+    shown = Change(
+        change.revision,
+        change.key,
+        now and found.get(now[0], now),
+        before and found.get(before[0], before),
+        damage=change.damage,
+    )
+    if change.forms is None:
+        change.forms = {}
+    shown.forms = change.forms  # encoded once for all, also so
+    return shown
 
 
 __all__ = ["FanOut", "Watcher", "fan_out_of", "watch"]

@@ -6,7 +6,7 @@ that break a strict reader of the whole document. One kind must never spoil the 
 Not here: checking a schema when it is declared, and checking objects with it.
 """
 
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import orjson
 
@@ -22,6 +22,7 @@ _KEPT_IN_V2: Final = frozenset(
     (
         "additionalProperties",
         "description",
+        "enum",
         "exclusiveMaximum",
         "exclusiveMinimum",
         "format",
@@ -46,6 +47,7 @@ _KEPT_IN_V2: Final = frozenset(
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _RULES: Final = "x-kubernetes-validations"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _EXTENSION: Final = "x-kubernetes-"
 
 
@@ -69,17 +71,18 @@ def open_kind(head: Schema, *, v3: bool) -> Schema:
 
 def declared_kind(schema: Schema, head: Schema, *, v3: bool) -> Schema:
     """A kind's own schema, with the fields that all objects have."""
-    published = publish(schema, v3=v3)
+    published = publish(schema, head, v3=v3)
     published["type"] = "object"
     properties = published.get("properties")
     if not v3 and not isinstance(properties, dict):
+        published.pop(_PRESERVE, None)
         return published  # as for an open kind
-    published["properties"] = {**(properties or {}), **head}
+    published["properties"] = {**(properties if isinstance(properties, dict) else {}), **head}
     return published
 
 
-def publish(schema: object, *, v3: bool, depth: int = 0) -> Schema:
-    """A copy of a schema without what cannot be published."""
+def publish(schema: object, head: Schema, *, v3: bool, depth: int = 0) -> Schema:
+    """A copy of a schema without what cannot be published, objects inside it with their head."""
     if not isinstance(schema, dict) or depth >= DEPTH_MAX:
         return {}
     if v3:
@@ -90,24 +93,38 @@ def publish(schema: object, *, v3: bool, depth: int = 0) -> Schema:
         inner = kept.get(key)
         if isinstance(inner, dict):
             kept[key] = {
-                name: publish(each, v3=v3, depth=depth + 1) for name, each in inner.items()
+                name: publish(each, head, v3=v3, depth=depth + 1) for name, each in inner.items()
             }
     for key in ("items", "additionalProperties", "not"):
         if isinstance(kept.get(key), dict):
-            kept[key] = publish(kept[key], v3=v3, depth=depth + 1)
+            kept[key] = publish(kept[key], head, v3=v3, depth=depth + 1)
     for key in ("allOf", "anyOf", "oneOf"):
         if isinstance(kept.get(key), list):
-            kept[key] = [publish(each, v3=v3, depth=depth + 1) for each in kept[key]]
+            kept[key] = [publish(each, head, v3=v3, depth=depth + 1) for each in kept[key]]
+    if kept.get(_EMBEDDED) is True and (v3 or kept.get("type") == "object"):
+        _embed(kept, head)
     return kept
+
+
+def _embed(kept: Schema, head: Schema) -> None:
+    """An object inside an object says what it is, and has the fields that all objects have."""
+    properties, required = kept.get("properties"), kept.get("required")
+    kept["properties"] = {**(properties if isinstance(properties, dict) else {}), **head}
+    said = [each for each in required if isinstance(each, str)] if _is_list(required) else []
+    kept["required"] = list(dict.fromkeys([*said, "kind", "apiVersion"]))
 
 
 def _for_v2(schema: Schema) -> Schema:
     """What v2 can say: anything, or one type. A doubt becomes "anything"."""
     about = {"description": schema["description"]} if _is_text(schema, "description") else {}
-    if schema.get("nullable") is True or schema.get(_INT_OR_STRING) is True:
+    if schema.get("nullable") is True:
         return about
+    if schema.get(_INT_OR_STRING) is True:
+        return {**about, _INT_OR_STRING: True}
     if schema.get(_PRESERVE) is True:
-        return {**about, "type": "object"} if schema.get("type") == "object" else about
+        # With a type or with properties, clients would take it for all there is.
+        embedded = {_EMBEDDED: True} if schema.get(_EMBEDDED) is True else {}
+        return {**about, **embedded, _PRESERVE: True}
     if not _is_text(schema, "type"):
         return about
     if schema["type"] == "array" and not isinstance(schema.get("items"), dict):
@@ -117,6 +134,10 @@ def _for_v2(schema: Schema) -> Schema:
         for key, value in schema.items()
         if key in _KEPT_IN_V2 or (key.startswith(_EXTENSION) and key != _RULES)
     }
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
 
 
 def _is_text(schema: Schema, key: str) -> bool:

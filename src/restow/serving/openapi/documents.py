@@ -3,8 +3,8 @@
 Not here: what is in a document.
 """
 
-import gzip
 import hashlib
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +18,12 @@ from restow.serving.openapi.declared import encoded
 from restow.serving.openapi.served import ApiInfo, ServedKind, in_order
 
 # Counts up when the same input makes other bytes, so that clients ask again.
-FORMAT_REVISION: Final = 2
+FORMAT_REVISION: Final = 3
 
 # Good enough, and a megabyte takes milliseconds.
 _COMPRESSION_LEVEL: Final = 4
+_GZIP: Final = 31  # how zlib is told to write and read that form
+PIECE_BYTES_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,29 @@ class Document:
     @property
     def body(self) -> bytes:
         """The plain bytes."""
-        return gzip.decompress(self.compressed)
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes]:
+        """The plain bytes in pieces: one of a large document would hold up everything else."""
+        unpacking = zlib.decompressobj(wbits=_GZIP)
+        found = [unpacking.decompress(self.compressed, PIECE_BYTES_MAX)]
+        while unpacking.unconsumed_tail:
+            found.append(unpacking.decompress(unpacking.unconsumed_tail, PIECE_BYTES_MAX))
+        found.append(unpacking.flush())
+        return [each for each in found if each]
 
 
-def finish(body: bytes, etag: str = "") -> Document:
+def finish(pieces: Iterable[bytes], etag: str = "") -> Document:
     """Compress a body; its hash is its own unless one was made from its inputs."""
-    packed = gzip.compress(body, compresslevel=_COMPRESSION_LEVEL, mtime=0)
-    return Document(packed, etag or hashlib.sha512(body).hexdigest().upper())
+    packing = zlib.compressobj(level=_COMPRESSION_LEVEL, wbits=_GZIP)
+    digest = hashlib.sha512()
+    packed = []
+    for piece in pieces:
+        packed.append(packing.compress(piece))
+        if not etag:
+            digest.update(piece)
+    packed.append(packing.flush())
+    return Document(b"".join(packed), etag or digest.hexdigest().upper())
 
 
 def fingerprint(kinds: Iterable[ServedKind], info: ApiInfo) -> str:
@@ -51,13 +69,26 @@ def fingerprint(kinds: Iterable[ServedKind], info: ApiInfo) -> str:
     The index names a hash for every document. Made from the inputs, it costs no document, and is
     the same on all servers of one release.
     """
-    digest = hashlib.sha512(f"{FORMAT_REVISION} {__version__} {_tables_hash()}\n".encode())
-    digest.update(orjson.dumps(info))
-    for kind in in_order(list(kinds)):
-        names = (kind.group, kind.version, kind.kind, kind.plural, kind.singular, kind.type_name)
-        digest.update(orjson.dumps((names, kind.namespaced, kind.verbs, kind.subresources)))
-        digest.update(encoded(kind.schema) or b"null")
-    return digest.hexdigest().upper()
+    return fingerprint_of([kind_digest(kind) for kind in in_order(list(kinds))], info)
+
+
+def fingerprint_of(digests: Iterable[bytes], info: ApiInfo) -> str:
+    """The same, from the digests of the kinds in their order: these can be kept."""
+    whole = hashlib.sha512(f"{FORMAT_REVISION} {__version__} {_tables_hash()}\n".encode())
+    whole.update(orjson.dumps(info))
+    for each in digests:
+        whole.update(each)
+    return whole.hexdigest().upper()
+
+
+def kind_digest(kind: ServedKind) -> bytes:
+    """A hash of all that documents say of one kind."""
+    names = (kind.group, kind.version, kind.kind, kind.plural, kind.singular, kind.type_name)
+    more = (kind.list_kind, kind.selectable)
+    digest = hashlib.sha512()
+    digest.update(orjson.dumps((names, kind.namespaced, kind.verbs, kind.subresources, more)))
+    digest.update(encoded(kind.declared_schema()) or b"null")
+    return digest.digest()
 
 
 @cache

@@ -14,6 +14,7 @@ from restow.serving.openapi.served import (
     api_prefix,
     definition_name,
     group_version,
+    list_definition_name,
     patch_types,
 )
 
@@ -198,11 +199,6 @@ _ON_OBJECT: Final[dict[str, _Verb]] = {
 }
 
 
-def list_name(kind: ServedKind) -> str:
-    """The definition of a kind's list."""
-    return definition_name(kind) + "List"
-
-
 def discovery_path(group: str, version: str) -> PathEntry:
     """The path that lists the resources of a group version."""
     return PathEntry(
@@ -321,7 +317,7 @@ def _body(verb: _Verb, subject: str) -> str:
 
 def _answer(verb: _Verb, kind: ServedKind, subject: str) -> str:
     if verb.action == "list":
-        return list_name(kind)
+        return list_definition_name(kind)
     return STATUS if verb.method == "delete" else subject
 
 

@@ -23,11 +23,19 @@ from restow.machinery.types import (
 )
 from restow.serving.openapi.declared import declared_kind, encoded, open_kind
 from restow.serving.openapi.operations import DELETE_OPTIONS, META, PATCH, RESOURCE_LIST, STATUS
-from restow.serving.openapi.served import ServedKind, definition_name, group_version, in_order
+from restow.serving.openapi.served import (
+    ServedKind,
+    definition_name,
+    group_version,
+    in_order,
+    list_definition_name,
+    list_kind_of,
+)
 
 Schema = dict[str, Any]
 Gvk = tuple[str, str, str]
 
+_SELECTABLE: Final = "x-kubernetes-selectable-fields"
 OBJECT_META: Final = META + "ObjectMeta"
 LIST_META: Final = META + "ListMeta"
 
@@ -138,33 +146,34 @@ class Definitions:
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
         self._specials = _SPECIALS_V3 if v3 else _SPECIALS_V2
         self._declared: dict[str, ServedKind] = {}
-        self._kinds: dict[str, list[Gvk]] = {}
+        self._kinds: dict[str, dict[Gvk, None]] = {}  # in the order of naming; each once
         self._wanted: dict[str, None] = {}  # in the order of asking; each name once
 
     def add_kind(self, kind: ServedKind) -> None:
         """Put a kind, its list and the kinds of its subresources into the document."""
         name = definition_name(kind)
-        self._name_kind(name, (kind.group, kind.version, kind.kind))
+        self.name_kind(name, (kind.group, kind.version, kind.kind))
         if not self._is_built_in(name):
             self._declared[name] = kind
         self.reference(name)
         if "list" in kind.verbs:
-            self._name_kind(name + "List", (kind.group, kind.version, kind.kind + "List"))
-            if not self._is_built_in(name + "List"):
-                self._declared[name + "List"] = kind
-            self.reference(name + "List")
+            of_list = list_definition_name(kind)
+            self.name_kind(of_list, (kind.group, kind.version, list_kind_of(kind)))
+            if not self._is_built_in(of_list):
+                self._declared[of_list] = kind
+            self.reference(of_list)
         for sub in kind.subresources:
             if sub.type_name is not None and sub.type_name != name:
-                self._name_kind(sub.type_name, (sub.group, sub.version, sub.kind))
+                self.name_kind(sub.type_name, (sub.group, sub.version, sub.kind))
                 self.reference(sub.type_name)
             if sub.body_type_name:
-                self._name_kind(sub.body_type_name, (sub.group, sub.version, sub.body_kind))
+                self.name_kind(sub.body_type_name, (sub.group, sub.version, sub.body_kind))
                 self.reference(sub.body_type_name)
 
     def add_shared(self, group: str, version: str) -> None:
         """Put in what the operations of every group version speak of."""
-        self._name_kind(STATUS, ("", "v1", "Status"))
-        self._name_kind(DELETE_OPTIONS, (group, version, "DeleteOptions"))
+        self.name_kind(STATUS, ("", "v1", "Status"))
+        self.name_kind(DELETE_OPTIONS, (group, version, "DeleteOptions"))
         for name in (RESOURCE_LIST, STATUS, DELETE_OPTIONS, PATCH):
             self.reference(name)
 
@@ -182,10 +191,32 @@ class Definitions:
             for name in names:
                 yield name, self._definition(name)
 
-    def _name_kind(self, name: str, gvk: Gvk) -> None:
-        known = self._kinds.setdefault(name, [])
-        if gvk not in known:
-            known.append(gvk)
+    def one(self, name: str) -> Schema:
+        """One definition alone; what it refers to is then asked for."""
+        return self._definition(name)
+
+    def declared(self) -> Iterator[tuple[str, Schema]]:
+        """The definitions of the declared kinds only, which no other kind refers to."""
+        for name in self._declared:
+            yield name, self._definition(name)
+
+    def shared(self) -> list[str]:
+        """The names of all other definitions that have been asked for by now."""
+        return [name for name in self._wanted if name not in self._declared]
+
+    def shared_kinds(self) -> Iterator[tuple[str, Gvk]]:
+        """Which of these are kinds of their own, and which ones."""
+        for name, kinds in self._kinds.items():
+            if name not in self._declared:
+                yield from ((name, gvk) for gvk in kinds)
+
+    def name_kind(self, name: str, gvk: Gvk) -> None:
+        """Say that a definition is that of a kind."""
+        self._kinds.setdefault(name, {})[gvk] = None
+
+    def kinds_of(self, name: str) -> tuple[Gvk, ...]:
+        """The kinds that a definition is known to be of."""
+        return tuple(self._kinds.get(name, ()))
 
     def _is_built_in(self, name: str) -> bool:
         return _has(self._types, name)
@@ -231,7 +262,7 @@ class Definitions:
         known = self._kinds.get(name)
         if not known:
             return f"{kind}."
-        group, version, kind = known[0]
+        group, version, kind = next(iter(known))
         return f"{kind} in version {group_version(group, version)}."
 
     def _property(self, field: Field, *, of_kind: bool) -> Schema:
@@ -282,9 +313,14 @@ class Definitions:
     def _declared_kind(self, kind: ServedKind) -> Schema:
         about = f"{kind.kind} in version {group_version(kind.group, kind.version)}."
         head = self._head(OBJECT_META)
-        if kind.schema is None or encoded(kind.schema) is None:
-            return {"description": about, **open_kind(head, v3=self._v3)}
-        return {"description": about, **declared_kind(kind.schema, head, v3=self._v3)}
+        schema = kind.declared_schema()
+        if schema is None or encoded(schema) is None:
+            made = {"description": about, **open_kind(head, v3=self._v3)}
+        else:
+            made = {"description": about, **declared_kind(schema, head, v3=self._v3)}
+        if kind.selectable:
+            made[_SELECTABLE] = [{"fieldPath": path} for path in kind.selectable]
+        return made
 
     def _declared_list(self, kind: ServedKind) -> Schema:
         return {

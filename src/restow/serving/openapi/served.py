@@ -4,7 +4,15 @@ Not here: where these facts come from. The caller makes them from its catalogue.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+Schema = dict[str, Any]
+
+
+class SchemaSource(Protocol):
+    """A schema that is kept small, and read when somebody looks at it."""
+
+    def read(self) -> Schema: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +46,18 @@ class ServedKind:
     subresources: tuple[ServedSubresource, ...] = ()
     type_name: str | None = None
     """The OpenAPI name of a built-in type; None for a kind that was declared at run time."""
-    schema: dict[str, Any] | None = None
+    schema: Schema | SchemaSource | None = None
     """The schema of a declared kind; None means that anything is accepted."""
+    list_kind: str = ""
+    """What its lists are called, if it is not the kind with `List` behind it."""
+    selectable: tuple[str, ...] = ()
+    """The fields of a declared kind that field selectors may name."""
+
+    def declared_schema(self) -> Schema | None:
+        """The schema, read."""
+        if self.schema is None or isinstance(self.schema, dict):
+            return self.schema
+        return self.schema.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +103,16 @@ def definition_name(kind: ServedKind) -> str:
         return kind.type_name
     group = ".".join(reversed(kind.group.split("."))) if kind.group else "core"
     return f"{group}.{kind.version}.{kind.kind}"
+
+
+def list_kind_of(kind: ServedKind) -> str:
+    """What a kind's lists are called."""
+    return kind.list_kind or f"{kind.kind}List"
+
+
+def list_definition_name(kind: ServedKind) -> str:
+    """The name of the definition of a kind's list."""
+    return definition_name(kind).removesuffix(kind.kind) + list_kind_of(kind)
 
 
 def in_order(kinds: "tuple[ServedKind, ...] | list[ServedKind]") -> list[ServedKind]:

@@ -1,13 +1,16 @@
 """OpenAPI v2: one document for everything a server serves, as JSON or as protobuf.
 
 Old clients validate and merge with this alone. Both forms are written from the same pieces, one
-path or definition at a time.
+path or definition at a time. What one kind adds is a part that can be kept: when one of a thousand
+kinds changes, the others need not be written again.
 
 Not here: the wire format of the protobuf form; that is in `v2_protobuf`.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -22,8 +25,8 @@ from restow.serving.openapi.operations import (
     discovery_path,
     paths_of,
 )
-from restow.serving.openapi.schemas import Definitions, known_types
-from restow.serving.openapi.served import ApiInfo, ServedKind
+from restow.serving.openapi.schemas import Definitions, Gvk, known_types
+from restow.serving.openapi.served import ApiInfo, ServedKind, in_order
 
 SWAGGER_VERSION: Final = "2.0"
 
@@ -32,68 +35,212 @@ V2_PROTOBUF_ACCEPTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0
 V2_PROTOBUF_ANSWERED: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """What the answer calls itself: the @ is not allowed in a content type."""
 
+# Parts are many and seldom looked at; this makes them ten times smaller in little time.
+_PACKING_LEVEL: Final = 1
+
 _RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
 
 Item = dict[str, Any]
+
+
+class _Form(Protocol):
+    """One of the two forms in which the same things are written."""
+
+    def path(self, name: str, item: Item) -> bytes: ...
+
+    def definition(self, name: str, item: Item) -> bytes: ...
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        """Several members as one that can be joined again."""
+
+    def whole(
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+    ) -> Iterator[bytes]: ...
+
+
+class _Json:
+    def path(self, name: str, item: Item) -> bytes:
+        return orjson.dumps(name) + b":" + orjson.dumps(item)
+
+    definition = path
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        return b",".join(members)
+
+    def whole(
+        self, info: ApiInfo, *, paths: Sequence[bytes], definitions: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        about = orjson.dumps({"title": info.title, "version": info.version})
+        yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
+        yield from _separated(paths)
+        yield b'},"definitions":{'
+        yield from _separated(definitions)
+        yield b'},"parameters":{'
+        yield self.joined(self.path(name, item) for name, item in _shared_parameters())
+        yield b"}}"
+
+
+def _separated(members: Sequence[bytes]) -> Iterator[bytes]:
+    for position, each in enumerate(members):
+        if position:
+            yield b","
+        yield each
+
+
+class _Protobuf:
+    def path(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.path_member(name, item)
+
+    def definition(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.definition_member(name, item)
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        return b"".join(members)
+
+    def whole(
+        self, info: ApiInfo, *, paths: Sequence[bytes], definitions: Sequence[bytes]
+    ) -> Iterator[bytes]:
+        parameters = [v2_protobuf.parameter_member(*each) for each in _shared_parameters()]
+        yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
+        for name, members in (
+            ("paths", paths),
+            ("definitions", definitions),
+            ("parameters", parameters),
+        ):
+            yield v2_protobuf.field_start(name, sum(map(len, members)))
+            yield from members
+
+
+@dataclass(frozen=True, slots=True)
+class V2Part:
+    """What one kind adds to the document, packed: there may be a thousand of them."""
+
+    group: str
+    version: str
+    paths: bytes
+    names: tuple[str, ...]
+    """Of the definitions that are its own."""
+    definitions: bytes
+    shared: tuple[str, ...]
+    """Names of definitions of built-in types that it needs."""
+    kinds: tuple[tuple[str, Gvk], ...]
+    """Which of those it says to be a kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The definition of a built-in type, as it was written last time."""
+
+    kinds: tuple[Gvk, ...]
+    member: bytes
+    shared: list[str]
+
+
+class V2Assembly:
+    """One form of the document. What many kinds share is made once and kept."""
+
+    def __init__(self, types: Resolver, info: ApiInfo, *, protobuf: bool) -> None:
+        self._types = types
+        self._info = info
+        self._is_protobuf = protobuf
+        self._form: _Form = _Protobuf() if protobuf else _Json()
+        self._made: dict[str, _Made] = {}
+
+    def part(self, kind: ServedKind) -> V2Part:
+        """What a kind adds. It depends on nothing else, so it can be kept as long as the kind."""
+        (kind,) = known_types([kind], self._types)
+        definitions = Definitions(self._types, v3=False)
+        definitions.add_kind(kind)
+        paths = [
+            self._form.path(entry.path, _path_item(entry, definitions))
+            for entry in paths_of(kind, self._info)
+        ]
+        own = list(definitions.declared())
+        members = [self._form.definition(name, item) for name, item in own]
+        return V2Part(
+            kind.group,
+            kind.version,
+            _packed(self._form.joined(paths)),
+            tuple(name for name, _ in own),
+            _packed(self._form.joined(members)),
+            tuple(definitions.shared()),
+            tuple(definitions.shared_kinds()),
+        )
+
+    def whole(self, parts: Iterable[V2Part], fingerprint: str) -> Document:
+        """The document of all parts, in their order."""
+        definitions = Definitions(self._types, v3=False)
+        seen: set[tuple[str, str]] = set()
+        named: set[str] = set()
+        paths: list[bytes] = []
+        members: list[bytes] = []
+        for part in parts:
+            if (part.group, part.version) not in seen:
+                seen.add((part.group, part.version))
+                definitions.add_shared(part.group, part.version)
+                entry = discovery_path(part.group, part.version)
+                paths.append(self._form.path(entry.path, _path_item(entry, definitions)))
+            paths.append(zlib.decompress(part.paths))
+            if part.names and named.isdisjoint(part.names):
+                named.update(part.names)
+                members.append(zlib.decompress(part.definitions))
+            for name in part.shared:
+                definitions.reference(name)
+            for name, gvk in part.kinds:
+                definitions.name_kind(name, gvk)
+        members += self._shared(definitions, named)
+        pieces = self._form.whole(
+            self._info, paths=[each for each in paths if each], definitions=members
+        )
+        # Upper hex again, but another hash than that of the other form.
+        etag = fingerprint[1:] + fingerprint[0] if self._is_protobuf else fingerprint
+        return finish(pieces, etag)
+
+    def _shared(self, definitions: Definitions, named: set[str]) -> Iterator[bytes]:
+        """The definitions of built-in types that are needed, and those that they need."""
+        names = dict.fromkeys(definitions.shared())
+        pending = list(names)
+        for name in pending:
+            if name in named:
+                continue
+            kinds = definitions.kinds_of(name)
+            made = self._made.get(name)
+            if made is None or made.kinds != kinds:
+                made = self._made[name] = self._make(name, kinds)
+            yield made.member
+            for other in made.shared:
+                if other not in names:
+                    names[other] = None
+                    pending.append(other)
+
+    def _make(self, name: str, kinds: tuple[Gvk, ...]) -> _Made:
+        alone = Definitions(self._types, v3=False)
+        for gvk in kinds:
+            alone.name_kind(name, gvk)
+        return _Made(kinds, self._form.definition(name, alone.one(name)), alone.shared())
 
 
 def v2_document(
     kinds: Sequence[ServedKind], *, types: Resolver, info: ApiInfo, protobuf: bool
 ) -> Document:
     """The whole document. Its two forms have different hashes, since caches see one address."""
-    etag = fingerprint(kinds, info)
-    ordered = known_types(kinds, types)
-    pieces = _protobuf(ordered, types, info) if protobuf else _json(ordered, types, info)
-    # Upper hex again, but another hash than that of the other form.
-    return finish(b"".join(pieces), etag[1:] + etag[0] if protobuf else etag)
+    assembly = V2Assembly(types, info, protobuf=protobuf)
+    parts = [assembly.part(kind) for kind in in_order(list(kinds))]
+    return assembly.whole(parts, fingerprint(kinds, info))
 
 
-def _json(kinds: list[ServedKind], types: Resolver, info: ApiInfo) -> Iterator[bytes]:
-    definitions = Definitions(types, v3=False)
-    about = orjson.dumps({"title": info.title, "version": info.version})
-    yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
-    yield from _members(_paths(kinds, definitions, info))
-    yield b'},"definitions":{'
-    yield from _members(definitions.all())
-    yield b'},"parameters":{'
-    yield from _members(_shared_parameters())
-    yield b"}}"
-
-
-def _members(items: Iterator[tuple[str, Item]]) -> Iterator[bytes]:
-    separator = b""
-    for name, item in items:
-        yield separator + orjson.dumps(name) + b":" + orjson.dumps(item)
-        separator = b","
-
-
-def _protobuf(kinds: list[ServedKind], types: Resolver, info: ApiInfo) -> Iterator[bytes]:
-    definitions = Definitions(types, v3=False)
-    yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
-    yield v2_protobuf.paths(_paths(kinds, definitions, info))
-    yield v2_protobuf.definitions(definitions.all())
-    yield v2_protobuf.parameters(_shared_parameters())
+def _packed(members: bytes) -> bytes:
+    return zlib.compress(members, level=_PACKING_LEVEL)
 
 
 def _shared_parameters() -> Iterator[tuple[str, Item]]:
     for name, parameter in PARAMETERS.items():
         if parameter.place == "query":
             yield name, _parameter(parameter)
-
-
-def _paths(
-    kinds: list[ServedKind], definitions: Definitions, info: ApiInfo
-) -> Iterator[tuple[str, Item]]:
-    seen: set[tuple[str, str]] = set()
-    for kind in kinds:
-        if (kind.group, kind.version) not in seen:
-            seen.add((kind.group, kind.version))
-            definitions.add_shared(kind.group, kind.version)
-            entry = discovery_path(kind.group, kind.version)
-            yield entry.path, _path_item(entry, definitions)
-        definitions.add_kind(kind)
-        for entry in paths_of(kind, info):
-            yield entry.path, _path_item(entry, definitions)
 
 
 def _path_item(entry: PathEntry, definitions: Definitions) -> Item:

@@ -10,7 +10,7 @@ Not here: what the document says.
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -50,22 +50,24 @@ def head(swagger: str, *, title: str, version: str) -> bytes:
     return _text(_DOCUMENT["swagger"], swagger) + _message(_DOCUMENT["info"], info)
 
 
-def paths(items: Iterator[tuple[str, Item]]) -> bytes:
-    """The field with all paths."""
-    members = [_message(_PATHS_PATH, _named(name, _path_item(item))) for name, item in items]
-    return _message(_DOCUMENT["paths"], b"".join(members))
+def path_member(name: str, item: Item) -> bytes:
+    """One path, as a part of their field."""
+    return _message(_PATHS_PATH, _named(name, _path_item(item)))
 
 
-def definitions(items: Iterator[tuple[str, Item]]) -> bytes:
-    """The field with all definitions."""
-    members = [_message(1, _named(name, schema(item))) for name, item in items]
-    return _message(_DOCUMENT["definitions"], b"".join(members))
+def definition_member(name: str, item: Item) -> bytes:
+    """One definition, as a part of their field."""
+    return _message(1, _named(name, schema(item)))
 
 
-def parameters(items: Iterator[tuple[str, Item]]) -> bytes:
-    """The field with the parameters that others refer to."""
-    members = [_message(1, _named(name, _parameter(item))) for name, item in items]
-    return _message(_DOCUMENT["parameters"], b"".join(members))
+def parameter_member(name: str, item: Item) -> bytes:
+    """One parameter that others refer to, as a part of their field."""
+    return _message(1, _named(name, _parameter(item)))
+
+
+def field_start(name: str, size: int) -> bytes:
+    """What stands before the members of a field of the document, which are so many bytes."""
+    return _key(_DOCUMENT[name], _WIRE_BYTES) + _varint(size)
 
 
 def schema(item: Item) -> bytes:
@@ -96,6 +98,12 @@ def _type(number: int, value: object) -> bytes:
 
 def _items(number: int, value: object) -> bytes:
     return _message(number, _message(1, schema(value))) if isinstance(value, dict) else b""
+
+
+def _values(number: int, value: object) -> bytes:
+    if not isinstance(value, list):
+        return b""
+    return b"".join(_message(number, _text(2, yaml_of(json.dumps(each)))) for each in value)
 
 
 def _properties(number: int, value: object) -> bytes:
@@ -258,6 +266,7 @@ _SCHEMA: Final[dict[str, tuple[int, Callable[[int, object], bytes]]]] = {
     "maxProperties": (17, _count),
     "minProperties": (18, _count),
     "required": (19, _texts),
+    "enum": (20, _values),
     "additionalProperties": (21, _additional_properties),
     "type": (22, _type),
     "items": (23, _items),

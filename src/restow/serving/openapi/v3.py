@@ -43,12 +43,19 @@ def v3_index(kinds: Sequence[ServedKind], info: ApiInfo) -> Document:
     by_version: dict[tuple[str, str], list[ServedKind]] = {}
     for kind in kinds:
         by_version.setdefault((kind.group, kind.version), []).append(kind)
+    return v3_index_of(
+        (group, version, fingerprint(members, info))
+        for (group, version), members in by_version.items()
+    )
+
+
+def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
+    """The index, from each group version and the hash of its document."""
     paths = {}
-    for (group, version), members in sorted(by_version.items()):
+    for group, version, etag in sorted(entries):
         path = document_path(group, version)
-        url = f"/openapi/v3/{path}?hash={fingerprint(members, info)}"
-        paths[path] = {"serverRelativeURL": url}
-    return finish(orjson.dumps({"paths": paths}))
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={etag}"}
+    return finish([orjson.dumps({"paths": paths})])
 
 
 def v3_document(
@@ -56,8 +63,8 @@ def v3_document(
 ) -> Document:
     """The document of one group version. Its hash is the one that the index names."""
     members = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
-    body = b"".join(_parts(known_types(members, types), group, version, types=types, info=info))
-    return finish(body, fingerprint(members, info))
+    parts = _parts(known_types(members, types), group, version, types=types, info=info)
+    return finish(parts, fingerprint(members, info))
 
 
 def _parts(

@@ -14,7 +14,7 @@ from restow.serving.tables.columns import (
 )
 from restow.serving.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
 from restow.serving.tables.jsonpath import BadPath, Path, parse_path
-from restow.serving.tables.registry import columns_for, kinds_with_columns
+from restow.serving.tables.registry import columns_for, columns_of, kinds_with_columns
 from restow.serving.tables.values import human_duration
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Path",
     "TableColumns",
     "columns_for",
+    "columns_of",
     "human_duration",
     "kinds_with_columns",
     "parse_path",

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.resources.definition import PrinterColumn
 from restow.serving.tables.jsonpath import BadPath, Path, parse_path
 from restow.serving.tables.values import INVALID, age, human_duration, moment, text
 
@@ -54,6 +55,7 @@ def wide(name: str, kind: str = "string", *, about: str) -> dict[str, object]:
 
 NAME: Final = column("Name", about="Name of the object.", form="name")
 AGE: Final = column("Age", about="Time since the object was created.")
+CUSTOM_AGE: Final = column("Age", "date", about="Time since the object was created.")
 CREATED_AT: Final = column("Created At", "date", about="When the object was created.")
 
 
@@ -67,10 +69,10 @@ def _custom_default_cells(obj: Mapping[str, Any], now: datetime) -> list[object]
 
 
 DEFAULT_COLUMNS: Final = TableColumns([NAME, CREATED_AT], _default_cells)
-CUSTOM_DEFAULT_COLUMNS: Final = TableColumns([NAME, AGE], _custom_default_cells)
+CUSTOM_DEFAULT_COLUMNS: Final = TableColumns([NAME, CUSTOM_AGE], _custom_default_cells)
 
 
-def printer_columns(declared: Sequence[Mapping[str, Any]]) -> TableColumns:
+def printer_columns(declared: Sequence[PrinterColumn]) -> TableColumns:
     """The columns that a custom kind declares (`additionalPrinterColumns`): the name, then those.
 
     A path that cannot be read gives empty cells: the declaration was checked when it was stored.
@@ -79,18 +81,12 @@ def printer_columns(declared: Sequence[Mapping[str, Any]]) -> TableColumns:
         return CUSTOM_DEFAULT_COLUMNS
     definitions: list[dict[str, object]] = [NAME]
     readers: list[tuple[str, Path | None]] = []
-    for entry in declared:
-        kind, priority = text(entry, "type"), entry.get("priority")
+    for each in declared:
+        about = each.description or f"The value at {each.path}."
         definitions.append(
-            {
-                "name": text(entry, "name"),
-                "type": kind,
-                "format": text(entry, "format"),
-                "description": text(entry, "description"),
-                "priority": priority if isinstance(priority, int) else 0,
-            }
+            column(each.name, each.type, about=about, priority=each.priority, form=each.format)
         )
-        readers.append((kind, _path_or_none(text(entry, "jsonPath"))))
+        readers.append((each.type, _path_or_none(each.path)))
 
     def cells(obj: Mapping[str, Any], now: datetime) -> list[object]:
         row: list[object] = [text(obj, "metadata", "name")]

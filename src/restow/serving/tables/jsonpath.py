@@ -1,20 +1,25 @@
-"""The part of JSONPath that printer columns use: keys, indexes, `*` and filters on a member.
+"""The part of JSONPath that printer columns use: keys, indexes, slices, `*`, filters on a member.
 
     .spec.replicas    .spec['a.b']    .status.list[0].x    .status.conditions[?(@.type=="R")].status
 
-A path is read once and then only walked, so a row costs a few dictionary look-ups.
+A path is read once and then only walked, so a row costs a few dictionary look-ups. `..name` looks
+everywhere below, but at no more than so many values.
 
-Not here: recursive descent and scripts. They have no bound, and no column needs them.
+Not here: scripts, and filters that compare two members. No column needs them.
 """
 
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 # Limits on a path that a user declares, and on what it may find.
 PATH_CHARS_MAX: Final = 2048
 STEPS_MAX: Final = 64
 FOUND_MAX: Final = 1000
+# Values that `..name` looks at.
+VISITED_MAX: Final = 10_000
 
 
 class BadPath(ValueError):
@@ -40,6 +45,46 @@ class _Index:
 
 
 @dataclass(frozen=True, slots=True)
+class _Slice:
+    start: int | None
+    stop: int | None
+    step: int
+
+    def apply(self, value: object, found: list[object]) -> None:
+        if isinstance(value, list):
+            found.extend(value[self.start : self.stop : self.step][:FOUND_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class _Union:
+    choices: tuple[_Key | _Index, ...]
+
+    def apply(self, value: object, found: list[object]) -> None:
+        for each in self.choices:
+            each.apply(value, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """A key anywhere below, the nearest first."""
+
+    key: _Key
+
+    def apply(self, value: object, found: list[object]) -> None:
+        pending, done = [value], 0
+        while done < len(pending):
+            each = pending[done]
+            done += 1
+            self.key.apply(each, found)
+            if len(found) >= FOUND_MAX or len(pending) >= VISITED_MAX:
+                continue
+            if isinstance(each, dict):
+                pending += list(each.values())[:VISITED_MAX]
+            elif isinstance(each, list):
+                pending += each[:VISITED_MAX]
+
+
+@dataclass(frozen=True, slots=True)
 class _Every:
     def apply(self, value: object, found: list[object]) -> None:
         if isinstance(value, list):
@@ -51,7 +96,7 @@ class _Every:
 @dataclass(frozen=True, slots=True)
 class _Filter:
     keys: tuple[str, ...]
-    operator: str  # "", "==" or "!="
+    operator: str  # empty: the member must be there
     literal: object
 
     def apply(self, value: object, found: list[object]) -> None:
@@ -65,12 +110,30 @@ class _Filter:
             member = member[key]
         if not self.operator:
             return True
+        if self.operator in _ORDERS:
+            return _in_order(member, self.literal, self.operator)
         # In Python True == 1, in JSON it is not.
         same = type(member) is type(self.literal) and member == self.literal
         return same if self.operator == "==" else not same
 
 
-_Step = _Key | _Index | _Every | _Filter
+_ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _in_order(one: object, other: object, sign: str) -> bool:
+    """Whether two numbers, or two texts, stand in this order; nothing else does in any."""
+    for kinds in ((int, float), (str,)):
+        if type(one) in kinds and type(other) in kinds:
+            return _ORDERS[sign](one, other)
+    return False
+
+
+_Step = _Key | _Index | _Slice | _Union | _Below | _Every | _Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +160,24 @@ class Path:
 
 _NAME: Final = r"(?:[^\s.\[\]'\"{}()?@*,:\\=!<>&|]|\\.)+"
 _QUOTED: Final = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_NUMBER: Final = r"-?\d{1,9}"
 _STEP: Final = re.compile(
     rf"""
-      \.(?P<name>{_NAME})
+      \.\.(?P<below>{_NAME})
+    | \.(?P<name>{_NAME})
     | \.(?P<every>\*)
-    | \[\s*(?P<index>-?\d{{1,9}})\s*\]
+    | \[\s*(?P<index>{_NUMBER})\s*\]
+    | \[\s*(?P<slice>(?:{_NUMBER})?\s*:\s*(?:{_NUMBER})?(?:\s*:\s*\d{{1,9}})?)\s*\]
+    | \[\s*(?P<union>(?:{_QUOTED}|{_NUMBER})(?:\s*,\s*(?:{_QUOTED}|{_NUMBER}))+)\s*\]
     | \[\s*(?P<all>\*)\s*\]
     | \[\s*(?P<quoted>{_QUOTED})\s*\]
     | \[\?\(\s*@(?P<keys>(?:\.{_NAME}|\[(?:{_QUOTED})\])+)
-        (?:\s*(?P<operator>==|!=)\s*(?P<literal>{_QUOTED}|true|false|-?\d{{1,18}}(?:\.\d{{1,18}})?)
+        (?:\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<literal>{_QUOTED}|true|false|-?\d{{1,18}}(?:\.\d{{1,18}})?)
         )?\s*\)\]
     """,
     re.VERBOSE,
 )
+_CHOICE: Final = re.compile(rf"{_QUOTED}|{_NUMBER}")
 _INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]")
 
 
@@ -144,10 +212,25 @@ def _step(found: re.Match[str]) -> _Step:
         return _Key(_plain(parts["quoted"][1:-1]))
     if parts["index"] is not None:
         return _Index(int(parts["index"]))
+    if parts["slice"] is not None:
+        return _slice(parts["slice"])
+    if parts["union"] is not None:
+        return _Union(tuple(_choice(each) for each in _CHOICE.findall(parts["union"])))
+    if parts["below"] is not None:
+        return _Below(_Key(_plain(parts["below"])))
     if parts["keys"] is not None:
         keys = tuple(_inner_key(each) for each in _INNER.finditer(parts["keys"]))
         return _Filter(keys, parts["operator"] or "", _literal(parts["literal"]))
     return _Every()
+
+
+def _slice(text: str) -> _Slice:
+    start, stop, *step = (int(each) if each.strip() else None for each in text.split(":"))
+    return _Slice(start, stop, (step[0] if step else None) or 1)
+
+
+def _choice(text: str) -> _Key | _Index:
+    return _Key(_plain(text[1:-1])) if text[0] in "'\"" else _Index(int(text))
 
 
 def _inner_key(found: re.Match[str]) -> str:

@@ -1,8 +1,12 @@
 """Which columns a kind has: one explicit table over all groups.
 
-Not here: how cells are made.
+Custom kinds declare theirs by version. Not here: how cells are made.
 """
 
+from functools import lru_cache
+from typing import Final
+
+from restow.resources.definition import PrinterColumn, Resource
 from restow.serving.tables import (
     rows_cluster,
     rows_core,
@@ -10,7 +14,10 @@ from restow.serving.tables import (
     rows_storage_versions,
     rows_workloads,
 )
-from restow.serving.tables.columns import DEFAULT_COLUMNS, TableColumns
+from restow.serving.tables.columns import DEFAULT_COLUMNS, TableColumns, printer_columns
+
+DECLARED_KEPT_MAX: Final = 1024
+"""Sets of declared columns whose paths stay read."""
 
 _BY_KIND: dict[tuple[str, str], TableColumns] = {
     **rows_core.COLUMNS,
@@ -24,6 +31,20 @@ _BY_KIND: dict[tuple[str, str], TableColumns] = {
 def columns_for(group: str, kind: str) -> TableColumns:
     """The columns of a built-in kind, in any of its versions; a name and a time for the others."""
     return _BY_KIND.get((group, kind), DEFAULT_COLUMNS)
+
+
+def columns_of(resource: Resource, version: str) -> TableColumns:
+    """The columns of a resource in one of its versions."""
+    traits = resource.traits.get(version)
+    if traits is None:
+        return columns_for(resource.kind.group, resource.kind.kind)
+    return _declared(traits.columns)
+
+
+@lru_cache(maxsize=DECLARED_KEPT_MAX)
+def _declared(columns: tuple[PrinterColumn, ...]) -> TableColumns:
+    """Read once for as long as they are asked for: a watch makes a table of each event."""
+    return printer_columns(columns)
 
 
 def kinds_with_columns() -> frozenset[tuple[str, str]]:

@@ -64,6 +64,18 @@ CRON_TAB_SCHEMA: Final[dict[str, Any]] = {
                 },
                 "closed": {"type": "object", "additionalProperties": False},
                 "choice": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+                "level": {"type": "string", "enum": ["low", "high"]},
+                "template": {
+                    "type": "object",
+                    "x-kubernetes-embedded-resource": True,
+                    "required": ["spec"],
+                    "properties": {"spec": {"type": "object"}},
+                },
+                "raw": {
+                    "type": "object",
+                    "x-kubernetes-embedded-resource": True,
+                    "x-kubernetes-preserve-unknown-fields": True,
+                },
             },
         },
     },
@@ -109,7 +121,15 @@ KINDS: Final = (
         type_name="io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
         ".CustomResourceDefinition",
     ),
-    served("stable.example.com", "v1", "CronTab", schema=CRON_TAB_SCHEMA),
+    served(
+        "stable.example.com",
+        "v1",
+        "CronTab",
+        schema=CRON_TAB_SCHEMA,
+        list_kind="CronTabs",
+        selectable=("spec.cron",),
+        subresources=(status("stable.example.com", "v1", "CronTab"), SCALE),
+    ),
     served("open.example.com", "v1", "Thing", namespaced=False),
     served("migration.example.com", "v1", "Lost", type_name="com.example.nowhere.v1.Lost"),
 )

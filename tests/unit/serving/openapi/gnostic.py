@@ -127,6 +127,7 @@ _SCHEMA = message(
         17: ("maxProperties", "one", same),
         18: ("minProperties", "one", same),
         19: ("required", "list", text),
+        20: ("enum", "list", lambda data: yaml.safe_load(one(data, 2).decode())),
         21: ("additionalProperties", "one", _additional),
         22: ("type", "one", lambda data: text(one(data, 1))),
         23: ("items", "one", _items),

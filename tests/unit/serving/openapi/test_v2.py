@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.kinds.types import load_types
-from restow.serving.openapi import v2_document
+from restow.serving.openapi import V2Assembly, fingerprint, in_order, v2_document
 from restow.serving.openapi.declared import DEPTH_MAX, publish
 from restow.serving.openapi.v2_protobuf import schema as encode_schema
 from tests.unit.serving.openapi import gnostic
@@ -86,11 +86,38 @@ def test_declared_schemas_become_simpler() -> None:
     """What v2 cannot say becomes "anything", so that old clients refuse nothing good."""
     definitions = as_json()["definitions"]
     spec = definitions["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"]
-    assert spec["size"] == spec["maybe"] == spec["choice"] == {}
-    assert spec["any"] == {"type": "object"}
+    assert spec["maybe"] == spec["choice"] == {}
+    assert spec["size"] == {"x-kubernetes-int-or-string": True}
+    assert spec["any"] == {"x-kubernetes-preserve-unknown-fields": True}
     assert spec["cron"] == {"type": "string", "pattern": "^x", "maxLength": 10}
     assert spec["list"]["x-kubernetes-list-type"] == "set"
+    assert spec["level"]["enum"] == ["low", "high"]
+    assert spec["raw"] == {
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    assert set(spec["template"]["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     assert "properties" not in definitions["com.example.open.v1.Thing"]
+
+
+def test_a_document_from_kept_parts() -> None:
+    """Parts that were kept make the same document as all kinds together, in both forms."""
+    for protobuf in (False, True):
+        whole = v2_document(KINDS, types=load_types(), info=INFO, protobuf=protobuf)
+        assembly = V2Assembly(load_types(), INFO, protobuf=protobuf)
+        parts = [assembly.part(kind) for kind in in_order(list(KINDS))]
+        assembly.whole(parts[:3], "F0")
+        assert assembly.whole(parts, fingerprint(KINDS, INFO)) == whole
+
+
+def test_kinds_of_one_name_do_not_spoil_the_document() -> None:
+    """Two kinds whose definitions have the same name leave it there once."""
+    twice = [
+        served("a.example.com", "v1", "Odd", schema={"type": "object", "description": about})
+        for about in ("one", "two")
+    ]
+    made = v2_document(twice, types=load_types(), info=INFO, protobuf=False)
+    assert made.body.count(b'"com.example.a.v1.Odd":{') == 1
 
 
 _JSON = st.recursive(
@@ -141,7 +168,7 @@ def test_a_bottomless_schema_is_cut() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(DEPTH_MAX + 10):
         schema = {"type": "object", "properties": {"a": schema}}
-    inner: Any = publish(schema, v3=True)
+    inner: Any = publish(schema, {}, v3=True)
     for _ in range(DEPTH_MAX):
         inner = inner["properties"]["a"]
     assert inner == {}

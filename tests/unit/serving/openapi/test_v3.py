@@ -187,11 +187,27 @@ def test_declared_kinds() -> None:
     cron_tab = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTab"]
     assert cron_tab["properties"]["spec"]["properties"]["cron"]["pattern"] == "^x"
     assert cron_tab["properties"]["metadata"]["allOf"][0]["$ref"].endswith("meta.v1.ObjectMeta")
+    assert cron_tab["x-kubernetes-selectable-fields"] == [{"fieldPath": "spec.cron"}]
     thing = schemas("open.example.com", "v1")["com.example.open.v1.Thing"]
     assert thing["x-kubernetes-preserve-unknown-fields"] is True
     listed = schemas("open.example.com", "v1")["com.example.open.v1.ThingList"]
     assert listed["required"] == ["items"]
     assert listed["x-kubernetes-group-version-kind"][0]["kind"] == "ThingList"
+
+
+def test_objects_inside_objects_have_their_head() -> None:
+    """An embedded resource is published with its type and metadata, which it must say."""
+    cron_tab = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTab"]
+    spec = cron_tab["properties"]["spec"]["properties"]
+    assert spec["template"]["required"] == ["spec", "kind", "apiVersion"]
+    for name in ("template", "raw"):
+        assert {"apiVersion", "kind", "metadata"} <= set(spec[name]["properties"])
+
+
+def test_a_list_may_have_a_name_of_its_own() -> None:
+    """What the lists of a declared kind are called is its own choice."""
+    listed = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTabs"]
+    assert listed["x-kubernetes-group-version-kind"][0]["kind"] == "CronTabs"
 
 
 def test_order_does_not_matter() -> None:

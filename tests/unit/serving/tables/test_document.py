@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from restow.resources.definition import PrinterColumn
 from restow.serving.tables import columns_for, printer_columns, table_document
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -80,13 +81,13 @@ def test_declared_columns() -> None:
     """A custom kind shows its name and exactly what it declares, each by its type."""
     columns = printer_columns(
         [
-            {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-            {"name": "Ready", "type": "string", "jsonPath": '.status.c[?(@.type=="R")].status'},
-            {"name": "On", "type": "boolean", "jsonPath": ".spec.on", "priority": 1},
-            {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-            {"name": "Ratio", "type": "number", "jsonPath": ".spec.ratio"},
-            {"name": "All", "type": "string", "jsonPath": ".spec"},
-            {"name": "Broken", "type": "string", "jsonPath": "..x"},
+            PrinterColumn(name="Size", type="integer", path=".spec.size"),
+            PrinterColumn(name="Ready", type="string", path='.status.c[?(@.type=="R")].status'),
+            PrinterColumn(name="On", type="boolean", path=".spec.on", priority=1),
+            PrinterColumn(name="Since", type="date", path=".metadata.creationTimestamp"),
+            PrinterColumn(name="Ratio", type="number", path=".spec.ratio"),
+            PrinterColumn(name="All", type="string", path=".spec"),
+            PrinterColumn(name="Broken", type="string", path=".x[", description="Odd."),
         ]
     )
     spec = {"size": 3, "on": True, "ratio": 0.5}
@@ -115,7 +116,7 @@ def test_declared_columns() -> None:
 )
 def test_values_of_another_type(kind: str, value: object, cell: object) -> None:
     """A value that does not fit its column leaves the cell empty."""
-    columns = printer_columns([{"name": "X", "type": kind, "jsonPath": ".x"}])
+    columns = printer_columns([PrinterColumn(name="X", type=kind, path=".x")])
     assert columns.cells({"x": value}, NOW) == ["", cell]
 
 

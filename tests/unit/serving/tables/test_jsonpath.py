@@ -10,6 +10,7 @@ from restow.serving.tables.jsonpath import (
     FOUND_MAX,
     PATH_CHARS_MAX,
     STEPS_MAX,
+    VISITED_MAX,
     BadPath,
     parse_path,
 )
@@ -49,6 +50,19 @@ OBJECT: dict[str, Any] = {
         (".status.conditions[?(@['type'])].n", [1, True]),
         (".status.conditions[*].type", ["Ready", "Sick"]),
         (".status.*[0].type", ["Ready"]),
+        (".spec.list[0:2]", ["x", "y"]),
+        (".spec.list[-1:]", ["z"]),
+        (".spec.list[:]", ["x", "y", "z"]),
+        (".spec.list[::2]", ["x", "z"]),
+        (".spec.list[0,2]", ["x", "z"]),
+        (".spec['a.b','replicas']", ["dotted", 3]),
+        (".status.conditions[?(@.n>0)].type", ["Ready"]),
+        (".status.conditions[?(@.n<=1)].type", ["Ready"]),
+        (".status.conditions[?(@.n>1.5)].type", []),
+        ('.status.conditions[?(@.type>="S")].type', ["Sick"]),
+        (".status.conditions[?(@.type<3)].type", []),
+        ("..replicas", [3]),
+        ("..type", ["Ready", "Sick"]),
     ],
 )
 def test_paths(path: str, found: list[object]) -> None:
@@ -64,11 +78,14 @@ def test_paths(path: str, found: list[object]) -> None:
         "",
         ".",
         "spec",
-        "..spec",
+        "..",
+        "...spec",
         ".spec[",
         ".spec[1",
         ".spec[a]",
-        ".a[?(@.b>1)]",
+        ".a[?(@.b>@.c)]",
+        ".a[1:2:-1]",
+        ".a['b',]",
         ".a[(@.length-1)]",
         ".a b",
         ".a" * (STEPS_MAX + 1),
@@ -96,3 +113,13 @@ def test_what_is_found_is_bounded() -> None:
     """Nested wildcards over long lists do not multiply."""
     wide = [[0] * FOUND_MAX for _ in range(FOUND_MAX)]
     assert len(parse_path(".a[*][*]").find({"a": wide})) == FOUND_MAX
+
+
+def test_looking_everywhere_ends() -> None:
+    """A key that is looked for everywhere is not looked for without end."""
+    deep: dict[str, Any] = {"wanted": "deep"}
+    for _ in range(VISITED_MAX + 1):
+        deep = {"inner": deep}
+    assert parse_path("..wanted").find(deep) == []
+    wide = [{"wanted": number} for number in range(2 * VISITED_MAX)]
+    assert len(parse_path("..wanted").find(wide)) == FOUND_MAX

@@ -1,0 +1,287 @@
+"""Conversion webhooks: other people's servers that convert objects of custom resources.
+
+A webhook may be slow, gone, or wrong, and only requests that need it may notice. So each has its
+own connections and its own bound on calls under way, each call has a deadline, and an answer that
+is too long is not read. Nothing waits for a webhook but who has asked it.
+
+The objects of a question are converted together or not at all. What comes back is checked by
+`restow.machinery.conversion_review`. Redirects are not followed: a definition names who is asked.
+
+Not here: when something must be converted (`restow.resources`), and admission webhooks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from restow.client.config import ClientConfig
+from restow.client.connections import ConnectionLimits
+from restow.client.errors import ConfigInvalid, ConnectionFailed
+from restow.client.transport import HttpTransport, Request
+from restow.machinery import status
+from restow.machinery.conversion_review import (
+    failure,
+    kind_text,
+    read_review,
+    review_version,
+    write_review,
+)
+from restow.machinery.errors import ConversionFailed
+from restow.resources.custom.conversion import ConversionError, ConversionRefused
+from restow.resources.custom.definitions import Conversion, Definition, Webhook
+from restow.resources.definition import Object
+from restow.runtime import Runtime
+
+CALL_SECONDS_MAX: Final = 30.0
+"""For one question, from the wait for a place until its answer has been read."""
+CONNECT_SECONDS_MAX: Final = 10.0
+CALLS_MAX: Final = 8
+"""Questions to one webhook under way; others wait."""
+OBJECTS_MAX: Final = 500
+QUESTION_BYTES_MAX: Final = 4 * 1024 * 1024
+"""About how long a question is at most; an object alone may be longer."""
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+SHOWN_BYTES_MAX: Final = 512
+RETIRED_SECONDS: Final = 60.0
+"""So long a webhook that is no longer named is still asked, by requests from before."""
+RETIRED_MAX: Final = 100_000
+PORT_DEFAULT: Final = 443
+
+_LIMITS: Final = ConnectionLimits(
+    requests_max=CALLS_MAX,
+    streams_max=1,
+    kept_max=CALLS_MAX,
+    connect_seconds_max=CONNECT_SECONDS_MAX,
+)
+_HEADERS: Final = (("Content-Type", "application/json"), ("Accept", "application/json"))
+
+
+class WebhookConversion:
+    """One webhook. Satisfies `resources.definition.RemoteConversion`."""
+
+    def __init__(
+        self, webhook: Webhook, runtime: Runtime, *, seconds_max: float = CALL_SECONDS_MAX
+    ) -> None:
+        self._webhook = webhook
+        self._clock = runtime.clock
+        self._ids = runtime.ids
+        self._seconds_max = seconds_max
+        self._review_version = review_version(webhook.conversion_review_versions or ())
+        self._transport: HttpTransport | None = None
+        self._target = ""
+        self._shown_url = ""
+        self._is_closed = False
+
+    async def convert(self, objects: Sequence[Object], target: str) -> list[Object]:
+        """The objects in the version `target`, in the same order. Raises a `ConversionError`."""
+        converted: list[Object] = []
+        for some, fragments in _batches(objects):
+            converted += await self._ask(some, fragments, target)
+        return converted
+
+    @property
+    def has_connected(self) -> bool:
+        """Whether there may be connections to end."""
+        return self._transport is not None
+
+    async def close(self) -> None:
+        """End its connections. Whoever asks now is told to ask anew, and then asks another."""
+        self._is_closed = True
+        if self._transport is not None:
+            await self._transport.close()
+
+    async def _ask(
+        self, objects: Sequence[Object], fragments: list[bytes], target: str
+    ) -> list[Object]:
+        about = kind_text(objects[0])
+        if self._is_closed:
+            raise status.unavailable(
+                f"who converts {about} has changed; try again", retry_after_seconds=1
+            )
+        uid, version = self._ids.uid(), self._review_version
+        if not version:
+            raise ConversionError("no supported conversion review versions")
+        question = write_review(fragments, target=target, uid=uid, version=version)
+        try:
+            answer = await self._post(question)
+        except _NoAnswer as error:
+            raise ConversionError(str(failure(about, str(error)))) from error
+        try:
+            return read_review(answer, objects, target=target, uid=uid, version=version)
+        except ConversionFailed as error:
+            raise ConversionRefused(str(error)) from error
+
+    async def _post(self, question: bytes) -> bytes:
+        transport = self._transport or self._connect()
+        request = Request(
+            method="POST",
+            target=self._target,
+            headers=_HEADERS,
+            body=question,
+            is_repeatable=True,  # to convert changes nothing
+        )
+        try:
+            async with (
+                self._clock.timeout(self._seconds_max),
+                transport.send(request) as response,
+            ):
+                if not 200 <= response.status < 300:
+                    body = await response.read(bytes_max=ANSWER_BYTES_MAX)
+                    raise _NoAnswer(_refusal(response.status, body))
+                return await response.read(bytes_max=ANSWER_BYTES_MAX)
+        except TimeoutError as error:
+            raise self._failed(f"no answer within {self._seconds_max:g} seconds") from error
+        except ConnectionFailed as error:
+            raise self._failed(error.what) from error
+        except ValueError as error:  # what the question would have said is no HTTP
+            raise self._failed(str(error)) from error
+
+    def _failed(self, why: str) -> _NoAnswer:
+        return _NoAnswer(f'Post "{self._shown_url}": {why}')
+
+    def _connect(self) -> HttpTransport:
+        """The way to the webhook; made when it is first used, as most never are."""
+        server, path = address_of(self._webhook)
+        self._target = f"{path}?timeout={self._seconds_max:g}s"
+        self._shown_url = server + self._target
+        try:
+            config = ClientConfig(
+                server=server, ca_pem=_ca_pem(self._webhook), source="the conversion webhook"
+            )
+            self._transport = HttpTransport(config, clock=self._clock, limits=_LIMITS)
+        except (ConfigInvalid, ValueError) as error:
+            raise self._failed(str(error)) from error
+        return self._transport
+
+
+class Webhooks:
+    """The webhooks of all definitions of one server."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._tasks = runtime.tasks(
+            "conversion-webhooks", tasks_max=RETIRED_MAX, on_failure=lambda _: None
+        )
+        self._by_name: dict[str, tuple[Webhook, WebhookConversion]] = {}
+        """By the name of the definition."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def of(self, definition: Definition) -> WebhookConversion | None:
+        """Who converts the objects of a definition; None if nobody else does.
+
+        As long as it names the same webhook, its connections are kept.
+        """
+        webhook = webhook_of(definition.conversion)
+        if webhook is None:
+            self.drop(definition.name)
+            return None
+        before = self._by_name.get(definition.name)
+        if before is not None and before[0] == webhook:
+            return before[1]
+        self.drop(definition.name)
+        made = WebhookConversion(webhook, self._runtime)
+        self._by_name[definition.name] = (webhook, made)
+        return made
+
+    def drop(self, name: str) -> None:
+        """A definition is gone, or nobody else converts its objects any more."""
+        before = self._by_name.pop(name, None)
+        if before is not None and before[1].has_connected:
+            self._tasks.spawn(f"retire {name}", self._retire(before[1]))
+
+    async def _retire(self, webhook: WebhookConversion) -> None:
+        try:
+            await self._runtime.clock.sleep(RETIRED_SECONDS)
+        finally:
+            await webhook.close()
+
+    async def close(self) -> None:
+        for _, each in self._by_name.values():
+            await each.close()
+        self._by_name.clear()
+        await self._tasks.close()
+
+
+def webhook_of(conversion: Conversion) -> Webhook | None:
+    """The webhook that a definition names, if it has one."""
+    return (conversion.webhook or Webhook()) if conversion.is_remote else None
+
+
+def address_of(webhook: Webhook) -> tuple[str, str]:
+    """The server of a webhook, and the path at it."""
+    client = webhook.client_config
+    if client is not None and client.service is not None:
+        service = client.service
+        port = service.port or PORT_DEFAULT
+        server = f"https://{service.name}.{service.namespace}.svc:{port}"
+        return server, _path(service.path or "")
+    if client is None or not client.url:
+        raise _NoAnswer("the webhook has neither a service nor a URL")
+    try:
+        parts = urlsplit(client.url)
+    except ValueError as error:
+        raise _NoAnswer(f"Unparsable URL: {error}") from error
+    if parts.scheme != "https":
+        raise _NoAnswer(f"its URL begins with {parts.scheme[:16]!r} and not with https")
+    return f"https://{parts.netloc}", _path(parts.path)
+
+
+class _NoAnswer(Exception):
+    """Nobody has answered; why."""
+
+
+def _refusal(code: int, body: bytes) -> str:
+    """What an answer means that is no success, in the words of the reference's client."""
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        said = None
+    if isinstance(said, dict) and said.get("kind") == "Status" and said.get("message"):
+        return str(said["message"])
+    if code == 404:
+        return "the server could not find the requested resource"
+    if code >= 500:
+        text = body[:SHOWN_BYTES_MAX].decode(errors="replace").strip()
+        why = json.dumps(text or "unknown", ensure_ascii=False)
+        return f"an error on the server ({why}) has prevented the request from succeeding"
+    return f"the server responded with the status code {code} but did not return more information"
+
+
+def _batches(objects: Sequence[Object]) -> Iterator[tuple[Sequence[Object], list[bytes]]]:
+    """Objects that fit into one question, each time with their bytes."""
+    first, size = 0, 0
+    fragments: list[bytes] = []
+    for index, obj in enumerate(objects):
+        fragment = orjson.dumps(obj)
+        size += len(fragment)
+        if fragments and (size > QUESTION_BYTES_MAX or len(fragments) == OBJECTS_MAX):
+            yield objects[first:index], fragments
+            first, size, fragments = index, len(fragment), []
+        fragments.append(fragment)
+    if fragments:
+        yield objects[first:], fragments
+
+
+def _path(path: str) -> str:
+    return quote(path if path.startswith("/") else f"/{path}", safe="/%:@!$&'()*+,;=~")
+
+
+def _ca_pem(webhook: Webhook) -> str | None:
+    """The only certificates that are trusted; None: those that the system trusts."""
+    bundle = None if webhook.client_config is None else webhook.client_config.ca_bundle
+    if not bundle:
+        return None
+    try:
+        text = base64.b64decode(bundle, validate=False).decode("ascii", errors="replace")
+    except binascii.Error as error:
+        raise ConfigInvalid(f"its caBundle is no base64: {error}") from error
+    return text if text.strip() else None

@@ -1,0 +1,121 @@
+"""How custom resources are reported: one server's own, and what all together have said.
+
+Not here: when to register what (`custom`), and how a report is computed (`planning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSet
+from contextlib import suppress
+
+from restow.coordination.changes import View
+from restow.coordination.collector import Collector
+from restow.coordination.encoding_table import EncodingTable
+from restow.coordination.errors import MembershipLost
+from restow.coordination.membership import Membership
+from restow.coordination.mirror import Mirror
+from restow.coordination.records import name_of
+from restow.coordination.registrar import Registrar
+from restow.coordination.roster import Roster
+from restow.coordination.rules import Entry
+from restow.coordination.wire import report_key, state_key
+from restow.machinery.names import GroupResource
+from restow.resources.definition import Resource
+from restow.storage.errors import StorageError
+from restow.storage.interface import Absent, Delete, RevisionIs, Storage, Transaction
+
+
+class CustomRegistration:
+    """Reports the custom resources of one server. Satisfies `custom.Registration`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        registrar: Registrar,
+        collector: Collector,
+        table: EncodingTable,
+        hosted: MutableSet[str],
+    ) -> None:
+        """`hosted` is what this server says it serves; what is not in it is taken back."""
+        self._storage = storage
+        self._mirror = mirror
+        self._membership = membership
+        self._registrar = registrar
+        self._collector = collector
+        self._table = table
+        self._hosted = hosted
+        self._is_off = membership.options.mode == "off"
+        self._woken: Callable[[str, str], None] | None = None
+
+    def wake(self, woken: Callable[[str, str], None] | None) -> None:
+        """Have somebody told, by group and plural, when the answers below may have changed."""
+        self._woken = woken
+
+    def report_changed(self, resource: GroupResource) -> None:
+        if self._woken is not None:
+            self._woken(resource.group, resource.resource)
+
+    async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
+        if self._is_off:
+            opened()
+            return True
+        self._hosted.add(name_of(resource.kind.group_resource))
+        try:
+            await self._registrar.register(resource, opened=opened)
+        except MembershipLost:
+            with suppress(StorageError):
+                await self._membership.check()
+            raise
+        encoding = self._table.find(resource)
+        return encoding is not None and encoding.api_version == resource.storage_api_version
+
+    async def withdraw(self, resource: Resource, *, error: str = "", is_gone: bool = False) -> None:
+        name = name_of(resource.kind.group_resource)
+        self._hosted.discard(name)
+        self._table.close(resource, error=error)
+        if not self._is_off:
+            await self._collector.tidy(name)
+        if is_gone:
+            await self._forget(resource, name)
+
+    async def _forget(self, resource: Resource, name: str) -> None:
+        """Once the last server has taken back its report, nothing is stored that anybody could
+        ask for: what may be stored is no question any more."""
+        assert resource.origin is not None
+        state = await self._storage.get(state_key(name))
+        if state is not None:
+            guards = (
+                Absent(resource.origin.key),
+                Absent(report_key(name)),
+                RevisionIs(state.key, state.revision),
+            )
+            await self._storage.commit(Transaction(guards, (Delete(state.key),)))
+
+    def served_by_all(self, group: str, plural: str, uid: str) -> bool:
+        """Whether all servers that live serve a custom resource as one definition says."""
+        found = {e.server_id for e in self._entries(group, plural) if e.definition == uid}
+        # Those that take no part report nothing; they find out by themselves.
+        return all(
+            server_id in found
+            for server_id, record in Roster(self._mirror).servers().items()
+            if record is not None and record.mode != "off" and record.settled
+        )
+
+    def closed_by_all(self, group: str, plural: str, uid: str) -> bool:
+        """Whether no server creates any more what a definition describes.
+
+        The own entry must be among those that say so: then all that was reported before is seen.
+        """
+        if self._is_off:
+            return True
+        closing = {e.server_id: e for e in self._entries(group, plural)}
+        own = closing.get(self._membership.id)
+        if own is None or own.definition != uid:
+            return False
+        return all(entry.is_closing for entry in closing.values())
+
+    def _entries(self, group: str, plural: str) -> tuple[Entry, ...]:
+        return View.of(self._mirror, name_of(GroupResource(group, plural))).report.entries

@@ -1,0 +1,73 @@
+"""What is to be rewritten and somebody else converts: asked for many at once, told of each alone.
+
+An answer that is wrong because of one object would fail all that were asked for with it. So when an
+answer has come and is wrong, the question is halved until it is known for whom it fails. When
+nobody answers, all fail: to ask again for each would only take longer.
+
+Nothing about an object changes but what whoever converts it changes: no defaults, no pruning.
+
+Not here: how a value is committed (`rewrite_page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from restow.machinery.errors import ConversionFailed, MachineryError
+from restow.machinery.status_error import StatusError
+from restow.resources.custom.conversion import ConversionRefused, remote_of
+from restow.resources.definition import Object, Resource
+from restow.resources.stored import encode
+from restow.storage.errors import StorageError, StoreDamaged
+from restow.storage.interface import Item
+
+OBJECTS_AT_ONCE: Final = 256
+"""As many as are read at once."""
+
+Outcome = bytes | StorageError | MachineryError
+"""The bytes to store, or why there are none."""
+
+
+async def converted_forms(resource: Resource, items: Sequence[Item], target: str) -> list[Outcome]:
+    """The stored bytes of values in version `target`, in order."""
+    outcomes: list[Outcome] = []
+    for first in range(0, len(items), OBJECTS_AT_ONCE):
+        outcomes += await _convert(resource, items[first : first + OBJECTS_AT_ONCE], target)
+    return outcomes
+
+
+async def _convert(resource: Resource, items: Sequence[Item], target: str) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    objects: list[Object] = []
+    places: list[int] = []
+    for item in items:
+        try:
+            objects.append(orjson.loads(item.value))
+            places.append(len(outcomes))
+            outcomes.append(b"")
+        except orjson.JSONDecodeError as error:
+            outcomes.append(StoreDamaged(f"it is no JSON: {error}"))
+    for place, outcome in zip(places, await _ask(resource, objects, target), strict=True):
+        outcomes[place] = outcome
+    return outcomes
+
+
+async def _ask(resource: Resource, objects: Sequence[Object], target: str) -> list[Outcome]:
+    if not objects:
+        return []
+    try:
+        converted = await remote_of(resource).convert(objects, target)
+    except ConversionRefused as error:
+        if len(objects) > 1:
+            middle = len(objects) // 2
+            return [
+                *await _ask(resource, objects[:middle], target),
+                *await _ask(resource, objects[middle:], target),
+            ]
+        return [ConversionFailed(error.message)]
+    except StatusError as error:
+        return [ConversionFailed(error.message) for _ in objects]
+    return [encode(obj, target, resource.kind.kind) for obj in converted]

@@ -1,0 +1,123 @@
+"""Routes: what a request line means, worked out once and kept until the catalogue changes.
+
+Not here: whether somebody may ask that, and the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.resources.definition import Resource
+from restow.serving.listener import Request, RequestLine
+from restow.serving.metrics import Metrics
+from restow.serving.parameters import seconds_of
+from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
+
+ROUTES_MAX: Final = 4096
+# Longer ones are rare, and would fill the memory with what will not be asked again.
+ROUTE_LENGTH_MAX: Final = 512
+_WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
+
+
+def deprecation_of(resource: Resource, version: str) -> str:
+    """What whoever uses a version of a custom resource is to be told."""
+    traits = resource.traits.get(version)
+    return "" if traits is None else traits.deprecation
+
+
+class ShortGet:
+    """A get of an object whose answer is what memory holds, as it is."""
+
+    __slots__ = ("api_version", "info", "is_stale", "path", "root", "tally")
+
+    def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
+        self.info = info
+        self.is_stale = False
+        """Something else may be hosted there by now."""
+        self.root = resource.root
+        self.path = resource.path_of(info.namespace, info.name)
+        self.api_version = resource.api_version(info.version)
+        self.tally = metrics.tally(("get", info.group, info.version, info.resource, "", "200"))
+
+    @staticmethod
+    def is_there(resource: Resource, info: RequestInfo) -> bool:
+        """Whether a request like this can be answered that way."""
+        if not resource.kind.persisted or deprecation_of(resource, info.version):
+            return False
+        return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)
+
+
+class Route:
+    """What a request line means, worked out once for as long as the catalogue stays the same."""
+
+    __slots__ = ("info", "resource", "seconds_max", "short")
+
+    def __init__(self, info: RequestInfo) -> None:
+        self.info = info
+        self.seconds_max = seconds_of(info)
+        self.resource: Resource | None = None
+        """Set once the path, the verb and the parameters have been found to be good."""
+        self.short: ShortGet | None = None
+        """Set once a get was answered the long way, if there is a short one."""
+
+
+class Routes:
+    """The routes of one server."""
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[str, str, str], Route] = {}
+        self._siblings: dict[tuple[str, str, str], Route] = {}
+        """By method, path without the last segment, and query: the first of many like it."""
+
+    def forget(self) -> None:
+        """The catalogue has changed: what a path means may be something else."""
+        for route in self._routes.values():
+            if route.short is not None:
+                route.short.is_stale = True
+        self._routes.clear()
+        self._siblings.clear()
+
+    def short(self, line: RequestLine) -> ShortGet | None:
+        """The short way of a request line that has come before, if it has one."""
+        route = self._routes.get((line.method, line.path, line.query))
+        return None if route is None else route.short
+
+    def of(self, request: Request) -> Route:
+        key = (request.method, request.path, request.query)
+        route = self._routes.get(key)
+        if route is None and request.method in _WRITING_METHODS:
+            route = self._sibling(request)
+        if route is None:
+            query = f"?{request.query}" if request.query else ""
+            route = Route(parse_request(request.method, request.path + query))
+            if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+                return route
+            if len(self._routes) >= ROUTES_MAX:
+                self.forget()
+            self._routes[key] = route
+        return route
+
+    def _sibling(self, request: Request) -> Route | None:
+        """The route of a write to an object, from that of another beside it; None: read it.
+
+        Objects are many and each is seldom written, so that their routes are not worth keeping.
+        """
+        folder, _, name = request.path.rpartition("/")
+        key = (request.method, folder, request.query)
+        known = self._siblings.get(key)
+        if known is not None:
+            info = sibling(known.info, request.path, name)
+            if info is None:
+                return None
+            route = Route(info)
+            route.resource = known.resource
+            return route
+        query = f"?{request.query}" if request.query else ""
+        if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+            return None
+        route = Route(parse_request(request.method, request.path + query))
+        if has_siblings(route.info, name):
+            if len(self._siblings) >= ROUTES_MAX:
+                self._siblings.clear()
+            self._siblings[key] = route
+        return route
