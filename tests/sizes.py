@@ -64,6 +64,9 @@ class Sizes:
     migration_rollbacks: int
     """How often a server goes back to the older release in the middle, for each store."""
 
+    switch_writes: int
+    """Writes of a custom resource while its storage version goes to and fro."""
+
     migration_stores: tuple[str, ...]
     """Where it hardly matters in which store they are."""
 
@@ -86,6 +89,7 @@ SMALL: Final = Sizes(
     coordination_steps=30,
     migration_objects=30,
     migration_rollbacks=1,
+    switch_writes=20_000,
     migration_stores=("sqlite",),
 )
 
@@ -107,6 +111,7 @@ LONG: Final = Sizes(
     coordination_steps=60,
     migration_objects=200,
     migration_rollbacks=10,
+    switch_writes=1_000_000,
     migration_stores=("sqlite", "etcd"),
 )
 
