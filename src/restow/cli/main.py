@@ -142,14 +142,29 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses words that it does not know itself, so that the usage shown is that of the command.
+
+    Otherwise they are handed up to the parser of the whole line, which knows no options.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of the line, and an empty one for each command, which its module fills."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="restow",
         description="A Kubernetes-style API server that knows the storage version of every object.",
     )
     places = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    parsers = {
+    parsers: dict[str, argparse.ArgumentParser] = {
         command.name: places.add_parser(
             command.name, help=command.summary, description=_sentence(command.summary)
         )
