@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from restow.cli.argument_types import whole_number
 from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.census import (
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--list-left-behind",
         nargs="?",
-        type=_listed,
+        type=whole_number(1, SAMPLES_MAX, hint="; resources stand before this option"),
         const=LISTED_DEFAULT,
         metavar="N",
         help="show the keys of what is left behind, at most N of each resource and version;"
@@ -346,14 +347,6 @@ def _target(text: str) -> tuple[str, str]:
     if not name or not version:
         raise argparse.ArgumentTypeError(f"{text!r} is not RESOURCE=VERSION")
     return name, version
-
-
-def _listed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= SAMPLES_MAX):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number from 1 to {SAMPLES_MAX:,}; resources stand before this option"
-        )
-    return int(text)
 
 
 def _say(error: Exception | str, code: int) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.running import run_async
@@ -49,7 +50,6 @@ from restow.runtime import Runtime, end_process
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
-PORT_MAX = 65535
 PARALLEL_MAX = 256
 IN_FLIGHT_MAX = 1_000
 LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 3, 3_600
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--lease-seconds",
-        type=_count(LEASE_SECONDS_MAX, LEASE_SECONDS_MIN),
+        type=whole_number(LEASE_SECONDS_MIN, LEASE_SECONDS_MAX),
         default=LeaderTiming().lease_seconds,
         metavar="N",
         help="so long others wait for a leader that does not answer; default:"
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address for probes and metrics; default: 127.0.0.1",
     )
-    add("--port", type=_port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
     add("--log-format", choices=["text", "json"], default="text")
     add("-v", dest="verbosity", type=int, default=0, metavar="LEVEL", help="0 to 4; default: 0")
     _add_trigger(parser)
@@ -171,14 +171,14 @@ def add_pace(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("migrator").add_argument
     add(
         "--parallel",
-        type=_count(PARALLEL_MAX),
+        type=whole_number(1, PARALLEL_MAX),
         default=migrator.resources_at_once,
         metavar="N",
         help=f"resources migrated side by side; default: {migrator.resources_at_once}",
     )
     add(
         "--in-flight-max",
-        type=_count(IN_FLIGHT_MAX),
+        type=whole_number(1, IN_FLIGHT_MAX),
         default=patch.in_flight_max,
         metavar="N",
         help="requests for single objects of one resource at once; fewer when the server slows;"
@@ -192,7 +192,7 @@ def add_pace(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--page-objects",
-        type=_count(migrator.engine.page_limit_max),
+        type=whole_number(1, migrator.engine.page_limit_max),
         metavar="N",
         help="objects of a page, behind each of which the position is saved; default: as many as"
         " take about a second",
@@ -392,12 +392,6 @@ def _host(bind: str) -> str:
     return f"[{bind}]" if ":" in bind else bind
 
 
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     try:
         number = float(text)
@@ -406,17 +400,6 @@ def _seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return number
-
-
-def _count(largest: int, smallest: int = 1) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and smallest <= int(text[:9]) <= largest):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no number from {smallest} to {largest:,}"
-            )
-        return int(text)
-
-    return read
 
 
 def _say(error: Any, code: int) -> int:

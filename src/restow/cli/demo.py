@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.apiserver.pki import PkiError
+from restow.cli.argument_types import directory
 from restow.cli.demo_stage import Controllers, Stage, StoryFailed
 from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
 from restow.cli.demo_telling import Narrator
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--data-dir",
-        type=Path,
+        type=directory,
         metavar="DIR",
         help="a new directory for the cluster, which stays there; default: a temporary one, which"
         " is removed at the end",

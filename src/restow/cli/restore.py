@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.cluster.errors import ClusterRefused
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser, forms=RESTORE_FORMS)
     parser.add_argument(
         "--ahead",
-        type=_ahead,
+        type=whole_number(1, AHEAD_MAX),
         metavar="N",
         help="begin so many revisions above the backup: more than were written after it was taken;"
         f" default: {AHEAD_SQLITE:,} for SQLite, {AHEAD_ETCD:,} for etcd",
@@ -118,12 +119,6 @@ def _fields(restored: Restored, address: str) -> dict[str, object]:
         "backupRevision": restored.backup_revision,
         "revision": restored.revision,
     }
-
-
-def _ahead(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:20]) <= AHEAD_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {AHEAD_MAX:,}")
-    return int(text)
 
 
 def _say(error: Exception, code: int) -> int:

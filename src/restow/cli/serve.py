@@ -23,11 +23,11 @@ from restow.apiserver.options import (
     CoordinationOptions,
     ServeOptions,
 )
+from restow.cli.argument_types import directory, port, whole_number
 from restow.storage.opening import ADDRESS_FORMS
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
-PORT_MAX = 65535
 
 WORKERS_MAX = 64
 FRONT_FDS_MAX = 256
@@ -62,7 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
-    add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
+    add(
+        "--data-dir",
+        type=directory,
+        default=Path(".restow"),
+        metavar="DIR",
+        help="default: .restow",
+    )
     add("--store", default="", metavar="ADDRESS", help=f"{ADDRESS_FORMS}; default: in DIR")
     add(
         "--bind",
@@ -70,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to listen on; default: 127.0.0.1",
     )
-    add("--port", type=_port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
+    add("--port", type=port, default=PORT_DEFAULT, help=f"0: any free one; default {PORT_DEFAULT}")
     _add_sharing(parser)
     add(
         "--release",
@@ -121,14 +127,14 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("several servers on one port", SHARING).add_argument
     add(
         "--workers",
-        type=_workers,
+        type=whole_number(1, WORKERS_MAX),
         default=1,
         metavar="N",
         help="N processes on --port, each with its own identity and a port of its own; default: 1",
     )
     add(
         "--front-port",
-        type=_port,
+        type=port,
         metavar="PORT",
         help="a second port, which other servers of this machine open too",
     )
@@ -331,18 +337,6 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
-
-
-def _workers(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= WORKERS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {WORKERS_MAX}")
-    return int(text)
 
 
 def _front_fds(text: str) -> tuple[int, ...]:

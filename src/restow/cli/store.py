@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from restow.cli import store_verbs as verbs
+from restow.cli.argument_types import directory
 from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "shell", parents=[common], help="many verbs on one open store, a line each"
     ).set_defaults(act=_shell)
     up = places.add_parser("up", help="open the embedded store and show what changes in it")
-    up.add_argument("--data-dir", type=Path, default=Path(".restow"), metavar="DIR")
+    up.add_argument("--data-dir", type=directory, default=Path(".restow"), metavar="DIR")
     up.set_defaults(act=_up)
 
 
@@ -59,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     try:
         if arguments.verb == "up":
-            directory: Path = arguments.data_dir
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            arguments.store = f"sqlite:{directory / 'store.db'}"
+            data_dir: Path = arguments.data_dir
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            arguments.store = f"sqlite:{data_dir / 'store.db'}"
         code = run_async(_with_store(arguments))
         sys.stdout.flush()
         return code

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from restow.cli.argument_types import directory
 from restow.cluster.etcd import store_address
 from restow.cluster.layout import Layout
 from restow.cluster.planning import OWN_ETCD, STORE_DEFAULT
@@ -27,7 +28,7 @@ def add_store(parser: argparse.ArgumentParser, *, forms: str) -> None:
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--data-dir",
-        type=Path,
+        type=directory,
         metavar="DIR",
         help=f"the store of the cluster in this directory; default: {DATA_DIR_DEFAULT}",
     )

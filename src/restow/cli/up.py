@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.apiserver.pki import PkiError
+from restow.cli.argument_types import directory, port, whole_number
 from restow.cluster.errors import ClusterError
 from restow.cluster.etcd import MEMBERS
 from restow.cluster.keeper import Keeper, State
@@ -29,7 +30,6 @@ from restow.kinds.releases import ReleaseError
 from restow.runtime import Runtime
 
 EXIT_REFUSED = 1
-PORT_MAX = 65_535
 CONTROLLERS: Final = "controllers"
 
 EPILOG = """\
@@ -61,10 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
-    add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
+    add(
+        "--data-dir",
+        type=directory,
+        default=Path(".restow"),
+        metavar="DIR",
+        help="default: .restow",
+    )
     add(
         "--servers",
-        type=_servers,
+        type=whole_number(1, SERVERS_MAX),
         metavar="N",
         help=f"1 to {SERVERS_MAX}; default: as before, at first {SERVERS_DEFAULT}",
     )
@@ -77,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--etcd-members", type=int, choices=MEMBERS, help="with --store etcd; default: 1")
     add(
         "--port",
-        type=_port,
+        type=port,
         help=f"the front port; 0: any free one; default: as before, at first {PORT_DEFAULT},"
         " another one if that is in use",
     )
@@ -238,15 +244,3 @@ def overview_table(overview: Overview) -> Table:
 def _note(view: ProcessView) -> Text:
     restarts = f"restarts: {view.restarts}" if view.restarts else ""
     return Text(", ".join(part for part in (view.note, restarts) if part))
-
-
-def _servers(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= SERVERS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {SERVERS_MAX}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text[:6]) <= PORT_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.apiserver.kubeconfig import CONTEXT_NAME
+from restow.cli.argument_types import directory, whole_number
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
 from restow.cluster.errors import ClusterError
@@ -73,8 +74,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     way.add_argument("--rollback", action="store_true", help="undo the last upgrade")
     add("--server", type=int, metavar="I", help="only this one; the first has the number 0")
-    add("--pause-after", type=_count, metavar="K", help="stop after K servers")
-    add("--data-dir", type=Path, default=Path(".restow"), metavar="DIR", help="default: .restow")
+    add(
+        "--pause-after", type=whole_number(1, SERVERS_MAX), metavar="K", help="stop after K servers"
+    )
+    add(
+        "--data-dir",
+        type=directory,
+        default=Path(".restow"),
+        metavar="DIR",
+        help="default: .restow",
+    )
     add("--yes", "-y", action="store_true", help="do not ask")
 
 
@@ -250,12 +259,6 @@ def _print_paused(left: Sequence[Step], *, rollback: bool) -> None:
         print("go on: restow upgrade --rollback")
         return
     print(f"go on: restow upgrade --to {left[0].target}    back: restow upgrade --rollback")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= SERVERS_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {SERVERS_MAX}")
-    return int(text)
 
 
 def _say(error: Exception, code: int) -> int:
