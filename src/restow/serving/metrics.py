@@ -120,7 +120,8 @@ class Metrics(Collector):
         return found
 
     def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Gauge) -> None:
-        """Add something that is read when asked for."""
+        """Add something that is read when asked for. What is called `_total` only ever grows, and
+        is shown as a counter."""
         self._gauges.append((name, about, labels, read))
 
     def totals(self) -> Totals:
@@ -151,10 +152,11 @@ class Metrics(Collector):
             durations.add_metric((verb,), found.cumulative(), found.sum_seconds)
         yield durations
         for name, about, label_names, read in self._gauges:
-            gauge = GaugeMetricFamily(name, about, labels=label_names)
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            shown = family(name, about, labels=label_names)
             for labels_of_one, value in read():
-                gauge.add_metric(labels_of_one, value)
-            yield gauge
+                shown.add_metric(labels_of_one, value)
+            yield shown
 
     def document(self) -> bytes:
         return generate_latest(self.registry)

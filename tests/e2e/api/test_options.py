@@ -171,4 +171,6 @@ def test_metrics(server: ServerProcess) -> None:
     assert "apiserver_request_duration_seconds_bucket" in text
     [requests] = re.findall(r"^restow_listener_requests_total (\S+)$", text, re.MULTILINE)
     assert float(requests) >= 1, "the one before this; this one is not answered yet"
+    assert "# TYPE restow_listener_requests_total counter\n" in text
+    assert "# TYPE restow_listener_connections_open gauge\n" in text
     assert server.get("/metrics", token=EVE_TOKEN)[0] == 403
