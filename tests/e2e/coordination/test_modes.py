@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.server_process import ServerFailed, ServerProcess
+from restow.testing.child_process import ProcessFailed
+from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     LEASES,
     MORTAL,
@@ -78,7 +79,7 @@ def test_another_mode(cluster: Cluster) -> None:
     """A server that would write without a fence beside others is refused in one clear line; told
     to change modes it comes up, and nothing is agreed upon while it runs."""
     [fenced] = cluster.start("x+1")
-    with pytest.raises(ServerFailed) as refused:
+    with pytest.raises(ProcessFailed) as refused:
         cluster.server("x+1", *OFF).start()
     [line] = [each for each in str(refused.value).splitlines() if each.startswith("restow serve: ")]
     assert "this server would coordinate in mode 'off', but others run in report" in line
