@@ -25,6 +25,7 @@ from restow.api.names import (
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
 )
+from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     Change,
@@ -37,7 +38,6 @@ from restow.client import (
 )
 from restow.cluster.messages import Overview
 from restow.controllers import requests
-from restow.controllers.overview import LEASES, STATES, STORAGE_VERSIONS
 from restow.controllers.overview_reading import migration_seen
 from restow.controllers.overview_values import MigrationSeen
 from restow.controllers.trigger.values import UNKNOWN, Phase

@@ -24,6 +24,7 @@ from restow.api.names import (
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
 )
+from restow.api.resources import LEASES
 from restow.cli.doctor_files import canonical_host, judge_certificate, judge_names
 from restow.cli.doctor_findings import Finding, error, ok, some, unseen, warning
 from restow.client import (
@@ -50,7 +51,6 @@ from restow.machinery.status_error import StatusError
 from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
 
-LEASES: Final = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1024 * 1024

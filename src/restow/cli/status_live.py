@@ -27,6 +27,7 @@ from rich.live import Live
 from rich.text import Text
 
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.status import fields_of, print_all, shown
 from restow.client import (
     ApiClient,
@@ -41,7 +42,7 @@ from restow.client import (
 from restow.cluster.ending import Ending
 from restow.controllers import requests
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.controllers.overview import LEASES, OBJECTS_MAX, STATES, STORAGE_VERSIONS, look
+from restow.controllers.overview import OBJECTS_MAX, look
 from restow.controllers.overview_reading import (
     leader_seen,
     migration_seen,

@@ -23,9 +23,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from restow.api.resources import LEASES
 from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
-from restow.client.lease_record import LEASES, LeaseRecord, micro_time, new_lease
+from restow.client.lease_record import LeaseRecord, micro_time, new_lease
 from restow.client.objects import Object
 from restow.client.retrying import NO_RETRY
 from restow.machinery.status import AlreadyExists, Conflict, NotFound

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from restow.api.coordination_v1 import API_VERSION, GROUP, KIND
+from restow.api.coordination_v1 import API_VERSION, KIND
 from restow.client.objects import Object
-from restow.machinery.names import GroupVersionResource
-
-LEASES: Final = GroupVersionResource(GROUP, "v1", "leases")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from restow.api import coordination_v1, internal_v1alpha1
 from restow.api.coordination_v1 import Lease
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import (
@@ -22,12 +21,11 @@ from restow.api.names import (
     LEASE_NAMESPACE,
     RELEASE_ANNOTATION,
 )
+from restow.api.resources import LEASES, STORAGE_VERSIONS
 from restow.client import ApiClient, ListOptions
 from restow.kinds.releases import Release
-from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.names import GroupResource
 
-LEASES: Final = GroupVersionResource(coordination_v1.GROUP, "v1", "leases")
-REPORTS: Final = GroupVersionResource(internal_v1alpha1.GROUP, "v1alpha1", "storageversions")
 CORE_GROUP: Final = "core"
 """What stands for the group without a name in the names of StorageVersions."""
 
@@ -90,7 +88,7 @@ async def read_world(client: ApiClient) -> World:
         _typed(each, Lease)
         async for each in client.items(LEASES, namespace=LEASE_NAMESPACE, options=selector)
     ]
-    reports = [_typed(each, StorageVersion) async for each in client.items(REPORTS)]
+    reports = [_typed(each, StorageVersion) async for each in client.items(STORAGE_VERSIONS)]
     return World(
         tuple(_member(lease) for lease in leases),
         {_resource_of(str(each.metadata.get("name", ""))): _facts(each) for each in reports},

@@ -20,14 +20,14 @@ from enum import StrEnum
 from typing import Final
 
 from restow.api.migration_v1alpha1 import GROUP
+from restow.api.resources import DEFINITIONS as CRDS
 from restow.client import ApiClient, ConnectionFailed, Object, WriteOptions, metadata_of
 from restow.controllers.crds import DEFINITIONS, VERSION, definition_of, upgraded
-from restow.machinery.names import GroupVersion, GroupVersionResource
+from restow.machinery.names import GroupVersion
 from restow.machinery.status import AlreadyExists, Conflict, NotFound, StatusError
 
 __all__ = ["InstallFailed", "Installed", "Outcome", "install", "missing_kinds"]
 
-CRDS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 MIGRATION: Final = GroupVersion(GROUP, VERSION)
 ATTEMPTS_MAX: Final = 5
 ESTABLISHED_SECONDS_MAX: Final = 30.0

@@ -21,6 +21,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
+from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -30,7 +31,7 @@ from restow.client import (
     Object,
     uid_of,
 )
-from restow.client.lease_record import LEASES, LeaseRecord
+from restow.client.lease_record import LeaseRecord
 from restow.controllers.migrator import agreement as agreements
 from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, NotAgreed
 from restow.controllers.migrator.engine import Engine
@@ -63,7 +64,7 @@ from restow.controllers.trigger.following import Behind, Following
 from restow.controllers.trigger.looking import Known, Looker
 from restow.controllers.trigger.options import Source, TriggerOptions
 from restow.controllers.trigger.records import record_of
-from restow.controllers.trigger.seeing import STATES, state_name, state_seen
+from restow.controllers.trigger.seeing import state_name, state_seen
 from restow.controllers.trigger.sources import (
     NotKnownYet,
     Sources,
@@ -79,7 +80,6 @@ from restow.runtime import Backoff, retry
 
 __all__ = ["ByHand", "Result", "Verdict"]
 
-IN_TREE: Final = "storagemigration.k8s.io"
 REQUEST_KIND: Final = "StorageVersionMigration"
 LOOK_SECONDS: Final = 0.25
 RUNS_MAX: Final = 5
@@ -442,7 +442,7 @@ def _has_ended(request: Object) -> bool:
 
 def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:
     wanted = {"group": resource.group, "resource": resource.name}
-    if api.group != IN_TREE:
+    if api.group != IN_TREE_GROUP:
         wanted["version"] = resource.version
     return {
         "apiVersion": f"{api.group}/{api.version}",

@@ -12,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from restow.api.coordination_v1 import GROUP as COORDINATION
-from restow.api.internal_v1alpha1 import GROUP as INTERNAL
-from restow.api.migration_v1alpha1 import GROUP as MIGRATION
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, Discovered, ListOptions, Object
 from restow.controllers import requests
-from restow.controllers.crds import VERSION
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.controllers.overview_reading import (
     leader_seen,
@@ -33,9 +30,6 @@ from restow.machinery.status_error import StatusError
 
 __all__ = ["look"]
 
-STATES: Final = GroupVersionResource(MIGRATION, VERSION, "storagestates")
-STORAGE_VERSIONS: Final = GroupVersionResource(INTERNAL, "v1alpha1", "storageversions")
-LEASES: Final = GroupVersionResource(COORDINATION, "v1", "leases")
 OBJECTS_MAX: Final = 50_000
 """Of one list; more are left out, and a note says so."""
 

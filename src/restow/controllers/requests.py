@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from restow.api.migration_v1alpha1 import GROUP
+from restow.api.resources import IN_TREE_GROUP
 from restow.controllers.names import FAILED, PAUSED_ANNOTATION, PROOF_ANNOTATION, RUNNING, SUCCEEDED
 from restow.controllers.trigger.records import record_of
 from restow.controllers.trigger.values import MigrationRef, MigrationSeen, Phase
 from restow.machinery.names import GroupResource, GroupVersionResource
 
 REQUESTS: Final = (
-    GroupVersionResource("migration.k8s.io", "v1alpha1", "storageversionmigrations"),
-    GroupVersionResource("storagemigration.k8s.io", "v1", "storageversionmigrations"),
-    GroupVersionResource("storagemigration.k8s.io", "v1beta1", "storageversionmigrations"),
+    GroupVersionResource(GROUP, "v1alpha1", "storageversionmigrations"),
+    GroupVersionResource(IN_TREE_GROUP, "v1", "storageversionmigrations"),
+    GroupVersionResource(IN_TREE_GROUP, "v1beta1", "storageversionmigrations"),
 )
 """Where requests are, best first; of the in-tree versions only the first that is served counts."""
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from restow.api.coordination_v1 import GROUP as COORDINATION
 from restow.api.internal_v1alpha1 import GROUP as INTERNAL
 from restow.api.migration_v1alpha1 import GROUP as MIGRATION
+from restow.api.resources import DEFINITIONS, IN_TREE_GROUP
 from restow.client import ApiClient, ConnectionFailed
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.machinery.names import GroupVersionResource
@@ -26,7 +27,6 @@ __all__ = ["ANY", "OWN", "RIGHTS", "Missing", "Right", "Who", "missing_rights", 
 
 REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 IN_FLIGHT_MAX: Final = 8
-IN_TREE: Final = "storagemigration.k8s.io"
 ANY: Final = "*"
 OWN: Final = "own"
 """Stands for the namespace of the controllers' leases."""
@@ -107,7 +107,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group=IN_TREE,
+        group=IN_TREE_GROUP,
         resource="storageversionmigrations",
         verbs=("get", "list", "watch"),
         who="both",
@@ -115,7 +115,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group=IN_TREE,
+        group=IN_TREE_GROUP,
         resource="storageversionmigrations",
         verbs=("create", "delete"),
         who="trigger",
@@ -123,7 +123,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group=IN_TREE,
+        group=IN_TREE_GROUP,
         resource="storageversionmigrations",
         verbs=("patch",),
         who="migrator",
@@ -131,7 +131,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group=IN_TREE,
+        group=IN_TREE_GROUP,
         resource="storageversionmigrations/status",
         verbs=("patch",),
         who="migrator",
@@ -139,7 +139,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group=IN_TREE,
+        group=IN_TREE_GROUP,
         resource="storageversionmigrations/rewrite",
         verbs=("create",),
         who="migrator",
@@ -155,7 +155,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group="apiextensions.k8s.io",
+        group=DEFINITIONS.group,
         resource="customresourcedefinitions",
         verbs=("get",),
         who="migrator",
@@ -163,7 +163,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group="apiextensions.k8s.io",
+        group=DEFINITIONS.group,
         resource="customresourcedefinitions/status",
         verbs=("update",),
         who="migrator",
@@ -233,7 +233,7 @@ RIGHTS: Final = (
         is_needed=False,
     ),
     Right(
-        group="apiextensions.k8s.io",
+        group=DEFINITIONS.group,
         resource="customresourcedefinitions",
         verbs=("get", "create", "update"),
         who="install",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
 from restow.controllers.manual import ByHand, ByHandOptions, Result, Verdict
 from restow.controllers.migrator.controller import MigratorController
@@ -19,7 +20,6 @@ from restow.controllers.names import MIGRATOR_LEASE, PAUSED_ANNOTATION, TRIGGER_
 from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.controllers.requests import REQUESTS, marks_of, phase_of
 from restow.controllers.trigger.records import annotations_of, record_of
-from restow.controllers.trigger.seeing import STATES, STORAGE_VERSIONS
 from restow.controllers.trigger.values import Phase, Record
 from restow.machinery.names import GroupVersionResource
 from restow.runtime import Runtime

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from restow.api.resources import LEASES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
-from restow.client.lease_record import LEASES
 from restow.controllers.events import EventRecorder
 from restow.controllers.health import TROUBLE_SECONDS_MAX, Health
 from restow.controllers.leading import Led, Part

@@ -21,7 +21,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import GROUP, StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -37,12 +38,11 @@ from restow.controllers.migrator.options import EngineOptions
 from restow.controllers.migrator.passes import Lost
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.values import Record, StorageVersionReading
-from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
 from restow.machinery.version_hash import storage_version_hash
 
-REPORTS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversions")
 BY_REPORTS: Final = "second pass"
 BY_DISCOVERY: Final = "discovery"
 BY_LOOSE: Final = "second pass, not proven"
@@ -135,7 +135,7 @@ async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | No
         found = await _read(client, report_name(resource.group_resource), kind)
         if found is not None or not shown:
             return found
-        async for each in client.items(REPORTS):
+        async for each in client.items(STORAGE_VERSIONS):
             name = key_of(each).name
             if name.rpartition(".")[2] == resource.name:
                 shared = await _read(client, name, kind)
@@ -149,7 +149,7 @@ async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | No
 async def _read(client: ApiClient, name: str, kind: str) -> _Report | None:
     """By a list: its version is of now, so that a watch can go on from it. That of an object which
     has not changed for days is forgotten."""
-    page = await client.list_page(REPORTS, options=_only(name))
+    page = await client.list_page(STORAGE_VERSIONS, options=_only(name))
     for each in page.items:
         if key_of(each).name == name:  # a server may not know the selector
             return _Report.read(each, kind, page.resource_version)
@@ -220,7 +220,7 @@ class Reported:
         while True:
             try:
                 async with self._client.watch(
-                    REPORTS,
+                    STORAGE_VERSIONS,
                     resource_version=self._version,
                     options=_only(self._name),
                     policy=_AT_ONCE if self._begun.epoch else None,

@@ -15,12 +15,11 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from restow.api.resources import DEFINITIONS
 from restow.client import ApiClient, ApiResource, Object, uid_of
 from restow.controllers.requests import mapping, text
-from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import Conflict, NotFound
 
-DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 ATTEMPTS_MAX: Final = 5
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api import internal_v1alpha1, internal_vote_v1alpha1, migration_v1alpha1
+from restow.api import internal_vote_v1alpha1
 from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
 from restow.controllers import requests
 from restow.controllers.preflight.values import (
@@ -35,10 +36,7 @@ from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status_error import StatusError
 
-STATES: Final = GroupVersionResource(migration_v1alpha1.GROUP, "v1alpha1", "storagestates")
-REPORTS: Final = GroupVersionResource(internal_v1alpha1.GROUP, "v1alpha1", "storageversions")
 BALLOTS: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
-DEFINITIONS: Final = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apiservices")
 
 RESTOW_MARK: Final = "+restow."
@@ -115,7 +113,7 @@ class _Reader:
         seen = _Seen(self._discovered)
         for state in await self._all_of(STATES):
             seen.states[requests.resource_of(state)] = state
-        for report in await self._all_of(REPORTS):
+        for report in await self._all_of(STORAGE_VERSIONS):
             name = _resource_of_report(key_of(report).name)
             try:
                 seen.reports[name] = msgspec.convert(report, StorageVersion)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
+from restow.api.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.controllers.outlets import Recorder, TriggerMetrics
 from restow.controllers.requests import is_going, ref_of
@@ -33,7 +34,6 @@ from restow.controllers.trigger.actions import (
 )
 from restow.controllers.trigger.records import CHANGE_ANNOTATION, annotations_of
 from restow.controllers.trigger.seeing import (
-    STATES,
     Sight,
     new_state,
     state_name,
@@ -56,7 +56,6 @@ MIGRATION_REQUESTED: Final = "MigrationRequested"
 MIGRATION_CANCELLED: Final = "MigrationCancelled"
 
 _OPTIONS: Final = WriteOptions(field_manager=FIELD_MANAGER)
-_IN_TREE: Final = "storagemigration.k8s.io"
 
 
 class Acted(NamedTuple):
@@ -202,7 +201,7 @@ def _others(base: Object) -> Object:
 
 def _request(action: CreateMigration, api: GroupVersionResource) -> Object:
     wanted = {"group": action.resource.group, "resource": action.resource.resource}
-    if api.group != _IN_TREE:
+    if api.group != IN_TREE_GROUP:
         wanted["version"] = action.resource.version
     return {
         "apiVersion": str(api.group_version),

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from restow.api.resources import STATES
 from restow.client import (
     ApiClient,
     Change,
@@ -40,7 +41,7 @@ from restow.controllers.requests import resource_of
 from restow.controllers.trigger.following import Behind, Following
 from restow.controllers.trigger.looking import CensusOf, Known, Looker
 from restow.controllers.trigger.options import TriggerOptions
-from restow.controllers.trigger.seeing import STATES, resource_of_state, state_name
+from restow.controllers.trigger.seeing import resource_of_state, state_name
 from restow.controllers.trigger.sources import (
     ConnectTo,
     NotKnownYet,

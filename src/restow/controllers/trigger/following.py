@@ -18,6 +18,7 @@ from typing import Final
 
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION
+from restow.api.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     ConnectionFailed,
@@ -31,7 +32,6 @@ from restow.client import (
 from restow.controllers.requests import marks_of
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.seeing import (
-    STORAGE_VERSIONS,
     UnreadableObject,
     resource_of_storage_version,
     storage_version_name,

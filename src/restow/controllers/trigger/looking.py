@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
+from restow.api.resources import STATES
 from restow.client import ApiClient, Object
 from restow.controllers.outlets import Recorder, TriggerMetrics
 from restow.controllers.requests import resource_of, seen
@@ -21,7 +22,7 @@ from restow.controllers.trigger.by_reports import agreed_hash
 from restow.controllers.trigger.decide import decide
 from restow.controllers.trigger.eligibility import Discovered
 from restow.controllers.trigger.options import TriggerOptions
-from restow.controllers.trigger.seeing import STATES, Sight, state_name, state_seen
+from restow.controllers.trigger.seeing import Sight, state_name, state_seen
 from restow.controllers.trigger.sharing import SharedReading
 from restow.controllers.trigger.sources import NotKnownYet, Observer, Sources
 from restow.controllers.trigger.values import (

@@ -18,18 +18,16 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api import internal_v1alpha1, migration_v1alpha1
+from restow.api import migration_v1alpha1
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
 from restow.controllers.requests import mapping, marks_of, text
 from restow.controllers.trigger.records import CHANGE_ANNOTATION
 from restow.controllers.trigger.values import UNKNOWN, HashReport, StateSeen, StateStatus
-from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
+from restow.machinery.names import GroupResource, GroupVersionResource
 
 __all__ = [
-    "STATES",
-    "STORAGE_VERSIONS",
     "Sight",
     "UnreadableObject",
     "new_state",
@@ -41,11 +39,6 @@ __all__ = [
     "storage_version_name",
     "storage_version_of",
 ]
-
-STATES: Final = GroupVersion.parse(migration_v1alpha1.API_VERSION).with_resource("storagestates")
-STORAGE_VERSIONS: Final = GroupVersion.parse(internal_v1alpha1.API_VERSION).with_resource(
-    "storageversions"
-)
 
 _CORE: Final = "core"
 """What the core group is called in the name of a StorageVersion."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import Discovered as Discovery
 from restow.controllers.requests import REQUESTS
@@ -26,7 +27,6 @@ from restow.controllers.trigger.addresses import read_addresses
 from restow.controllers.trigger.eligibility import Discovered, eligible
 from restow.controllers.trigger.following import Following
 from restow.controllers.trigger.options import Source, TriggerOptions
-from restow.controllers.trigger.seeing import STATES, STORAGE_VERSIONS
 from restow.controllers.trigger.sharing import SharedReading
 from restow.controllers.trigger.values import DiscoveryReading, LocalReading, Reading
 from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource

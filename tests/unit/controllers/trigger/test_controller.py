@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from restow.api.resources import STATES
 from restow.client import ApiClient, Object
 from restow.controllers.names import PROOF_ANNOTATION
 from restow.controllers.requests import REQUESTS, phase_of, resource_of
 from restow.controllers.trigger.options import Source, TriggerOptions
-from restow.controllers.trigger.seeing import STATES
 from restow.controllers.trigger.values import Phase
 from restow.machinery.names import GroupVersionKind, GroupVersionResource
 from restow.machinery.status import Conflict, NotFound

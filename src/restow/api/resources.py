@@ -1,0 +1,23 @@
+"""Where the kinds that our own code reads as a client are served.
+
+Not here: what a server hosts (`restow.resources.catalog`), and the kinds themselves.
+"""
+
+from typing import Final
+
+from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
+from restow.machinery.names import GroupVersion
+
+__all__ = ["DEFINITIONS", "IN_TREE_GROUP", "LEASES", "STATES", "STORAGE_VERSIONS"]
+
+LEASES: Final = GroupVersion.parse(coordination_v1.API_VERSION).with_resource("leases")
+STATES: Final = GroupVersion.parse(migration_v1alpha1.API_VERSION).with_resource("storagestates")
+STORAGE_VERSIONS: Final = GroupVersion.parse(internal_v1alpha1.API_VERSION).with_resource(
+    "storageversions"
+)
+DEFINITIONS: Final = GroupVersion("apiextensions.k8s.io", "v1").with_resource(
+    "customresourcedefinitions"
+)
+
+IN_TREE_GROUP: Final = "storagemigration.k8s.io"
+"""Of Kubernetes' own requests for migrations."""
