@@ -39,6 +39,7 @@ from restow.controllers.overview_values import (
     Verdict,
     agreement_of,
 )
+from restow.controllers.times import time_text
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime
 
@@ -357,7 +358,7 @@ def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
 
 
 def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if moment is None else time_text(moment)
 
 
 def shown(text: str) -> str:

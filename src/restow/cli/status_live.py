@@ -18,7 +18,6 @@ import asyncio
 import io
 import sys
 from collections.abc import Hashable, Sequence
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 import orjson
@@ -50,6 +49,7 @@ from restow.controllers.overview_reading import (
     server_seen,
 )
 from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
+from restow.controllers.times import time_text
 from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status_error import StatusError
 from restow.runtime import Backoff, TaskFailure, Tasks
@@ -231,7 +231,7 @@ class Following:
             return notes
         if not self._stale:
             since = self._client.runtime.clock.wall()
-            self._stale = f"{STALE} since {_time(since)}, trying again: {shown(lost)}"
+            self._stale = f"{STALE} since {time_text(since)}, trying again: {shown(lost)}"
         return [*notes, self._stale]
 
     def _objects(self, name: str) -> list[dict[str, Any]]:
@@ -268,7 +268,7 @@ class Blocks:
         is_stale = any(note.startswith(STALE) for note in view.notes)
         again = " up to date again" if self._is_stale and not is_stale else ""
         self._is_stale = is_stale
-        self._console.print(f"--- {_time(view.moment)}{again}")
+        self._console.print(f"--- {time_text(view.moment)}{again}")
         print_all(view, self._console)
 
     def close(self) -> None:
@@ -349,10 +349,6 @@ def _news(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _news(each) for key, each in value.items() if key not in _MOMENTS}
     return [_news(each) for each in value] if isinstance(value, list) else value
-
-
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def outlet(output: str) -> Outlet:

@@ -30,6 +30,7 @@ from restow.client import (
     key_of,
     metadata_of,
 )
+from restow.controllers.times import time_text
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
@@ -188,7 +189,7 @@ class EventRecorder:
             self._written.popitem(last=False)
 
     async def _count_up(self, note: _Note, known: _Written) -> None:
-        change = {"count": known.count + 1, "lastTimestamp": _time(note.moment)}
+        change = {"count": known.count + 1, "lastTimestamp": time_text(note.moment)}
         await self._client.patch(
             EVENTS,
             known.name,
@@ -207,7 +208,7 @@ class EventRecorder:
         return stem + suffix
 
     def _body(self, note: _Note, *, namespace: str, name: str) -> Object:
-        key, moment = note.key, _time(note.moment)
+        key, moment = note.key, time_text(note.moment)
         involved = {
             "apiVersion": key.api_version,
             "kind": key.kind,
@@ -261,7 +262,3 @@ def _key(about: Object, reason: str, message: str, kind_of_event: str) -> _Key:
         reason=reason[:REASON_LENGTH_MAX],
         message=message,
     )
-
-
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -52,6 +52,7 @@ from restow.controllers.notes import Note, Notes
 from restow.controllers.outlets import NO_RECORDER, NO_TRIGGER_METRICS
 from restow.controllers.requests import (
     condition,
+    has_ended,
     is_going,
     is_proven,
     mapping,
@@ -253,7 +254,7 @@ class ByHand:
 
     async def _open(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
         found = await self.requests(resource)
-        return [(api, each) for api, each in found if not _has_ended(each)]
+        return [(api, each) for api, each in found if not has_ended(each)]
 
     # Is there anything to do?
 
@@ -405,7 +406,7 @@ class ByHand:
             await followed.read()
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(followed.follow(), name="request")
-                while not _has_ended(followed.latest):
+                while not has_ended(followed.latest):
                     on_request(followed.latest)
                     await self._clock.sleep(LOOK_SECONDS)
                 watching.cancel()
@@ -428,16 +429,6 @@ class ByHand:
                 listener.failed(failure)
         except (Lost, StatusError, ConnectionFailed) as error:
             logger.warning("not every object that failed could be named: %s", error)
-
-
-def _has_ended(request: Object) -> bool:
-    match phase_of(request):
-        case Phase.FAILED:
-            return True
-        case Phase.SUCCEEDED:
-            return is_proven(request) or record_of(marks_of(request)) is None
-        case _:
-            return False
 
 
 def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:

@@ -24,6 +24,7 @@ from restow.controllers.overview_values import (
     ServerSeen,
     Verdict,
 )
+from restow.controllers.times import read_time
 from restow.controllers.trigger.eligibility import NEEDED_VERBS
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.values import UNKNOWN, Phase
@@ -120,7 +121,7 @@ def _resource(
         resource=str(found.group_resource),
         written=name(written),
         persisted=persisted,
-        heartbeat=_time(status.get("lastHeartbeatTime")),
+        heartbeat=read_time(status.get("lastHeartbeatTime")),
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
         has_state=state is not None,
         is_reported=bool(entries),
@@ -147,7 +148,7 @@ def _vanished(name: str, state: Object) -> ResourceSeen:
         resource=name,
         written=Hash(""),
         persisted=tuple(Hash(each) for each in _hashes(status)),
-        heartbeat=_time(status.get("lastHeartbeatTime")),
+        heartbeat=read_time(status.get("lastHeartbeatTime")),
         has_state=True,
     )
 
@@ -192,7 +193,7 @@ def migration_seen(request: Object) -> MigrationSeen:
         failed_objects=[each for each in failed or () if isinstance(each, dict)]
         if isinstance(failed, list)
         else [],
-        created=_time(metadata_of(request).get("creationTimestamp")),
+        created=read_time(metadata_of(request).get("creationTimestamp")),
         finished=requests.finished_at(request),
     )
 
@@ -200,7 +201,7 @@ def migration_seen(request: Object) -> MigrationSeen:
 def server_seen(lease: Object, now: datetime) -> ServerSeen:
     record = LeaseRecord.read(lease)
     labels = requests.mapping(metadata_of(lease), "labels")
-    renewed = _time(record.renew_time)
+    renewed = read_time(record.renew_time)
     return ServerSeen(
         id=key_of(lease).name,
         host=requests.text(labels, HOSTNAME_LABEL),
@@ -211,7 +212,7 @@ def server_seen(lease: Object, now: datetime) -> ServerSeen:
 
 def leader_seen(lease: Object, now: datetime) -> LeaderSeen:
     record = LeaseRecord.read(lease)
-    renewed = _time(record.renew_time)
+    renewed = read_time(record.renew_time)
     return LeaderSeen(
         name=key_of(lease).name,
         namespace=key_of(lease).namespace,
@@ -224,13 +225,3 @@ def leader_seen(lease: Object, now: datetime) -> LeaderSeen:
 def _is_live(renewed: datetime | None, record: LeaseRecord, now: datetime) -> bool:
     seconds = record.lease_seconds or _LEASE_SECONDS_DEFAULT
     return renewed is not None and now - renewed <= timedelta(seconds=seconds)
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

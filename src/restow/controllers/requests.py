@@ -15,6 +15,7 @@ from typing import Any, Final
 from restow.api.migration_v1alpha1 import GROUP
 from restow.api.resources import IN_TREE_GROUP
 from restow.controllers.names import FAILED, PAUSED_ANNOTATION, PROOF_ANNOTATION, RUNNING, SUCCEEDED
+from restow.controllers.times import read_time
 from restow.controllers.trigger.records import record_of
 from restow.controllers.trigger.values import MigrationRef, MigrationSeen, Phase
 from restow.machinery.names import GroupResource, GroupVersionResource
@@ -62,6 +63,17 @@ def phase_of(request: Object) -> Phase:
     return Phase.PENDING if condition(request, RUNNING) is None else Phase.RUNNING
 
 
+def has_ended(request: Object) -> bool:
+    """Whether it is as it will stay. A success of ours that nobody has proven is not."""
+    match phase_of(request):
+        case Phase.FAILED:
+            return True
+        case Phase.SUCCEEDED:
+            return is_proven(request) or record_of(marks_of(request)) is None
+        case _:
+            return False
+
+
 def is_proven(request: Object) -> bool:
     return bool(marks_of(request).get(PROOF_ANNOTATION))
 
@@ -97,7 +109,7 @@ def finished_at(request: Object) -> datetime | None:
         found = condition(request, kind)
         if found is not None:
             moment = found.get("lastTransitionTime") or found.get("lastUpdateTime")
-            return _time(moment)
+            return read_time(moment)
     return None
 
 
@@ -115,13 +127,3 @@ def mapping(value: Object, name: str) -> Object:
 def text(value: Object, name: str) -> str:
     found = value.get(name)
     return found if isinstance(found, str) else ""
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

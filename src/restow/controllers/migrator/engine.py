@@ -48,9 +48,8 @@ from restow.controllers.names import (
     REASON_PAUSED,
     REASON_PROVEN,
 )
-from restow.controllers.requests import is_proven, marks_of, phase_of
+from restow.controllers.requests import has_ended, marks_of
 from restow.controllers.trigger.records import record_of
-from restow.controllers.trigger.values import Phase
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import BadRequest, Gone, NotFound
 from restow.machinery.status_error import StatusError
@@ -89,7 +88,7 @@ class Engine:
                 place = job.request_api.resource
                 followed = Followed(self._client, place, job.request, options=self._options)
                 current = await followed.read()
-                if _has_ended(current):
+                if has_ended(current):
                     return Outcome(ending=Ending.NOTHING, message="the request has ended before")
             run = _Run(self._client, job, followed, self._options, listener or Listener())
             run.left = left
@@ -120,17 +119,6 @@ class Engine:
         except (StatusError, ConnectionFailed) as error:
             return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
         return Outcome(ending=Ending.FAILED, reason=reason, message=message)
-
-
-def _has_ended(request: Object) -> bool:
-    """A success of ours that nobody has proven has not."""
-    match phase_of(request):
-        case Phase.FAILED:
-            return True
-        case Phase.SUCCEEDED:
-            return is_proven(request) or record_of(marks_of(request)) is None
-        case _:
-            return False
 
 
 def _is_final(error: BaseException) -> bool:

@@ -37,6 +37,7 @@ from restow.controllers.names import (
     SUCCEEDED,
 )
 from restow.controllers.requests import is_proven, mapping, phase_of
+from restow.controllers.times import time_text
 from restow.controllers.trigger.values import Phase
 from restow.machinery.status import Conflict, NotFound
 from restow.machinery.status_error import StatusError
@@ -298,7 +299,3 @@ def _shown(failure: Failure) -> dict[str, Any]:
         "reason": failure.reason,
         "message": failure.message[:FAILURE_LENGTH_MAX],
     }
-
-
-def time_text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

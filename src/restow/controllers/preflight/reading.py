@@ -31,6 +31,7 @@ from restow.controllers.preflight.values import (
     ServerEntry,
     Target,
 )
+from restow.controllers.times import read_time
 from restow.controllers.trigger.values import Phase
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.machinery.names import GroupResource, GroupVersionResource
@@ -192,7 +193,7 @@ def _view(
     report, state = seen.reports.get(name), seen.states.get(name)
     status = requests.mapping(state or {}, "status")
     persisted = status.get("persistedStorageVersionHashes")
-    heartbeat = _time(status.get("lastHeartbeatTime"))
+    heartbeat = read_time(status.get("lastHeartbeatTime"))
     custom, stored = _custom_versions(seen.definitions.get(name))
     entries = () if report is None else report.status.storage_versions
     # A vote of the past means nothing to servers that do not vote.
@@ -285,13 +286,3 @@ def _git_version(version: object) -> str:
 def _texts(value: object) -> list[str]:
     items: Iterable[Any] = value if isinstance(value, list) else ()
     return [each for each in items if isinstance(each, str)]
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

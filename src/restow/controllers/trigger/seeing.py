@@ -23,6 +23,7 @@ from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
 from restow.controllers.requests import mapping, marks_of, text
+from restow.controllers.times import read_time, time_text
 from restow.controllers.trigger.records import CHANGE_ANNOTATION
 from restow.controllers.trigger.values import UNKNOWN, HashReport, StateSeen, StateStatus
 from restow.machinery.names import GroupResource, GroupVersionResource
@@ -43,7 +44,6 @@ __all__ = [
 _CORE: Final = "core"
 """What the core group is called in the name of a StorageVersion."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class UnreadableObject(ClientError):
@@ -115,13 +115,13 @@ def status_body(status: StateStatus) -> dict[str, Any]:
         "currentStorageVersionHash": status.current,
     }
     if status.heartbeat is not None:
-        body["lastHeartbeatTime"] = _written(status.heartbeat)
+        body["lastHeartbeatTime"] = time_text(status.heartbeat)
     if status.reports:
         body["currentStorageVersionHashes"] = [
             {
                 "reporterID": each.reporter_id,
                 "currentStorageVersionHash": each.hash,
-                "lastHeartbeatTime": _written(each.heartbeat),
+                "lastHeartbeatTime": time_text(each.heartbeat),
             }
             for each in status.reports
         ]
@@ -132,7 +132,7 @@ def _status_of(status: Any) -> StateStatus:
     return StateStatus(
         persisted=_persisted(status.get("persistedStorageVersionHashes")),
         current=text(status, "currentStorageVersionHash"),
-        heartbeat=_time(status.get("lastHeartbeatTime")),
+        heartbeat=read_time(status.get("lastHeartbeatTime")),
         reports=tuple(_reports(status.get("currentStorageVersionHashes"))),
     )
 
@@ -152,22 +152,8 @@ def _reports(found: object) -> Iterable[HashReport]:
             yield HashReport(
                 reporter_id=text(each, "reporterID"),
                 hash=text(each, "currentStorageVersionHash"),
-                heartbeat=_time(each.get("lastHeartbeatTime")) or _LONG_AGO,
+                heartbeat=read_time(each.get("lastHeartbeatTime")) or _LONG_AGO,
             )
-
-
-def _written(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime(_TIME)
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
 
 
 # StorageVersion.
