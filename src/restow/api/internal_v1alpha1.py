@@ -6,9 +6,24 @@ from typing import Any, Final
 
 import msgspec
 
+from restow.machinery.names import GroupResource
+
 GROUP: Final = "internal.apiserver.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "StorageVersion"
+
+_CORE: Final = "core"
+"""What the core group is called in the name of an object."""
+
+
+def name_of(resource: GroupResource) -> str:
+    """How the StorageVersion of a resource is called: `<group>.<resource>`."""
+    return f"{resource.group or _CORE}.{resource.resource}"
+
+
+def resource_of_name(name: str) -> GroupResource:
+    group, _, resource = name.rpartition(".")
+    return GroupResource("" if group == _CORE else group, resource)
 
 
 class ServerStorageVersion(msgspec.Struct, kw_only=True, omit_defaults=True):

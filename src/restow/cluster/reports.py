@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from restow.api.coordination_v1 import Lease
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.api.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
@@ -25,9 +25,6 @@ from restow.api.resources import LEASES, STORAGE_VERSIONS
 from restow.client import ApiClient, ListOptions
 from restow.kinds.releases import Release
 from restow.machinery.names import GroupResource
-
-CORE_GROUP: Final = "core"
-"""What stands for the group without a name in the names of StorageVersions."""
 
 T = TypeVar("T")
 
@@ -91,7 +88,7 @@ async def read_world(client: ApiClient) -> World:
     reports = [_typed(each, StorageVersion) async for each in client.items(STORAGE_VERSIONS)]
     return World(
         tuple(_member(lease) for lease in leases),
-        {_resource_of(str(each.metadata.get("name", ""))): _facts(each) for each in reports},
+        {resource_of_name(str(each.metadata.get("name", ""))): _facts(each) for each in reports},
     )
 
 
@@ -110,11 +107,6 @@ def _member(lease: Lease) -> Member:
         address=str(annotations.get(ADDRESS_ANNOTATION, "")),
         release=str(annotations.get(RELEASE_ANNOTATION, "")),
     )
-
-
-def _resource_of(name: str) -> GroupResource:
-    group, _, resource = name.rpartition(".")
-    return GroupResource("" if group == CORE_GROUP else group, resource)
 
 
 def _typed(found: dict[str, Any], kind: type[T]) -> T:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, name_of
 from restow.api.names import HOSTNAME_LABEL
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
@@ -60,7 +60,7 @@ def resources_seen(
         is_stored = bool(each.storage_version_hash) or each.verbs >= NEEDED_VERBS
         if (wanted and each.group_resource not in wanted) or not (is_stored or state):
             continue
-        report = by_report.get(f"{stored.group or 'core'}.{stored.name}")
+        report = by_report.get(name_of(stored.group_resource))
         known = versions.get(each.kind, ())
         found.append(_resource(each, state, report, known, is_migrating=name in migrating))
     if not wanted:

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, name_of
 from restow.api.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
@@ -38,7 +38,7 @@ from restow.controllers.migrator.options import EngineOptions
 from restow.controllers.migrator.passes import Lost
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.values import Record, StorageVersionReading
-from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.names import GroupVersionKind
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
 from restow.machinery.version_hash import storage_version_hash
@@ -47,7 +47,6 @@ BY_REPORTS: Final = "second pass"
 BY_DISCOVERY: Final = "discovery"
 BY_LOOSE: Final = "second pass, not proven"
 """Servers may go on writing as before for a while: only a census can prove anything."""
-CORE_GROUP: Final = "core"
 READS_MAX: Final = 10
 """How often in a row the agreement may be unreadable while it is followed."""
 # Where the epoch tells what was missed, a watch that fails is better known of at once.
@@ -132,7 +131,7 @@ async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | No
     """
     kind, shown = resource.kind, resource.storage_version_hash
     try:
-        found = await _read(client, report_name(resource.group_resource), kind)
+        found = await _read(client, name_of(resource.group_resource), kind)
         if found is not None or not shown:
             return found
         async for each in client.items(STORAGE_VERSIONS):
@@ -158,10 +157,6 @@ async def _read(client: ApiClient, name: str, kind: str) -> _Report | None:
 
 def _only(name: str) -> ListOptions:
     return ListOptions(field_selector=f"metadata.name={name}", limit=0)
-
-
-def report_name(resource: GroupResource) -> str:
-    return f"{resource.group or CORE_GROUP}.{resource.resource}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.api import internal_vote_v1alpha1
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
 from restow.controllers import requests
@@ -43,7 +43,6 @@ API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apis
 RESTOW_MARK: Final = "+restow."
 """In the version of a restow server."""
 AGREED: Final = "AllEncodingVersionsEqual"
-CORE_GROUP: Final = "core"
 NEEDED_VERBS: Final = frozenset({"get", "list"})
 
 
@@ -115,7 +114,7 @@ class _Reader:
         for state in await self._all_of(STATES):
             seen.states[requests.resource_of(state)] = state
         for report in await self._all_of(STORAGE_VERSIONS):
-            name = _resource_of_report(key_of(report).name)
+            name = resource_of_name(key_of(report).name)
             try:
                 seen.reports[name] = msgspec.convert(report, StorageVersion)
             except msgspec.ValidationError as error:
@@ -260,15 +259,10 @@ def _resource_of_definition(definition: Object) -> GroupResource:
     return GroupResource(requests.text(spec, "group"), plural)
 
 
-def _resource_of_report(name: str) -> GroupResource:
-    group, _, resource = name.rpartition(".")
-    return GroupResource("" if group == CORE_GROUP else group, resource)
-
-
 def _resource_of_ballot(name: str) -> GroupResource:
     """Ballots are called as reports are, with a version before the resource."""
     place, _, resource = name.rpartition(".")
-    return _resource_of_report(f"{place.rpartition('.')[0]}.{resource}")
+    return resource_of_name(f"{place.rpartition('.')[0]}.{resource}")
 
 
 def _voters(ballot: Object) -> Iterable[str]:

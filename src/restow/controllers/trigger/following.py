@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
 from restow.api.names import EPOCH_ANNOTATION
 from restow.api.resources import STORAGE_VERSIONS
 from restow.client import (
@@ -33,8 +33,6 @@ from restow.controllers.requests import marks_of
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.seeing import (
     UnreadableObject,
-    resource_of_storage_version,
-    storage_version_name,
     storage_version_of,
 )
 from restow.controllers.trigger.values import StorageVersionReading
@@ -89,12 +87,12 @@ class Following:
 
     def has(self, resource: GroupResource) -> bool:
         """Whether there is a StorageVersion of it, or was one."""
-        track = self._tracks.get(storage_version_name(resource))
+        track = self._tracks.get(name_of(resource))
         return track is not None and track.was_there
 
     async def read(self, resource: GroupResource, kind: str) -> StorageVersionReading:
         """A reading of now. Raises Behind, UnreadableObject, a StatusError, ConnectionFailed."""
-        name = storage_version_name(resource)
+        name = name_of(resource)
         try:
             found = await self._client.get(STORAGE_VERSIONS, name)
         except NotFound:
@@ -207,7 +205,7 @@ class Following:
         self._tell(name)
 
     def _tell(self, name: str) -> None:
-        self._on_change(resource_of_storage_version(name))
+        self._on_change(resource_of_name(name))
 
 
 def _typed(found: Object | None) -> StorageVersion | None:

@@ -33,16 +33,12 @@ __all__ = [
     "UnreadableObject",
     "new_state",
     "resource_of_state",
-    "resource_of_storage_version",
     "state_name",
     "state_seen",
     "status_body",
-    "storage_version_name",
     "storage_version_of",
 ]
 
-_CORE: Final = "core"
-"""What the core group is called in the name of a StorageVersion."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -67,20 +63,10 @@ def state_name(resource: GroupResource) -> str:
     return str(resource)
 
 
-def storage_version_name(resource: GroupResource) -> str:
-    """`<group>.<resource>`, and `core` for the core group."""
-    return f"{resource.group or _CORE}.{resource.resource}"
-
-
 def resource_of_state(state: Object) -> GroupResource:
     """What a state is about, by its name: that is how it is found."""
     resource, _, group = key_of(state).name.partition(".")
     return GroupResource(group, resource)
-
-
-def resource_of_storage_version(name: str) -> GroupResource:
-    group, _, resource = name.rpartition(".")
-    return GroupResource("" if group == _CORE else group, resource)
 
 
 # StorageState.

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from restow.api.internal_v1alpha1 import resource_of_name
 from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.protobuf_values import read_small
@@ -31,8 +32,6 @@ _ORDER: Final[tuple[SourceName, ...]] = (
     "CustomResourceDefinition",
     "StorageState",
 )
-CORE: Final = "core"
-"""How the core group is called in the names of StorageVersions."""
 
 # Fields of a StorageVersion in protobuf.
 _STATUS, _COMMON = 3, 2
@@ -78,7 +77,7 @@ class Targets:
         """Look at an object of one of `naming.TARGET_ROOTS`."""
         match root:
             case _ if root == STORAGE_VERSIONS:
-                self._add(_resource_of_report(name), _of_report(value))
+                self._add(str(resource_of_name(name)), _of_report(value))
             case _ if root == DEFINITIONS:
                 self._add(name, _of_definition(value))
             case _ if root == STORAGE_STATES:
@@ -145,11 +144,6 @@ class _State(msgspec.Struct):
 
     spec: Spec = msgspec.field(default_factory=Spec)
     status: Status = msgspec.field(default_factory=Status)
-
-
-def _resource_of_report(name: str) -> str:
-    group, _, plural = name.rpartition(".")
-    return str(GroupResource("" if group == CORE else group, plural))
 
 
 def _of_report(value: bytes) -> Target:

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.api.internal_v1alpha1 import name_of, resource_of_name
 from restow.api.names import EPOCH_ANNOTATION
 from restow.controllers.trigger.records import CHANGE_ANNOTATION
 from restow.controllers.trigger.seeing import (
     UnreadableObject,
     new_state,
     resource_of_state,
-    resource_of_storage_version,
     state_name,
     state_seen,
     status_body,
-    storage_version_name,
     storage_version_of,
 )
 from restow.controllers.trigger.values import UNKNOWN, HashReport, StateStatus
@@ -115,9 +114,9 @@ def test_damaged_reports_stay_in_the_way() -> None:
 def test_names(resource: GroupResource, state: str, version: str) -> None:
     """States and StorageVersions are named as servers name them, and the names lead back."""
     assert state_name(resource) == state
-    assert storage_version_name(resource) == version
+    assert name_of(resource) == version
     assert resource_of_state(new_state(resource)) == resource
-    assert resource_of_storage_version(version) == resource
+    assert resource_of_name(version) == resource
 
 
 def test_a_storage_version_that_is_none_is_named() -> None:
