@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.cli.argument_types import whole_number
+from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.census import (
@@ -338,8 +339,7 @@ def _row_fields(row: Row) -> dict[str, Any]:
 
 def _shown(text: str) -> str:
     """A text that came from bytes: what is no text is shown as the bytes that it was."""
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(letter if letter.isprintable() else "·" for letter in text)
+    return shown(text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -28,7 +28,8 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.cli.demo_board import Board
-from restow.cli.status import PHASE_STYLES, progress_of, shown
+from restow.cli.foreign_text import shown
+from restow.cli.status import PHASE_STYLES, progress_of
 
 WIDTH_OF_FILES: Final = 1_000
 """Wide enough that no line is broken: programs read these."""

@@ -24,6 +24,7 @@ from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
 from restow.cli.doctor_findings import OTHERS, Finding, Level, error, judge_store
+from restow.cli.foreign_text import shown
 from restow.cli.stores import DATA_DIR_DEFAULT, store_of
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.cluster.errors import ClusterRefused
@@ -162,7 +163,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     for each in findings:
         word, style = _STYLES[each.level]
         table.add_row(
-            Text(each.check), Text(word, style=style), Text(_shown(each.text)), Text(each.advice)
+            Text(each.check), Text(word, style=style), Text(shown(each.text)), Text(each.advice)
         )
     console.print(table)
     counts = {level: sum(each.level is level for each in findings) for level in Level}
@@ -185,8 +186,3 @@ def fields_of(findings: Sequence[Finding]) -> dict[str, Any]:
             for each in findings
         ],
     }
-
-
-def _shown(text: str) -> str:
-    """A text of others, without what would move the cursor or colour the rest."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)

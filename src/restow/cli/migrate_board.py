@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
+from restow.cli.foreign_text import shown
 from restow.client import Object
 from restow.controllers.manual import Result, Verdict
 from restow.controllers.migrator.jobs import Listener
@@ -128,6 +129,7 @@ class Board:
         self._print(f"{', '.join(parts)}; {rewritten:,} objects rewritten")
 
     def _show(self, name: str, said: str, *, done: int = 0, total: int | None = None) -> None:
+        said = shown(said)
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = self._bars.add_task(name, total=None, said=said)
@@ -137,8 +139,7 @@ class Board:
         self._bars.update(row, **changes)
 
     def _print(self, line: str) -> None:
-        printable = "".join(c if c.isprintable() else "?" for c in line)
-        self._console.print(printable, soft_wrap=True)
+        self._console.print(shown(line), soft_wrap=True)
 
 
 def _number(value: object) -> int:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.controllers.preflight import Blocker, Report, find_target, judge, read_cluster
@@ -96,7 +97,7 @@ def print_report(report: Report, server: str) -> None:
         console.print(_table("TO BE KNOWN", report.warnings, style="yellow"))
         console.print()
     for note in report.notes:
-        console.print(f"note: {_shown(note)}", soft_wrap=True)
+        console.print(f"note: {shown(note)}", soft_wrap=True)
     many = len(report.blockers)
     verdict = (
         Text("safe: ", style="green")
@@ -104,7 +105,7 @@ def print_report(report: Report, server: str) -> None:
         else Text(f"not safe, {many} thing{'s' * (many != 1)} in the way: ", style="red")
     )
     verdict.append(
-        f"{_shown(server)} to {_shown(report.target)}, {report.checked} resources looked at"
+        f"{shown(server)} to {shown(report.target)}, {report.checked} resources looked at"
     )
     console.print(verdict, soft_wrap=True)
 
@@ -115,10 +116,10 @@ def _table(heading: str, found: Sequence[Blocker], *, style: str) -> Table:
         table.add_column(title, overflow="fold")
     for each in found:
         table.add_row(
-            Text(_shown(_name(each)), style=style),
-            Text(_shown(each.what)),
-            Text(_shown(each.why)),
-            Text(_shown(each.advice)),
+            Text(shown(_name(each)), style=style),
+            Text(shown(each.what)),
+            Text(shown(each.why)),
+            Text(shown(each.advice)),
         )
     return table
 
@@ -148,8 +149,3 @@ def _fields(found: Blocker) -> dict[str, Any]:
 
 def _name(found: Blocker) -> str:
     return "the cluster" if found.resource is None else str(found.resource)
-
-
-def _shown(text: str) -> str:
-    """A text of others, without what would move the cursor or colour the rest."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
 from restow.client import (
     ApiClient,
@@ -359,11 +360,6 @@ def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else time_text(moment)
-
-
-def shown(text: str) -> str:
-    """A text of others, without what would move the cursor or colour the rest."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
 def _interval(text: str) -> float:

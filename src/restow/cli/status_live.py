@@ -27,7 +27,8 @@ from rich.text import Text
 
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
-from restow.cli.status import fields_of, print_all, shown
+from restow.cli.foreign_text import shown
+from restow.cli.status import fields_of, print_all
 from restow.client import (
     ApiClient,
     Change,

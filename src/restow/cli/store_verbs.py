@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from restow.cli.foreign_text import shown
 from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.interface import (
     Absent,
@@ -227,8 +228,7 @@ def _text(value: bytes) -> str:
 
 def _shown(value: bytes) -> str:
     """The value on one line, cut when it is long."""
-    text = _text(value[: 4 * LINE_CHARACTERS_MAX])
-    text = "".join(letter if letter.isprintable() else "·" for letter in text)
+    text = shown(_text(value[: 4 * LINE_CHARACTERS_MAX]))
     return text if len(text) <= LINE_CHARACTERS_MAX else text[: LINE_CHARACTERS_MAX - 1] + "…"
 
 
