@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from restow.machinery import status
-from restow.serving.admission import Admission, Attributes
+from restow.serving.admission import Admission
 from restow.storage.interface import Storage
 from restow.testing.api_client import ApiClient, Reply
+from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import (
     BUILTIN,
     CONFIG_MAPS,
@@ -25,38 +24,6 @@ from tests.conformance.api.servers import (
 
 BODY_BYTES_IN_THREAD = 300_000
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-
-
-class Plugin:
-    """Notes what it is asked, and refuses objects with a name that it does not like."""
-
-    def __init__(self, refused: str = "", *, waits: bool = False) -> None:
-        self.asked: list[Attributes] = []
-        self.refused = refused
-        self.waits = waits
-
-    def review(self, attributes: Attributes) -> Awaitable[None] | None:
-        self.asked.append(attributes)
-        if self.waits:
-            return self._later(attributes)
-        self._judge(attributes)
-        return None
-
-    async def _later(self, attributes: Attributes) -> None:
-        await asyncio.sleep(0)
-        self._judge(attributes)
-
-    def _judge(self, attributes: Attributes) -> None:
-        if attributes.name == self.refused:
-            raise status.forbidden(
-                "not that one",
-                resource=attributes.resource.kind.group_resource,
-                name=attributes.name,
-            )
-
-    def last(self) -> tuple[str, str, str]:
-        found = self.asked[-1]
-        return found.operation, found.subresource, found.name
 
 
 Start = Callable[..., Awaitable[ApiClient]]

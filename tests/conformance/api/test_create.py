@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from restow.testing.api_client import JSON, PROTOBUF, YAML, ApiClient
+from tests.conformance.api.objects import DEPLOYMENT
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
@@ -174,19 +175,6 @@ async def test_dry_run_knows_one_word(api: ApiClient) -> None:
     for wish in ("true", "all", "", "All&dryRun=Some"):
         reply = await api.post(f"{CONFIG_MAPS}?dryRun={wish}", config_map("a"))
         assert (reply.status, reply.reason) == (422, "Invalid"), wish
-
-
-DEPLOYMENT: dict[str, Any] = {
-    "metadata": {"name": "web"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
-        },
-    },
-    "status": {"replicas": 5},
-}
 
 
 async def test_status_is_not_created(api: ApiClient) -> None:

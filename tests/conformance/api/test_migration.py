@@ -34,8 +34,8 @@ from restow.serving.admission import Admission
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import AuditedStorage
+from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server
-from tests.conformance.api.test_admission import Plugin
 from tests.unit.controllers.migrator.world import (
     QUICK,
     V1,

@@ -16,8 +16,8 @@ from restow.testing.api_client import (
     ApiClient,
 )
 from tests.conformance.api.conftest import StartServer
+from tests.conformance.api.objects import DEPLOYMENT
 from tests.conformance.api.servers import CONFIG_MAPS, NS, catalog_of, config_map
-from tests.conformance.api.test_create import DEPLOYMENT
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

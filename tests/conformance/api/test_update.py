@@ -9,8 +9,8 @@ import pytest
 
 from restow.storage.interface import Key, Put, Transaction
 from restow.testing.api_client import MERGE_PATCH, ApiClient
+from tests.conformance.api.objects import CRON_JOB_KEY, DEPLOYMENT, OLD_CRON_JOB
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
-from tests.conformance.api.test_create import DEPLOYMENT
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -226,33 +226,7 @@ async def test_dry_run(api: ApiClient) -> None:
     assert (await api.get(f"{CONFIG_MAPS}/a")).json == first.json
 
 
-OLD_CRON_JOB: dict[str, Any] = {
-    "kind": "CronJob",
-    "apiVersion": "batch/v1beta1",
-    "metadata": {
-        "name": "nightly",
-        "namespace": "default",
-        "uid": "11111111-1111-4111-8111-111111111111",
-        "creationTimestamp": "2020-01-01T00:00:00Z",
-        "generation": 4,
-    },
-    "spec": {
-        "schedule": "0 3 * * *",
-        "jobTemplate": {
-            "spec": {
-                "template": {
-                    "spec": {
-                        "containers": [{"name": "c", "image": "i"}],
-                        "restartPolicy": "Never",
-                    }
-                }
-            }
-        },
-    },
-    "status": {},
-}
 CRON_JOB = "/apis/batch/v1/namespaces/default/cronjobs/nightly"
-CRON_JOB_KEY = "/registry/cronjobs/default/nightly"
 
 
 @EVERY_STORE

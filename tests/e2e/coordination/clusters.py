@@ -36,6 +36,8 @@ MORTAL: Final = (
 WAIT_SECONDS_MAX: Final = 40.0
 """For whatever must happen sooner or later: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.05
+STOP_SECONDS_MAX: Final = 5.0
+"""For the orderly end of a server."""
 
 REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -232,3 +234,12 @@ def wait_for(
             logs = "\n".join(f"--- {each.data_dir.name}\n{each.log_tail()}" for each in servers)
             raise AssertionError(f"it does not come that {what}\n{logs}")
         time.sleep(POLL_SECONDS)
+
+
+def replace(server: ServerProcess, release: str) -> None:
+    """Stop a server in good order and start another release in its place."""
+    arguments = list(server.arguments)
+    arguments[arguments.index("--release") + 1] = release
+    assert server.stop(seconds_max=STOP_SECONDS_MAX) == 0
+    server.arguments = tuple(arguments)
+    server.start()

@@ -10,6 +10,7 @@ from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     EVENTS,
     REPORTS,
+    STOP_SECONDS_MAX,
     V1,
     V2,
     WIDGETS,
@@ -20,6 +21,7 @@ from tests.e2e.coordination.clusters import (
     common,
     entries,
     is_ready,
+    replace,
     report,
     wait_for,
     widget,
@@ -28,7 +30,6 @@ from tests.e2e.coordination.hammer import CONFIG_MAPS
 
 LOST: Final = "StorageVersionAgreementLost"
 AGREED: Final = "StorageVersionAgreed"
-STOP_SECONDS_MAX: Final = 5.0
 
 
 def test_rolling_upgrade_and_back(cluster: Cluster) -> None:
@@ -53,15 +54,6 @@ def test_rolling_upgrade_and_back(cluster: Cluster) -> None:
     names = {each["metadata"]["name"] for each in call(two, "GET", WIDGETS)["items"]}
     assert len(names) == 8
     assert cluster.audit() >= 8
-
-
-def replace(server: ServerProcess, release: str) -> None:
-    """Stop a server in good order and start another release in its place."""
-    arguments = list(server.arguments)
-    arguments[arguments.index("--release") + 1] = release
-    assert server.stop(seconds_max=STOP_SECONDS_MAX) == 0
-    server.arguments = tuple(arguments)
-    server.start()
 
 
 def wait_until_told(servers: Sequence[ServerProcess], times: int) -> None:

@@ -12,9 +12,8 @@ from typing import Final
 import pytest
 
 from restow.testing.controllers_process import ControllersProcess
-from tests.e2e.coordination.clusters import LEASES, V1, V2, add_widget
+from tests.e2e.coordination.clusters import LEASES, V1, V2, add_widget, replace
 from tests.e2e.coordination.hammer import Hammer
-from tests.e2e.coordination.test_upgrades import replace
 from tests.e2e.migration.history import HASHES, OLD
 from tests.e2e.migration.stage import (
     PAGE_OBJECTS,

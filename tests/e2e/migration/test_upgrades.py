@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.api.kubectl import Kubectl, binaries
-from tests.e2e.coordination.clusters import V1, V2
+from tests.e2e.coordination.clusters import V1, V2, replace
 from tests.e2e.coordination.hammer import Answer, Hammer
-from tests.e2e.coordination.test_upgrades import replace
 from tests.e2e.migration.history import HASHES
 from tests.e2e.migration.stage import Stage
 from tests.sizes import SIZES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
-from restow.controllers.manual import ByHand, ByHandOptions, Result, Verdict
+from restow.controllers.manual import ByHand, Verdict
 from restow.controllers.migrator.controller import MigratorController
 from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.jobs import Listener
@@ -24,11 +24,11 @@ from restow.controllers.trigger.values import Phase, Record
 from restow.machinery.names import GroupVersionResource
 from restow.runtime import Runtime
 from restow.storage.interface import Key
+from tests.unit.controllers.by_hand import OPTIONS, migrate, requests
 from tests.unit.controllers.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite
 
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 STATE = "widgets.example.com"
-OPTIONS = ByHandOptions(engine=QUICK)
 
 
 @pytest_asyncio.fixture
@@ -39,26 +39,9 @@ async def world() -> AsyncIterator[World]:
     await made.end()
 
 
-async def migrate(
-    world: World,
-    options: ByHandOptions = OPTIONS,
-    *,
-    found: Discovered | None = None,
-    on_request: Callable[[Any], None] = lambda _: None,
-    listener: Listener | None = None,
-) -> Result:
-    found = found or await world.client.discover()
-    async with ByHand(world.client, found, bulk=world.client, options=options) as by_hand:
-        return await by_hand.migrate(world.widgets, on_request=on_request, listener=listener)
-
-
 async def persisted(world: World) -> list[str]:
     state = await world.client.get(STATES, STATE)
     return list(state["status"]["persistedStorageVersionHashes"])
-
-
-async def requests(world: World) -> list[Any]:
-    return [each async for each in world.client.items(world.requests.resource)]
 
 
 def without(found: Discovered, *names: GroupVersionResource) -> Discovered:

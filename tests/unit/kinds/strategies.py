@@ -293,3 +293,28 @@ LEVELS = objects(
         {"type": WORDS, "limited": some({"nominalConcurrencyShares": NUMBERS, "x": NUMBERS})}
     ),
 )
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "spec",
+                    "template",
+                    "metadata",
+                    "labels",
+                    "containers",
+                    "ports",
+                    "webhooks",
+                    "rules",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+"""Any value, with names that kinds have, at places where they do not have them."""

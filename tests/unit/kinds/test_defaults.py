@@ -10,31 +10,9 @@ from hypothesis import strategies as st
 from restow.kinds.builtin import all_kinds
 from restow.kinds.defaults import apply_defaults, prepare_create
 from restow.kinds.defaults.pods import pull_policy
+from tests.unit.kinds.strategies import JSON
 
 Object = dict[str, Any]
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "spec",
-                    "template",
-                    "metadata",
-                    "labels",
-                    "containers",
-                    "ports",
-                    "webhooks",
-                    "rules",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=20,
-)
 
 
 def defaulted(group: str, version: str, kind: str, obj: Object) -> Object:

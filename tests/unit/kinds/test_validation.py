@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from restow.kinds.builtin import all_kinds
 from restow.kinds.defaults import apply_defaults
 from restow.kinds.validation import validate
-from tests.unit.kinds.test_defaults import JSON
+from tests.unit.kinds.strategies import JSON
 
 Object = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"

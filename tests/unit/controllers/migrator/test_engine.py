@@ -32,7 +32,7 @@ from restow.controllers.trigger.records import annotations_of
 from restow.controllers.trigger.values import Record
 from restow.machinery.names import GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
-from tests.unit.controllers.migrator.test_stored_versions import (
+from tests.unit.controllers.migrator.definitions import (
     DEFINITIONS,
     Definitions,
     definition,
@@ -45,6 +45,7 @@ from tests.unit.controllers.migrator.world import (
     conditions,
     is_rewrite,
     nothing,
+    run_until,
     until,
 )
 
@@ -151,35 +152,6 @@ async def test_killed_at_every_write(world: World, is_patching: bool, is_done: b
             assert point > 12
             return
     raise AssertionError("it never came to its end")
-
-
-async def run_until(
-    world: World, request: Any, point: int, *, is_done: bool, is_patching: bool
-) -> bool:
-    """Run, and kill it at its n-th write; False if it has ended before."""
-    writes, reached = 0, asyncio.Event()
-
-    async def before(sent: Request) -> int:
-        nonlocal writes
-        if sent.method != "GET":
-            writes += 1
-            if writes >= point:
-                if is_done and writes == point:
-                    async with world.faults.inner.send(sent) as response:
-                        await response.read(bytes_max=1 << 20)
-                reached.set()
-                await asyncio.Event().wait()
-        return 0
-
-    world.faults.before = before
-    task = asyncio.ensure_future(world.run(request, is_patching=is_patching))
-    waiting = asyncio.ensure_future(reached.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    was_killed = not task.done()
-    for each in (task, waiting):
-        each.cancel()
-    await asyncio.gather(task, waiting, return_exceptions=True)
-    return was_killed
 
 
 async def test_what_was_saved_is_not_done_again(world: World) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from restow.controllers.migrator.jobs import Ending
 from restow.controllers.names import POSITION_ANNOTATION, PROOF_ANNOTATION
-from tests.unit.controllers.migrator.test_engine import run_until
-from tests.unit.controllers.migrator.world import V2, World, nothing
+from tests.unit.controllers.migrator.world import V2, World, nothing, run_until
 
 
 async def test_a_forged_proof(world: World) -> None:

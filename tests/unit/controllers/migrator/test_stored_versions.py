@@ -11,33 +11,12 @@ from restow.controllers.migrator.stored_versions import Definition, note_definit
 from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.runtime import Runtime
-from tests.unit.client.fake_api import FakeApi
+from tests.unit.controllers.migrator.definitions import DEFINITIONS, Definitions, definition
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATH = f"{DEFINITIONS}/things.example.com"
 THINGS = ApiResource(
     group="example.com", version="v2", name="things", kind="Thing", is_namespaced=True
 )
-
-
-class Definitions(FakeApi):
-    """A server with one definition; its status is written at a path of its own."""
-
-    def _answer(self, sent: Any) -> Any:
-        if sent.path.endswith("/status"):
-            path = sent.path.removesuffix("/status")
-            self._check(path, sent.body["metadata"].get("resourceVersion"))
-            return self.put(path, {**self.objects[path], "status": sent.body["status"]})
-        return super()._answer(sent)
-
-
-def definition(*, generation: int = 3, storage: str = "v2", **status_fields: Any) -> dict[str, Any]:
-    versions = [{"name": name, "storage": name == storage} for name in ("v1", "v2")]
-    return {
-        "metadata": {"generation": generation, "uid": "u"},
-        "spec": {"versions": versions},
-        "status": {"storedVersions": ["v1", "v2"], **status_fields},
-    }
 
 
 @pytest.fixture

@@ -238,3 +238,32 @@ async def until(check: Callable[[], Any]) -> None:
             if found:
                 return
             await asyncio.sleep(0.005)
+
+
+async def run_until(
+    world: World, request: Any, point: int, *, is_done: bool, is_patching: bool
+) -> bool:
+    """Run, and kill it at its n-th write; False if it has ended before."""
+    writes, reached = 0, asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        nonlocal writes
+        if sent.method != "GET":
+            writes += 1
+            if writes >= point:
+                if is_done and writes == point:
+                    async with world.faults.inner.send(sent) as response:
+                        await response.read(bytes_max=1 << 20)
+                reached.set()
+                await asyncio.Event().wait()
+        return 0
+
+    world.faults.before = before
+    task = asyncio.ensure_future(world.run(request, is_patching=is_patching))
+    waiting = asyncio.ensure_future(reached.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    was_killed = not task.done()
+    for each in (task, waiting):
+        each.cancel()
+    await asyncio.gather(task, waiting, return_exceptions=True)
+    return was_killed

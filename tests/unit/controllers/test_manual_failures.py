@@ -17,8 +17,8 @@ from restow.controllers.migrator.options import EngineOptions, MigratorOptions
 from restow.controllers.names import MIGRATOR_LEASE
 from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.runtime import Runtime
+from tests.unit.controllers.by_hand import OPTIONS, migrate, requests
 from tests.unit.controllers.migrator.world import QUICK, World
-from tests.unit.controllers.test_manual import OPTIONS, migrate, requests
 
 BAD = 120
 """More than the server names in one answer, and more than a status holds."""
