@@ -56,16 +56,6 @@ class Caller:
         self.limits = limits
         self.user_agent = user_agent
 
-    def with_retry(self, retry: RetryPolicy) -> Caller:
-        """The same with another policy, on the same connections."""
-        return Caller(
-            self.transport,
-            runtime=self.runtime,
-            retry=retry,
-            limits=self.limits,
-            user_agent=self.user_agent,
-        )
-
     async def call(
         self,
         method: str,
@@ -145,7 +135,7 @@ class Caller:
                 return await response.read(bytes_max=self.limits.answer_bytes_max)
         except TimeoutError as error:
             raise connection_failed(
-                error, server=self.transport.server, may_have_happened=request.method != "GET"
+                error, server=self.transport.server, may_have_happened=request.is_write
             ) from error
 
     async def _lines(self, response: Response, deadline: float) -> AsyncGenerator[bytes, None]:

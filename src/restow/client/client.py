@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -220,12 +220,12 @@ class ApiClient:
                 token, is_consistent = error.continue_token, False
                 continue
             if page.continue_token and page.continue_token == token:
-                raise self._endless("a page that leads to itself")
+                raise self._strange("a page that leads to itself")
             expirations, token = 0, page.continue_token
-            yield page if is_consistent else _of_several_moments(page)
+            yield page if is_consistent else replace(page, is_consistent=False)
             if not token:
                 return
-        raise self._endless(f"more than {self._caller.limits.pages_max} pages")
+        raise self._strange(f"more than {self._caller.limits.pages_max} pages")
 
     async def items(
         self,
@@ -404,7 +404,7 @@ class ApiClient:
             pass  # a server with groups of its own only
         found += discovery.read_groups(await self._caller.call_json("GET", "/apis"))
         if sum(len(group.versions) for group in found) > discovery.GROUP_VERSIONS_MAX:
-            raise self._endless(f"more than {discovery.GROUP_VERSIONS_MAX} group versions")
+            raise self._strange(f"more than {discovery.GROUP_VERSIONS_MAX} group versions")
         return found
 
     async def resources(self, group_version: GroupVersion) -> list[ApiResource]:
@@ -433,7 +433,7 @@ class ApiClient:
                 group.create_task(read(each))
         resources = tuple(each for place in wanted for each in found.get(place, ()))
         if len(resources) > discovery.RESOURCES_MAX:
-            raise self._endless(f"more than {discovery.RESOURCES_MAX} resources")
+            raise self._strange(f"more than {discovery.RESOURCES_MAX} resources")
         return Discovered(tuple(groups), resources, failures)
 
     def _read_page(self, body: Object) -> Page:
@@ -442,7 +442,7 @@ class ApiClient:
         if items is None:
             items = []
         if not isinstance(items, list) or not isinstance(kind, str) or "metadata" not in body:
-            raise self._endless("no list where one should be")
+            raise self._strange("no list where one should be")
         metadata = metadata_of(body)
         remaining = metadata.get("remainingItemCount")
         return Page(
@@ -452,7 +452,7 @@ class ApiClient:
             remaining=remaining if isinstance(remaining, int) else None,
         )
 
-    def _endless(self, what: str) -> ConnectionFailed:
+    def _strange(self, what: str) -> ConnectionFailed:
         return ConnectionFailed(
             self.server,
             f"the server has {what}",
@@ -475,13 +475,3 @@ def _with_kinds(items: list[Any], list_kind: str, api_version: object) -> list[O
             item.setdefault("apiVersion", api_version)
             item.setdefault("kind", kind)
     return objects
-
-
-def _of_several_moments(page: Page) -> Page:
-    return Page(
-        page.items,
-        page.resource_version,
-        page.continue_token,
-        page.remaining,
-        is_consistent=False,
-    )

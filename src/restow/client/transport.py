@@ -52,6 +52,11 @@ class Request:
     is_repeatable: bool = False
     """Whether it does no harm to send it twice, as a GET never does."""
 
+    @property
+    def is_write(self) -> bool:
+        """Whether it may have changed something if its answer is lost."""
+        return self.method != "GET"
+
 
 class Response:
     """An answer whose body is still coming. Names of headers are in lower case."""
@@ -141,12 +146,14 @@ class InProcessTransport:
         try:
             answer = await self._handler(request.method, request.target, headers, request.body)
         except (OSError, EOFError) as error:
-            raise connection_failed(error, server=self.server, may_have_happened=True) from error
+            raise self._failed(error, request) from error
         names = {name.lower(): value for name, value in answer.headers.items()}
-        async with aclosing(self._pieces(answer.body)) as pieces:
+        async with aclosing(self._pieces(answer.body, request)) as pieces:
             yield Response(answer.status, names, pieces, self.server)
 
-    async def _pieces(self, body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    async def _pieces(
+        self, body: bytes | AsyncIterator[bytes], request: Request
+    ) -> AsyncGenerator[bytes, None]:
         if isinstance(body, bytes):
             if body:
                 yield body
@@ -155,13 +162,16 @@ class InProcessTransport:
             async for piece in body:
                 yield piece
         except (OSError, EOFError) as error:
-            raise connection_failed(error, server=self.server, may_have_happened=True) from error
+            raise self._failed(error, request) from error
         finally:
             if (close := getattr(body, "aclose", None)) is not None:
                 await close()
 
     async def close(self) -> None:
         self._closed = True
+
+    def _failed(self, error: Exception, request: Request) -> ConnectionFailed:
+        return connection_failed(error, server=self.server, may_have_happened=request.is_write)
 
 
 class HttpTransport:
@@ -208,8 +218,8 @@ class HttpTransport:
         else:
             connection.abort()
 
-    def failed(self, error: Exception, method: str) -> ConnectionFailed:
-        return connection_failed(error, server=self.server, may_have_happened=method != "GET")
+    def failed(self, error: Exception, request: Request) -> ConnectionFailed:
+        return connection_failed(error, server=self.server, may_have_happened=request.is_write)
 
     def _encode(self, request: Request) -> bytes:
         if len(request.body) > REQUEST_BYTES_MAX:
@@ -229,7 +239,7 @@ class HttpTransport:
             try:
                 return connection, await self._ask(connection, request, data)
             except ConnectionFailed as error:
-                may_repeat = request.is_repeatable or request.method == "GET"
+                may_repeat = request.is_repeatable or not request.is_write
                 if not may_repeat or not isinstance(error.__cause__, OSError | EOFError):
                     raise
         connection = await self._connections.connect()
@@ -243,7 +253,7 @@ class HttpTransport:
             return await read_head(connection.reader, method=request.method)
         except Exception as error:
             connection.abort()
-            raise self.failed(error, request.method) from error
+            raise self.failed(error, request) from error
         except BaseException:
             connection.abort()
             raise
@@ -287,7 +297,7 @@ class _Sending:
         try:
             body = await read_small(self._connection.reader, self._head)
         except Exception as error:
-            raise self._transport.failed(error, "") from error
+            raise self._transport.failed(error, self._request) from error
         self._connection.is_at_end = True
         return body
 
@@ -297,7 +307,7 @@ class _Sending:
                 async for piece in pieces:
                     yield piece
             except Exception as error:
-                raise self._transport.failed(error, "") from error
+                raise self._transport.failed(error, self._request) from error
         self._connection.is_at_end = True
 
 

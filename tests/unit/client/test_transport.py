@@ -234,6 +234,24 @@ async def test_broken_answers(answer: bytes, text: str) -> None:
             await ask(transport)
 
 
+@pytest.mark.parametrize("length", [b"9", b"9000000"], ids=["small", "large"])
+async def test_an_answer_that_breaks_off(length: bytes) -> None:
+    """A read that broke off has changed nothing; of a write nobody knows."""
+
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.read(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: " + length + b"\r\n\r\nok")
+        writer.close()
+
+    server = Server(break_off)
+    async with transport_to(server) as transport:
+        for request, may_have_happened in ((GET, False), (POST, True)):
+            with pytest.raises(ConnectionFailed, match="before the answer was complete") as caught:
+                async with transport.send(request) as response:
+                    await response.read(bytes_max=10_000_000)
+            assert caught.value.may_have_happened is may_have_happened
+
+
 async def test_an_answer_before_the_body_was_read() -> None:
     """A server may refuse a large body without reading it, and the refusal arrives."""
 
