@@ -11,15 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from restow.cluster.control import socket_address
 from restow.cluster.errors import ControlRefused, NoClusterRuns
 from restow.cluster.messages import LINE_BYTES_MAX, Answer, Overview, Request
-
-CONNECT_SECONDS_MAX: Final = 5.0
 
 
 class Talk:

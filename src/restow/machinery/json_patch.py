@@ -34,7 +34,6 @@ MOVED_ITEMS_MAX: Final = 50_000_000
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _BAD_ESCAPE: Final = re.compile(r"~(?![01])")
-_MISSING: Final = object()
 _NEEDS_VALUE: Final = frozenset({"add", "replace", "test"})
 _NEEDS_FROM: Final = frozenset({"move", "copy"})
 

@@ -29,7 +29,6 @@ MAGIC: Final = b"k8s\x00"
 VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
-FIXED32: Final = 5
 
 # A number of 64 bits, seven in a byte.
 VARINT_BYTES_MAX: Final = 10

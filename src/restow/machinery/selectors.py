@@ -227,4 +227,3 @@ def _escaped(value: str) -> str:
 # What None means where a selector may be missing: a set without members, so that none is in it.
 NOTHING: Final = LabelSelector([Requirement("", "in", ())])
 EVERYTHING: Final = LabelSelector([])
-ALL_FIELDS: Final = FieldSelector([])
