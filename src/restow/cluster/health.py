@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from restow.apiserver.pki import Pki
 from restow.client import NO_RETRY, ApiClient, ClientConfig, ClientError, HttpTransport
-from restow.client.transport import Request
+from restow.dashboard.links import login_link
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime
 
 ANSWER_SECONDS_MAX: Final = 5.0
 COMPLAINT_CHARACTERS_MAX: Final = 200
-ANSWER_BYTES_MAX: Final = 64 * 1024
-TICKETS_PATH: Final = "/dashboard/tickets"
-
-
-class _Ticket(msgspec.Struct):
-    url: str
 
 
 class ServerProbe:
@@ -62,15 +54,11 @@ class ServerProbe:
 
     async def dashboard_link(self, port: int) -> str | None:
         """A link that lets its first user in, for a short time; None where there is none."""
-        transport = HttpTransport(self._config(port), clock=self._runtime.clock)
+        clock = self._runtime.clock
+        transport = HttpTransport(self._config(port), clock=clock)
         try:
-            async with (
-                self._runtime.clock.timeout(ANSWER_SECONDS_MAX),
-                transport.send(Request(method="POST", target=TICKETS_PATH)) as response,
-            ):
-                body = await response.read(bytes_max=ANSWER_BYTES_MAX)
-            return msgspec.json.decode(body, type=_Ticket).url if response.status == 201 else None
-        except (TimeoutError, ClientError, msgspec.MsgspecError):
+            return (await login_link(transport, clock, seconds_max=ANSWER_SECONDS_MAX)).url
+        except (ClientError, StatusError):
             return None
         finally:
             await transport.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -17,6 +18,9 @@ def test_the_life_of_a_cluster(tmp_path: Path) -> None:
     data_dir = tmp_path / "d"
     with Up(data_dir, "--port=0", "--release=x", "--no-controllers") as up:
         up.ready()
+        assert re.search(
+            r"^ready: .* dashboard https://\S+/dashboard/login#\S+$", up.output, re.MULTILINE
+        )
         for context in ("restow", "restow-0", "restow-1", "restow-2"):
             assert up.kubectl(f"--context={context}", "get", "ns", "default", "-o=name")
         up.kubectl("create", "configmap", "kept")
