@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Final, Self
@@ -61,6 +60,7 @@ from restow.controllers.requests import (
     resource_of,
     text,
 )
+from restow.controllers.times import read_time
 from restow.controllers.trigger.following import Behind, Following
 from restow.controllers.trigger.looking import Known, Looker
 from restow.controllers.trigger.options import Source, TriggerOptions
@@ -306,10 +306,7 @@ class ByHand:
         """An open request: one that is there, one that the trigger would make, or a plain one."""
         name = resource.group_resource
         if self._looker is not None:
-            for api, each in await self.requests(name):
-                # The trigger would wait before it tries again.
-                if record_of(marks_of(each)) is not None and phase_of(each) is Phase.FAILED:
-                    await self._delete(api.resource, each)
+            await self._delete_failed(name)  # the trigger would wait before it tries again
             await self._look(name)
         elif self._has_states and await self._is_led(TRIGGER_LEASE):
             await self._let_retry(name)
@@ -323,14 +320,7 @@ class ByHand:
     async def _let_retry(self, resource: GroupResource) -> None:
         """A trigger that runs elsewhere waits before it tries again what has failed. Whoever asks
         by hand does not: without the failed request it asks anew, and believes what comes of it."""
-        failed = [
-            (api, each)
-            for api, each in await self.requests(resource)
-            if record_of(marks_of(each)) is not None and phase_of(each) is Phase.FAILED
-        ]
-        for api, each in failed:
-            await self._delete(api.resource, each)
-        if not failed:
+        if not await self._delete_failed(resource):
             return
         try:
             async with self._clock.timeout(TRIGGER_SECONDS_MAX):
@@ -338,6 +328,17 @@ class ByHand:
                     await self._clock.sleep(LOOK_SECONDS)
         except TimeoutError:
             logger.info("the trigger has not asked for %s again", resource)
+
+    async def _delete_failed(self, resource: GroupResource) -> int:
+        """Delete the trigger's requests that have failed; how many there were."""
+        failed = [
+            (api, each)
+            for api, each in await self.requests(resource)
+            if record_of(marks_of(each)) is not None and phase_of(each) is Phase.FAILED
+        ]
+        for api, each in failed:
+            await self._delete(api.resource, each)
+        return len(failed)
 
     async def _delete(self, api: GroupVersionResource, request: Object) -> None:
         try:
@@ -370,15 +371,13 @@ class ByHand:
         """Whether a controller runs elsewhere: by its lease."""
         try:
             lease = await self._client.get(LEASES, name, namespace=self._options.namespace)
-        except (NotFound, StatusError):
+        except StatusError:
             return False
         record = LeaseRecord.read(lease)
-        try:
-            renewed = datetime.fromisoformat(record.renew_time)
-            ends = renewed + timedelta(seconds=record.lease_seconds)
-            return bool(record.holder) and ends > self._clock.wall()
-        except (ValueError, TypeError):
+        renewed = read_time(record.renew_time)
+        if renewed is None or not record.holder:
             return False
+        return (self._clock.wall() - renewed).total_seconds() < record.lease_seconds
 
     async def _run(self, job: Job, listener: Listener | None) -> Outcome:
         engine = Engine(self._bulk, options=self._options.engine)
