@@ -25,6 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from restow.controllers.migrator.passes import PageDone
+from restow.controllers.migrator.rewriting import REWRITE_FAILED
 from restow.controllers.names import FAILED, SUCCEEDED
 from restow.controllers.trigger import actions
 from restow.machinery import status
@@ -61,7 +62,7 @@ _REASONS: Final = frozenset(
     each.reason
     for each in vars(status).values()
     if isinstance(each, type) and issubclass(each, status.StatusError) and each.reason
-) | {"Undecodable", "ConnectionFailed", "WebhookFailed", "Unknown"}
+) | {REWRITE_FAILED, "ConnectionFailed", "Unknown"}
 
 _Labels = tuple[str, ...]
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from restow.client import ConnectionFailed
 from restow.controllers.metrics import OTHER, RATE_SECONDS, ControllerMetrics
+from restow.controllers.migrator.classify import reason_of
 from restow.controllers.migrator.passes import PageDone
+from restow.controllers.migrator.rewriting import REWRITE_FAILED
 from restow.controllers.outlets import MigratorMetrics, TriggerMetrics
 from restow.runtime import SimulatedClock
 
 PODS = "/v1, Resource=pods"
 KSVM = "storage_migrator_core_migrator_"
+LOST = ConnectionFailed("one", "lost", advice="")
 
 
 def page(rewritten: int = 0, *, failed: int = 0, unchanged: int = 0) -> PageDone:
@@ -95,6 +100,14 @@ def test_our_own() -> None:
     assert found["restow_controllers_restarts_total", "migrator"] == 1
     assert found["restow_controllers_events_total", "dropped"] == 1
     assert found["restow_controllers_healthy", "connection"] == 0
+
+
+@pytest.mark.parametrize("reason", [REWRITE_FAILED, reason_of(LOST), "InternalError", "Forbidden"])
+def test_reasons_that_objects_fail_for_are_told_apart(reason: str) -> None:
+    """What the ways to rewrite give as a reason is known, and not one of many others."""
+    metrics = ControllerMetrics(SimulatedClock())
+    metrics.object_failed(PODS, reason)
+    assert samples(metrics)["restow_migrator_failed_objects_total", reason, PODS] == 1
 
 
 async def test_the_rate_is_that_of_the_last_seconds() -> None:

@@ -23,8 +23,8 @@ from restow.machinery.status import Conflict
 from restow.machinery.status_error import StatusError
 
 SUBRESOURCE: Final = "rewrite"
-REASON: Final = "RewriteFailed"
-"""Of an object; what the server says about it is the message."""
+REWRITE_FAILED: Final = "RewriteFailed"
+"""The reason of an object; what the server says about it is the message."""
 LIMIT_MIN: Final = 50
 WAIT_SECONDS_MAX: Final = 30.0
 QUICK: Final = 0.5
@@ -168,7 +168,7 @@ def _failure(value: dict[str, Any]) -> Failure:
     return Failure(
         namespace=str(value.get("namespace") or ""),
         name=str(value.get("name") or ""),
-        reason=REASON,
+        reason=REWRITE_FAILED,
         message=str(value.get("reason") or ""),
     )
 

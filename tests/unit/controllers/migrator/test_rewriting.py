@@ -14,7 +14,7 @@ from restow.controllers.migrator.agreement import hash_of
 from restow.controllers.migrator.options import EngineOptions
 from restow.controllers.migrator.passes import Failure, Lost
 from restow.controllers.migrator.patching import PatchOptions
-from restow.controllers.migrator.rewriting import LIMIT_MIN, REASON, Rewriting
+from restow.controllers.migrator.rewriting import LIMIT_MIN, REWRITE_FAILED, Rewriting
 from restow.controllers.trigger.values import MigrationRef
 from restow.machinery import status
 from restow.machinery.names import GroupResource
@@ -88,7 +88,9 @@ async def test_what_is_asked_and_told(server: Server) -> None:
     assert server.asked == [{"limit": 5, "continue": "here", "target": TARGET, "epoch": 3}]
     assert (done.token, done.scanned, done.rewritten, done.unchanged) == ("next", 9, 4, 2)
     assert (done.settled, done.failed, done.moment) == (1, 1, "3")
-    assert done.failures == (Failure(namespace="n", name="x", reason=REASON, message="no JSON"),)
+    assert done.failures == (
+        Failure(namespace="n", name="x", reason=REWRITE_FAILED, message="no JSON"),
+    )
 
 
 async def test_names_that_are_missing(server: Server) -> None:
