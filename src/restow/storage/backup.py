@@ -22,12 +22,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from restow.runtime import Runtime
-from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, StoreFull, Unavailable
+from restow.storage.errors import (
+    NO_SPACE,
+    OpenRefused,
+    StorageError,
+    StoreDamaged,
+    StoreFull,
+    Unavailable,
+)
 from restow.storage.interface import Revision
 
 BACKUP_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 MODE: Final = 0o600
-_NO_SPACE: Final = frozenset({28, 122})  # ENOSPC, EDQUOT
 
 Progress = Callable[[int, int], None]
 """How much is done, and of how much: pages, bytes or keys."""
@@ -138,21 +144,22 @@ def _partial_file(path: Path, nonce: str, *, overwrite: bool) -> Iterator[Path]:
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
         yield partial
-        _sync(partial)
+        sync(partial)
         check_target(path, overwrite=overwrite)
         partial.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     except StoreFull as error:
         raise StoreFull(f"no space left for {path}") from error
     except OSError as error:
-        raise _translate(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         for suffix in ("", "-journal", "-wal", "-shm"):
             with suppress(OSError):
                 partial.with_name(partial.name + suffix).unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """See that a file, or the names in a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -160,7 +167,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _translate(path: Path, error: OSError) -> StorageError:
-    if error.errno in _NO_SPACE:
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """Why a file could not be made."""
+    if error.errno in NO_SPACE:
         return StoreFull(f"no space left for {path}")
     return OpenRefused(f"{path} cannot be written: {error.strerror}")

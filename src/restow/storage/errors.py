@@ -17,7 +17,13 @@ Each driver translates foreign errors into these in one function of its own.
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
 from restow.storage.interface import Revision
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of an OSError that mean: no room."""
 
 
 class StorageError(Exception):

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import shutil
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.runtime import Runtime
-from restow.storage.backup import Progress, unseen
+from restow.storage.backup import Progress, cannot_write, sync, unseen
 from restow.storage.census.sources import Source, open_source
 from restow.storage.checks import check_key
 from restow.storage.errors import (
@@ -40,7 +39,6 @@ from restow.storage.errors import (
     InvalidKey,
     OpenRefused,
     StorageError,
-    StoreFull,
     Unavailable,
 )
 from restow.storage.interface import (
@@ -161,7 +159,7 @@ async def _count(source: Source) -> tuple[int, int]:
     keys = left_out = 0
     async for page in source.pages(("",)):
         for key, _ in page:
-            if key.startswith(_SESSIONS) or key in _OWN:
+            if _is_passed_over(key):
                 continue
             if _is_ours(key):
                 keys += 1
@@ -176,9 +174,7 @@ async def _write_all(
     done = 0
     async for page in source.pages(("",)):
         wanted = [
-            (Key(key), value)
-            for key, value in page
-            if _is_ours(key) and not key.startswith(_SESSIONS) and key not in _OWN
+            (Key(key), value) for key, value in page if _is_ours(key) and not _is_passed_over(key)
         ]
         for first in range(0, len(wanted), IN_FLIGHT):
             part = wanted[first : first + IN_FLIGHT]
@@ -211,8 +207,13 @@ async def _finish(storage: Storage) -> Revision:
     """Let nobody ask for what was before; and only then, let servers in."""
     with suppress(Compacted):
         await storage.compact(await storage.revision())
-    await storage.commit(Transaction((), (Delete(UNFINISHED_RESTORE_KEY),)))
-    return await storage.revision()
+    for _ in range(ATTEMPTS_MAX):
+        outcome = await storage.commit(Transaction((), (Delete(UNFINISHED_RESTORE_KEY),)))
+        if isinstance(outcome, Done):
+            return await storage.revision()
+    raise Unavailable(
+        "all is restored, but the store does not say whether servers may use it: restore again"
+    )
 
 
 # SQLite.
@@ -235,7 +236,7 @@ async def _new_file(path: Path, runtime: Runtime, begin: Revision) -> AsyncItera
         _check_absent(path)
         await asyncio.to_thread(_take_name, unfinished, path)
     except OSError as error:
-        raise _translate(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         for suffix in _BESIDE:
             with suppress(OSError):
@@ -258,8 +259,7 @@ def _check_absent(path: Path) -> None:
 
 def _take_name(unfinished: Path, path: Path) -> None:
     """Sync the file and give it its name, unless somebody has taken that meanwhile."""
-    with unfinished.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(unfinished)
     try:
         path.hardlink_to(unfinished)
     except FileExistsError:
@@ -267,11 +267,7 @@ def _take_name(unfinished: Path, path: Path) -> None:
         raise
     except OSError:  # a file system without links
         unfinished.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 # etcd.
@@ -365,15 +361,14 @@ async def _together(steps: Sequence[Coroutine[Any, Any, object]]) -> None:
         raise
 
 
+def _is_passed_over(key: str) -> bool:
+    """What belongs to the store that was backed up, and to no cluster."""
+    return key.startswith(_SESSIONS) or key in _OWN
+
+
 def _is_ours(key: str) -> bool:
     try:
         check_key(Key(key))
     except InvalidKey:
         return False
     return True
-
-
-def _translate(path: Path, error: OSError) -> StorageError:
-    if error.errno in {28, 122}:  # ENOSPC, EDQUOT
-        return StoreFull(f"no space left for {path}")
-    return OpenRefused(f"{path} cannot be written: {error.strerror}")

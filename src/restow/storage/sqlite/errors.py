@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from restow.storage.errors import (
+    NO_SPACE,
     OpenRefused,
     StorageError,
     StoreDamaged,
@@ -24,7 +25,7 @@ def translate(error: Exception) -> StorageError:
             return StoreDamaged(f"the store file is damaged: {error}")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return OpenRefused(f"the store file cannot be opened for writing: {error}")
-        case OSError() if error.errno in _NO_SPACE:
+        case OSError() if error.errno in NO_SPACE:
             return StoreFull(f"no space left for the store: {error}")
         case _:
             return Unavailable(f"the store failed: {type(error).__name__}: {error}")
@@ -37,6 +38,3 @@ def is_settled(error: Exception) -> bool:
     it the commit can never come back. After any other I/O error the frames may all be on disk.
     """
     return isinstance(error, apsw.FullError | apsw.BusyError | apsw.ReadOnlyError)
-
-
-_NO_SPACE = frozenset({28, 122})  # ENOSPC, EDQUOT

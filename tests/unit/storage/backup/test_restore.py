@@ -10,13 +10,23 @@ from hypothesis import strategies as st
 from restow.runtime import Runtime
 from restow.storage.backup import write_backup
 from restow.storage.census.bolt import BoltFile
-from restow.storage.errors import Compacted, OpenRefused, StoreDamaged
+from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, Unavailable
 from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.messages import TXN, TxnRequest
 from restow.storage.etcd.session import SESSIONS_PREFIX
-from restow.storage.interface import EVERYTHING, Key, Put, Revision, Transaction
+from restow.storage.etcd.storage import EtcdStorage
+from restow.storage.interface import (
+    EVERYTHING,
+    Delete,
+    Key,
+    Outcome,
+    Put,
+    Revision,
+    Transaction,
+    Unknown,
+)
 from restow.storage.opening import UNFINISHED_RESTORE_KEY, open_storage
-from restow.storage.restore import AHEAD_SQLITE, Restored, restore_backup
+from restow.storage.restore import AHEAD_SQLITE, ATTEMPTS_MAX, Restored, restore_backup
 from tests.unit.storage.census.stores import commit_all, fill, opened, put_all, read_all
 
 VALUES = {f"/registry/pods/default/{number:04}": b"pod" * 50 for number in range(300)}
@@ -151,6 +161,29 @@ async def test_an_unfinished_restore_is_finished(
     restored = await restore_backup(backup, empty_etcd, runtime, ahead=200)
     await check(empty_etcd, restored, VALUES | OWN)
     assert UNFINISHED_RESTORE_KEY not in await read_all(empty_etcd)
+
+
+@pytest.mark.parametrize("lost", [1, ATTEMPTS_MAX])
+async def test_a_store_is_only_done_when_servers_are_let_in(
+    backup: Path, runtime: Runtime, empty_etcd: str, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """When nobody knows whether the last step has happened, it is done again, or it is said."""
+    commit, asked = EtcdStorage.commit, 0
+
+    async def lose(self: EtcdStorage, transaction: Transaction) -> Outcome:
+        nonlocal asked
+        if transaction.writes == (Delete(UNFINISHED_RESTORE_KEY),):
+            asked += 1
+            if asked <= lost:
+                return Unknown("lost")
+        return await commit(self, transaction)
+
+    monkeypatch.setattr(EtcdStorage, "commit", lose)
+    if lost == ATTEMPTS_MAX:
+        with pytest.raises(Unavailable, match="restore again"):
+            await restore_backup(backup, empty_etcd, runtime, ahead=200)
+    restored = await restore_backup(backup, empty_etcd, runtime, ahead=200)
+    await check(empty_etcd, restored, VALUES | OWN)
 
 
 async def test_a_stopped_restore_leaves_no_file(
