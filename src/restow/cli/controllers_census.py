@@ -12,6 +12,7 @@ import logging
 from typing import Final
 
 from restow.controllers.trigger.values import UNKNOWN, Census
+from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
@@ -78,4 +79,7 @@ def hash_of(row: Row) -> str:
     stored = row.stored
     if not stored.api_version or not stored.kind:
         return UNKNOWN
-    return storage_version_hash(GroupVersionKind.of(stored.api_version, stored.kind))
+    try:
+        return storage_version_hash(GroupVersionKind.of(stored.api_version, stored.kind))
+    except InvalidName:
+        return UNKNOWN

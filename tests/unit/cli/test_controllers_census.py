@@ -19,6 +19,8 @@ from tests.unit.storage.census.stores import as_json, as_protobuf, fill
 DEPLOYMENTS = GroupResource("apps", "deployments")
 PODS = GroupResource("", "pods")
 SECRETS = GroupResource("", "secrets")
+CONFIG_MAPS = GroupResource("", "configmaps")
+KNOWN = (DEPLOYMENTS, PODS, SECRETS, CONFIG_MAPS)
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 STATE = "/apis/migration.k8s.io/v1alpha1/storagestates/widgets.example.com"
 LOOSE = ("--coordination", "vote", "--guarantee", "loose", "--release")
@@ -39,6 +41,7 @@ async def test_what_is_found(tmp_path: Path) -> None:
             "/registry/pods/default/a": as_json("v1", "Pod"),
             "/registry/pods/default/b": b"garbage",
             "/registry/secrets/default/a": b"k8s:enc:aescbc:v1:key1:?",
+            "/registry/configmaps/default/a": as_json("no/such/version", "ConfigMap"),
         },
     )
     clock = SimulatedClock()
@@ -47,11 +50,12 @@ async def test_what_is_found(tmp_path: Path) -> None:
     await clock.advance(100)
     begun = clock.monotonic()
     await taker.take()
-    found = {each: taker(each) for each in (DEPLOYMENTS, PODS, SECRETS, GroupResource("", "none"))}
+    found = {each: taker(each) for each in (*KNOWN, GroupResource("", "none"))}
     assert {each and each.begun_seconds for each in found.values()} == {begun}
     assert [each.found for each in found.values() if each is not None] == [
         {hash_of("apps/v1", "Deployment"), hash_of("apps/v1beta1", "Deployment")},
         {hash_of("v1", "Pod"), UNKNOWN},
+        {UNKNOWN},
         {UNKNOWN},
         frozenset(),
     ]
