@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.api.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
@@ -42,7 +43,6 @@ from restow.controllers.trigger.values import Phase
 from restow.machinery.status import Conflict, NotFound
 from restow.machinery.status_error import StatusError
 
-SEEDED_GROUP: Final = "migration.k8s.io"
 ATTEMPTS_MAX: Final = 8
 MESSAGE_LENGTH_MAX: Final = 1024
 FAILURE_LENGTH_MAX: Final = 256
@@ -93,7 +93,7 @@ class RequestWriter:
         self._followed = followed
         self._options = options
         self._clock = client.runtime.clock
-        self._is_seeded = followed.resource.group == SEEDED_GROUP
+        self._is_seeded = followed.resource.group == GROUP
         self._current = followed.latest
         """As it was last read or written."""
         self._next_position_at = 0.0

@@ -12,7 +12,8 @@ import orjson
 
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
-from restow.controllers.trigger.values import StorageVersionReading
+from restow.controllers.trigger.values import UNKNOWN, StorageVersionReading
+from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 
@@ -45,13 +46,13 @@ def reading_of(
         return StorageVersionReading(written=written, follows=follows)
     status, metadata = found.status, found.metadata
     is_split = any(c.type == _KEYS_EQUAL and c.status != "True" for c in status.conditions)
-    common = "" if is_split else status.common_encoding_version
+    common = UNKNOWN if is_split else _hash(status.common_encoding_version or "", kind)
     annotations = metadata.get("annotations") or {}
     return StorageVersionReading(
         uid=str(metadata.get("uid") or ""),
         resource_version=str(metadata.get("resourceVersion") or ""),
         epoch=str(annotations.get(EPOCH_ANNOTATION) or ""),
-        common=_hash(common, kind) if common else "",
+        common="" if common == UNKNOWN else common,
         written=written,
         follows=follows,
         loose_seconds=_loose_seconds(str(annotations.get(LOOSE_ANNOTATION) or "")),
@@ -69,4 +70,10 @@ def _loose_seconds(text: str) -> float:
 
 
 def _hash(api_version: str, kind: str) -> str:
-    return storage_version_hash(GroupVersionKind.of(api_version, kind))
+    """The hash of what is written in a version. What is no version may stand for any."""
+    if not api_version:
+        return UNKNOWN
+    try:
+        return storage_version_hash(GroupVersionKind.of(api_version, kind))
+    except InvalidName:
+        return UNKNOWN

@@ -161,6 +161,15 @@ def test_a_storage_version_is_read_as_hashes() -> None:
     assert (gone.uid, gone.common, gone.written) == ("", "", reading.written)
 
 
+@pytest.mark.parametrize("wrong", ["", "no/such/version"])
+def test_a_version_that_is_none_may_be_any(wrong: str) -> None:
+    """A report that makes no sense is no agreement, and hides nothing that may be written."""
+    reading = reading_of(
+        version_of("apps/v1", wrong, common=wrong), kind="Deployment", follows=True
+    )
+    assert (reading.common, reading.written) == ("", frozenset({hash_of("v1"), UNKNOWN}))
+
+
 @pytest.mark.parametrize(("keys", "agrees"), [("", True), ("True", True), ("False", False)])
 def test_servers_with_different_keys_do_not_agree(keys: str, agrees: bool) -> None:
     """A common version alone is no agreement."""
