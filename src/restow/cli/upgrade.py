@@ -238,7 +238,12 @@ def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResour
 def _is_confirmed(steps: Sequence[Step]) -> bool:
     for step in steps:
         print(f"server {step.server}: {step.origin} -> {step.target}")
-    return input("roll them, one by one? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        answer = input("roll them, one by one? [y/N] ")
+    except EOFError:  # Ctrl-D
+        print()
+        return False
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _print_blockers(step: Step, blockers: Sequence[Blocker]) -> None:
