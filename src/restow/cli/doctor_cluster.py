@@ -43,6 +43,7 @@ from restow.client.transport import Request
 from restow.controllers import requests
 from restow.controllers.preflight import ClusterView, ResourceView, read_cluster
 from restow.controllers.preflight.values import UNKNOWN
+from restow.controllers.times import read_time
 from restow.controllers.trigger.values import Phase
 from restow.machinery.errors import MachineryError
 from restow.machinery.names import GroupVersion, GroupVersionResource
@@ -137,15 +138,11 @@ async def _servers(client: ApiClient) -> list[ServerFacts]:
 def _of_lease(lease: Object, now: datetime) -> ServerFacts:
     record = LeaseRecord.read(lease)
     annotations = requests.mapping(metadata_of(lease), "annotations")
-    try:
-        renewed = datetime.fromisoformat(record.renew_time)
-        seconds = (now - renewed).total_seconds()
-    except (ValueError, TypeError):
-        seconds = None
+    renewed = read_time(record.renew_time)
     return ServerFacts(
         name=key_of(lease).name,
         address=requests.text(annotations, ADDRESS_ANNOTATION),
-        renewed_seconds=seconds,
+        renewed_seconds=None if renewed is None else (now - renewed).total_seconds(),
         lease_seconds=record.lease_seconds or LEASE_SECONDS_DEFAULT,
     )
 
