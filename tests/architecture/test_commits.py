@@ -11,7 +11,6 @@ COMMITTERS = {
     "coordination/membership.py": "this server's own key and its lease",
     "coordination/registrar.py": "reports, as `changes.change` has made them",
     "coordination/collector.py": "reports, and keys of servers that are gone",
-    "coordination/custom_registration.py": "states of custom resources that are gone",
     "resources/housekeeping/turns.py": "keys of our own: whose turn it is",
     "resources/housekeeping/addresses.py": "keys of our own: where servers are",
     "apiserver/server.py": "a key of our own: which cluster this is",

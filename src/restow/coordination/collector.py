@@ -35,6 +35,7 @@ from restow.coordination.records import (
     epoch_key,
     name_of,
     parse_encoder_key,
+    resource_of_name,
 )
 from restow.coordination.roster import Roster
 from restow.coordination.wire import (
@@ -43,9 +44,12 @@ from restow.coordination.wire import (
     is_foreign_lease,
     lease_key,
     lease_seconds_of,
+    report_key,
+    state_key,
 )
 from restow.machinery.errors import MachineryError
 from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import definition_key
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -294,11 +298,25 @@ class Collector:
             outcome = await self._storage.commit(made.transaction)
             if isinstance(outcome, Done):
                 self.entries_removed += len(made.before.entries) - len(made.after.entries)
+                if not made.after.entries and any(e.definition for e in made.before.entries):
+                    await self.forget_state(name)
                 return
             if isinstance(outcome, Refused):
                 await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
         self._touched.add(name)
         self._changed.set()  # Others are busy with it too: look again soon.
+
+    async def forget_state(self, name: str) -> None:
+        """Nobody reports a custom resource: if its definition is gone, nothing is stored that
+        anybody could ask for, and what may be stored is no question any more."""
+        state = await self._storage.get(state_key(name))
+        if state is not None:
+            guards = (
+                Absent(definition_key(str(resource_of_name(name)))),
+                Absent(report_key(name)),
+                RevisionIs(state.key, state.revision),
+            )
+            await self._storage.commit(Transaction(guards, (Delete(state.key),)))
 
     def _kind(self, name: str) -> str:
         """What the resource's objects are called; whoever registered it first has noted it."""

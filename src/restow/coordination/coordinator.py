@@ -154,7 +154,6 @@ class Coordinator:
         self._completed = False
         self._is_closing = False
         self.custom_registration = CustomRegistration(
-            storage,
             mirror,
             membership,
             registrar=self.registrar,
@@ -318,12 +317,8 @@ class Coordinator:
         self._completed = True
 
     async def _try_to_settle(self) -> bool:
-        """Join if need be, register everything, say that it is done; whether all that worked.
-
-        Custom resources are registered too, but nobody waits for them: each is served only when
-        it is.
-        """
-        hosted = [resource for resource in self._catalog.persisted() if resource.origin is None]
+        """Join if need be, register everything, say that it is done; whether all that worked."""
+        hosted = self._own_resources()
         try:
             if self._is_off:
                 await self._come_without_a_fence()
@@ -332,6 +327,8 @@ class Coordinator:
                 self.table.close_all()
                 await self._await_older_writes()
                 await self._join()
+                if self.custom is not None:
+                    self.custom.register_all_again()
             await self._register_all()
             # What this server cannot read or write it will not write: nobody need wait for it.
             if all(self.table.find(r) is not None or r.root in self._unsupported for r in hosted):
@@ -341,6 +338,11 @@ class Coordinator:
             return False
         return self.membership.is_member and all(self.table.find(r) is not None for r in hosted)
 
+    def _own_resources(self) -> list[Resource]:
+        """What the release hosts. Custom resources are registered by those who follow them, and
+        nobody waits for that: each is served only when it is."""
+        return [resource for resource in self._catalog.persisted() if resource.origin is None]
+
     async def _await_older_writes(self) -> None:
         """Without a fence, what was sent under the lost identity may still land: let it, before
         anybody is told of another version."""
@@ -349,7 +351,7 @@ class Coordinator:
 
     async def _register_all(self) -> None:
         """Try everything that is not registered."""
-        resources = [r for r in self._catalog.persisted() if self.table.find(r) is None]
+        resources = [r for r in self._own_resources() if self.table.find(r) is None]
         waiting = iter(resources)
 
         async def take() -> None:
@@ -438,6 +440,9 @@ class Coordinator:
             return
         if await self.membership.check():
             self.table.close(resource)
+            if resource.origin is not None and self.custom is not None:
+                await self.custom.register_again(resource)
+                return
         if not self._is_closing:
             await self._registration().wait()
 

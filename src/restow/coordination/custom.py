@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -117,6 +118,8 @@ class CustomResources:
         self._hosted: dict[str, _Hosted] = {}
         """By the name of the definition."""
         self._errors: dict[str, str] = {}
+        self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+        """Who wants to know when a definition was looked at again."""
         self._first: set[str] | None = set()
         self._began = asyncio.Event()
         self._is_fresh = True
@@ -170,6 +173,22 @@ class CustomResources:
             logger.error("the definitions of custom resources are not known to be up to date")
             self._look_at_all()
 
+    def register_all_again(self) -> None:
+        """This server has another identity: nothing that it has reported counts."""
+        for hosted in self._hosted.values():
+            hosted.is_settled = False
+        self._look_at_all()
+
+    async def register_again(self, resource: Resource) -> None:
+        """What was reported of a resource is gone: report it anew; returns when that was tried."""
+        name = str(resource.kind.group_resource)
+        if (hosted := self._hosted.get(name)) is not None:
+            hosted.is_settled = False
+            tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[name].append(tried)
+            self._queue.add(name)
+            await tried
+
     def report_changed(self, resource: GroupResource) -> None:
         """Another server has reported something: what waits for that may go on."""
         name = str(resource)
@@ -191,6 +210,7 @@ class CustomResources:
 
     async def _reconcile(self, name: str) -> float | None:
         """Serve what a definition says now. Returns when to look again, if need be."""
+        waiting = self._waiting.pop(name, [])
         try:
             again_seconds = await self._serve(name)
             self._errors.pop(name, None)
@@ -202,6 +222,9 @@ class CustomResources:
                 logger.warning("%s is not served as defined: %s", name, error)
             again_seconds = RETRY_SECONDS
         finally:
+            for tried in waiting:
+                if not tried.done():
+                    tried.set_result(None)
             if self._first is not None:
                 self._first.discard(name)
                 if not self._first:
@@ -216,6 +239,9 @@ class CustomResources:
             if hosted is not None:
                 await self._end(name, hosted, is_gone=definition is None)
             return None
+        if hosted is not None and hosted.definition.uid != definition.uid:
+            await self._end(name, hosted, is_gone=True)
+            hosted = None
         built_in = self._catalog.named(definition.group, definition.accepted_names.plural)
         if built_in is not None and built_in.origin is None:
             raise NotSettled("the release of this server hosts a resource of that name")
@@ -226,6 +252,11 @@ class CustomResources:
             assert hosted.resource.origin is not None
             hosted.resource.origin.revision = definition.revision
             hosted.definition = definition
+            if definition.is_closing and not hosted.resource.origin.is_closing:
+                # The same resource, of which nothing new is created: watches go on to the end.
+                hosted.resource.origin.is_closing = True
+                hosted.is_settled = False
+                self._catalog.host(hosted.resource)
             if hosted.is_settled and self._is_fresh:
                 return None
         if not self._is_fresh:

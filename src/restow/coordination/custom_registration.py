@@ -18,11 +18,9 @@ from restow.coordination.records import name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry
-from restow.coordination.wire import report_key, state_key
 from restow.machinery.names import GroupResource
 from restow.resources.definition import Resource
 from restow.storage.errors import StorageError
-from restow.storage.interface import Absent, Delete, RevisionIs, Storage, Transaction
 
 
 class CustomRegistration:
@@ -30,7 +28,6 @@ class CustomRegistration:
 
     def __init__(
         self,
-        storage: Storage,
         mirror: Mirror,
         membership: Membership,
         *,
@@ -40,7 +37,6 @@ class CustomRegistration:
         hosted: MutableSet[str],
     ) -> None:
         """`hosted` is what this server says it serves; what is not in it is taken back."""
-        self._storage = storage
         self._mirror = mirror
         self._membership = membership
         self._registrar = registrar
@@ -62,6 +58,10 @@ class CustomRegistration:
         if self._is_off:
             opened()
             return True
+        assert resource.origin is not None
+        own = self._own_entry(resource)
+        if own is not None and own.definition != resource.origin.uid:
+            await self.withdraw(resource)  # it was of a definition that is gone
         self._hosted.add(name_of(resource.kind.group_resource))
         try:
             await self._registrar.register(resource, opened=opened)
@@ -76,23 +76,11 @@ class CustomRegistration:
         name = name_of(resource.kind.group_resource)
         self._hosted.discard(name)
         self._table.close(resource, error=error)
-        if not self._is_off:
-            await self._collector.tidy(name)
+        if self._is_off:
+            return
+        await self._collector.tidy(name)
         if is_gone:
-            await self._forget(resource, name)
-
-    async def _forget(self, resource: Resource, name: str) -> None:
-        """Once the last server has taken back its report, nothing is stored that anybody could
-        ask for: what may be stored is no question any more."""
-        assert resource.origin is not None
-        state = await self._storage.get(state_key(name))
-        if state is not None:
-            guards = (
-                Absent(resource.origin.key),
-                Absent(report_key(name)),
-                RevisionIs(state.key, state.revision),
-            )
-            await self._storage.commit(Transaction(guards, (Delete(state.key),)))
+            await self._collector.forget_state(name)
 
     def served_by_all(self, group: str, plural: str, uid: str) -> bool:
         """Whether all servers that live serve a custom resource as one definition says."""
@@ -116,6 +104,10 @@ class CustomRegistration:
         if own is None or own.definition != uid:
             return False
         return all(entry.is_closing for entry in closing.values())
+
+    def _own_entry(self, resource: Resource) -> Entry | None:
+        entries = self._entries(resource.group, resource.plural)
+        return next((e for e in entries if e.server_id == self._membership.id), None)
 
     def _entries(self, group: str, plural: str) -> tuple[Entry, ...]:
         return View.of(self._mirror, name_of(GroupResource(group, plural))).report.entries

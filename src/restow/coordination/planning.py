@@ -126,6 +126,7 @@ class ReportPlanner:
         """
         if resource.origin is None:
             return resource.storage_api_version
+        self._check_definitions(resource, living)
         own = self._membership.id
         others = [entry for entry in living if entry.server_id != own]
         wanted = [resource.storage_api_version]
@@ -136,6 +137,17 @@ class ReportPlanner:
             if is_known and all(version in entry.decodable_versions for entry in others):
                 return version
         raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
+
+    def _check_definitions(self, resource: Resource, living: tuple[Entry, ...]) -> None:
+        """Raises `NotSettled` while a definition that is gone is still reported: one that was made
+        anew under its name may store in other versions, and has a ballot of its own."""
+        assert resource.origin is not None
+        strangers = [e.server_id for e in living if e.definition != resource.origin.uid]
+        if strangers:
+            raise NotSettled(
+                f"{', '.join(strangers)} still report an earlier definition of"
+                f" {resource.kind.group_resource}"
+            )
 
     def tidied(self, name: str, kind: str) -> Change | None:
         view = View.of(self._mirror, name)
@@ -252,6 +264,8 @@ class VotePlanner(ReportPlanner):
         item = self._ballots.find(view.name)
         stored = None if item is None else decode_ballot(item)
         entries = self._living(view)
+        if resource.origin is not None:
+            self._check_definitions(resource, entries)
         own = Candidate(self._membership.id, resource.storage_api_version)
         before = stored.ballot if stored is not None else self._first_ballot(own, entries)
         ballot = self._counted(with_candidate(before, own), entries)
@@ -265,7 +279,7 @@ class VotePlanner(ReportPlanner):
             guards=(
                 self._own_guard(),
                 *_origin_guards(resource),
-                *_gone(before, ballot),
+                *self._gone(before, ballot),
                 *self._vote_guards(view.name, item),
             ),
             writes=(
@@ -283,13 +297,13 @@ class VotePlanner(ReportPlanner):
             return super().tidied(name, kind)
         stored = decode_ballot(item)
         entries = self._living(view)
-        ballot = self._counted(stored.ballot, entries)
+        ballot = self._counted(self._own_removed(name, stored.ballot), entries)
         return self._change(
             view,
             self._moved(entries, stored.ballot, ballot),
             kind=kind,
             guards=(
-                *_gone(stored.ballot, ballot),
+                *self._gone(stored.ballot, ballot),
                 *self._vote_guards(name, item),
             ),
             writes=self._vote_writes(name, item, stored, ballot),
@@ -324,6 +338,20 @@ class VotePlanner(ReportPlanner):
                 " end them, or start with --vote-bootstrap=force"
             )
         return Ballot(selected)
+
+    def _own_removed(self, name: str, ballot: Ballot) -> Ballot:
+        """The ballot without this server, if it serves the resource no more."""
+        if name in self._hosted:
+            return ballot
+        own = self._membership.id
+        return replace(ballot, candidates=tuple(c for c in ballot.candidates if c.server_id != own))
+
+    def _gone(self, before: Ballot, after: Ballot) -> tuple[Guard, ...]:
+        """That the servers whose candidates are taken out have no key, but for this one's own."""
+        left = {self._membership.id, *(candidate.server_id for candidate in after.candidates)}
+        return tuple(
+            Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
+        )
 
     def _counted(self, ballot: Ballot, entries: tuple[Entry, ...]) -> Ballot:
         """The ballot without the dead, and what follows from it."""
@@ -394,11 +422,3 @@ def _origin_guards(resource: Resource) -> tuple[Guard, ...]:
 
 def _unchanged(key: Key, item: Item | None) -> Guard:
     return Absent(key) if item is None else RevisionIs(key, item.revision)
-
-
-def _gone(before: Ballot, after: Ballot) -> tuple[Guard, ...]:
-    """That the servers whose candidates are taken out have no key."""
-    left = {candidate.server_id for candidate in after.candidates}
-    return tuple(
-        Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
-    )

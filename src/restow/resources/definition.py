@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from restow.kinds.definitions import Kind, SelectableField, Subresource
 from restow.machinery.conversion import Converter
@@ -19,6 +19,8 @@ from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Key, Revision
 
 Object = dict[str, Any]
+
+_CLOSING_VERBS: Final = frozenset({"delete", "deletecollection", "get", "list", "watch"})
 
 
 class Shape(Protocol):
@@ -141,6 +143,13 @@ class Resource:
         object.__setattr__(self, "root", f"{OBJECTS_PREFIX}{self.kind.key_prefix}/")
         versions = {version: self.kind.api_version(version) for version in self.served}
         object.__setattr__(self, "_api_versions", versions)
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What can be done to its objects; of a custom resource that is going away, not much."""
+        if self.origin is not None and self.origin.is_closing:
+            return tuple(verb for verb in self.kind.verbs if verb in _CLOSING_VERBS)
+        return self.kind.verbs
 
     @property
     def group(self) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import orjson
+
 from restow.resources.definition import Object, Resource
 from restow.resources.stored import encode, head_of, splice
 from restow.storage.interface import Guard
@@ -51,6 +53,9 @@ class FixedPolicy:
 def stored_form(resource: Resource, obj: Object, api_version: str, target: str) -> bytes:
     """The bytes to store for an object that is in `api_version`, in version `target`."""
     converted = resource.converter.convert(obj, api_version, target)
+    if resource.origin is not None and api_version != target:
+        # A copy, since the object goes on in its own version, in which it may have more fields.
+        converted = resource.shape.default(target, orjson.loads(orjson.dumps(converted)))
     return encode(converted, target, resource.kind.kind)
 
 

@@ -64,10 +64,11 @@ class _Document:
 class _Entries:
     """What documents say of one resource. It never changes, so it is written once."""
 
-    __slots__ = ("aggregated", "plain", "resource")
+    __slots__ = ("aggregated", "plain", "resource", "verbs")
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
+        self.verbs = resource.verbs
         self.aggregated: dict[str, bytes] = {}
         """By version."""
         self.plain: dict[str, tuple[str, bytes]] = {}
@@ -258,7 +259,9 @@ class Discovery:
 
 
 def _entries(resource: Resource, before: _Entries | None) -> _Entries:
-    return before if before is not None and before.resource is resource else _Entries(resource)
+    if before is None or before.resource is not resource or before.verbs != resource.verbs:
+        return _Entries(resource)
+    return before
 
 
 def _aggregated_entry(entries: _Entries, version: str) -> bytes:
@@ -282,7 +285,7 @@ def _plain_resource(resource: Resource, version_hash: str) -> dict[str, Any]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": list(kind.verbs),
+        "verbs": list(resource.verbs),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
@@ -314,7 +317,7 @@ def _aggregated_resource(resource: Resource, version: str) -> dict[str, Any]:
         "responseKind": {"group": kind.group, "version": version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(kind.verbs),
+        "verbs": list(resource.verbs),
     }
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)

@@ -15,6 +15,8 @@ The store learns custom resources from the definitions that are written to it. O
     C1   an object is written only while its definition is stored, under a fence that names it
     C2   an object is written only in a version that `storedVersions` of its definition lists
     C3   a server that has an entry and lives can read all that is stored
+    C4   a server says that it will write one only as its definition is stored then: the same one,
+         in a version that `storedVersions` lists
 """
 
 from __future__ import annotations
@@ -130,6 +132,7 @@ class AuditedStorage(MemoryStorage):
         if isinstance(outcome, Done) and transaction.writes:
             try:
                 self._check_fence(transaction)
+                self._check_encoders(transaction)
                 for name, old in before.items():
                     await self._check_report(name)
                     await self._check_state(name)
@@ -225,6 +228,23 @@ class AuditedStorage(MemoryStorage):
         stored = definition.stored_versions
         if version is not None and version.rpartition("/")[2] not in stored:
             raise PromiseBroken(f"C2: {key} is written in {version}, stored are {stored}")
+
+    def _check_encoders(self, transaction: Transaction) -> None:
+        for write in transaction.writes:
+            if not isinstance(write, Put) or not write.key.startswith(ENCODERS_PREFIX):
+                continue
+            found = self._by_name.get(parse_encoder_key(write.key)[1])
+            if found is None or found.definition_key is None:
+                continue
+            definition, said = (
+                self._definitions.get(found.definition_key),
+                orjson.loads(write.value),
+            )
+            if definition is None or said.get("definition") != definition.uid:
+                raise PromiseBroken(f"C4: {write.key} says {said}, defined is {definition}")
+            version, stored = said["version"].rpartition("/")[2], definition.stored_versions
+            if version not in stored:
+                raise PromiseBroken(f"C4: {write.key} says {version}, stored are {stored}")
 
     async def _check_report(self, name: str) -> None:
         item = await self.get(report_key(name))

@@ -1,7 +1,8 @@
 """Servers of several releases on one audited store in memory, with simulated time.
 
 A server here is all of its coordination and its store of objects, without HTTP. It can be killed,
-and paused at any moment: whatever it sends to the store then lands when it is woken.
+and paused at any moment: whatever it sends to the store then lands when it is woken. With `custom`
+it also hosts what is defined.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ from typing import Any
 import orjson
 
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.custom import CustomResources
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import EpochRecord, decode_epoch, epoch_key, name_of
 from restow.coordination.rules import Report, State
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
 from restow.kinds.releases import load_release
+from restow.machinery import status
+from restow.machinery.names import GroupResource
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, release_catalog
+from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
+from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore, Written
 from restow.runtime import Runtime, SimulatedClock
+from restow.storage.errors import StorageError
 from restow.storage.interface import (
+    Batch,
     Item,
     Key,
     Outcome,
@@ -43,13 +51,15 @@ GROUP = "example.com"
 RELEASES = {"x": (["v1"], "v1"), "x+1": (["v1", "v2"], "v1"), "x+2": (["v1", "v2"], "v2"),
             "x+3": (["v2"], "v2")}  # fmt: skip
 """The table of the voting proposal: supported versions, and the one preferred for storage."""
+DO_AGAIN_MAX = 8
+"""How often a request begins anew when the resource it came for was replaced."""
 
 
 def write_release(path: Path, name: str, *, kinds: Sequence[str] = ("Widget",)) -> Path:
     """A release with a few kinds that are data only, as the table says."""
     versions, storage = RELEASES[name]
     listed = [
-        {"group": GROUP, "kind": kind, "plural": f"{kind.lower()}s", "scope": "Namespaced",
+        {"group": GROUP, "kind": kind, "plural": _plural(kind), "scope": "Namespaced",
          "versions": [{"name": version, "served": True, "decodable": True} for version in versions],
          "storage": storage, "conversion": "rename", "schema": "open"}
         for kind in kinds
@@ -65,6 +75,20 @@ class Line(Storage):
         self._storage = storage
         self._awake = asyncio.Event()
         self._awake.set()
+        self._held: dict[str, asyncio.Event] = {}
+
+    def hold(self, prefix: str) -> None:
+        """Let watches of a prefix bring nothing."""
+        self._flow(prefix).clear()
+
+    def let_go(self, prefix: str) -> None:
+        self._flow(prefix).set()
+
+    def _flow(self, prefix: str) -> asyncio.Event:
+        if prefix not in self._held:
+            self._held[prefix] = asyncio.Event()
+            self._held[prefix].set()
+        return self._held[prefix]
 
     def pause(self) -> None:
         self._awake.clear()
@@ -107,7 +131,7 @@ class Line(Storage):
         """Whoever may be paused has to wait."""
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
-        return self._storage.watch(span, after=after)
+        return _HeldWatch(self._storage.watch(span, after=after), self._flow(span.start))
 
     async def compact(self, revision: Revision) -> None:
         await self._storage.compact(revision)
@@ -116,12 +140,40 @@ class Line(Storage):
         return None
 
 
+class _HeldWatch:
+    """Satisfies `Watch`."""
+
+    def __init__(self, watch: Watch, flowing: asyncio.Event) -> None:
+        self._watch = watch
+        self._flowing = flowing
+        self._batch: Batch | None = None
+
+    def __aiter__(self) -> _HeldWatch:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._batch is None:
+            self._batch = await self._watch.__anext__()
+        await self._flowing.wait()
+        batch, self._batch = self._batch, None
+        return batch
+
+    def expect(self, revision: Revision) -> None:
+        self._watch.expect(revision)
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+
 class Server:
     """One process life of an API server, without HTTP."""
 
-    def __init__(self, world: World, name: str, catalog: Catalog, **options: Any) -> None:
+    def __init__(
+        self, world: World, name: str, catalog: Catalog, *, custom: bool = False, **options: Any
+    ) -> None:
+        """`custom`: it hosts what is defined, besides its release."""
         self.name = name
-        self.catalog = catalog
+        self.catalog = catalog = Catalog(catalog, name=catalog.name) if custom else catalog
         self.clock = world.clock
         self.runtime = Runtime.simulated(f"{world.seed}/{name}", clock=world.clock)
         self.line = Line(world.storage)
@@ -132,6 +184,19 @@ class Server:
         )
         self.caches = Caches(self.line, self.runtime)
         self.store = ResourceStore(self.line, self.caches, self.coordinator.policy, self.runtime)
+        if custom:
+            self.coordinator.custom = CustomResources(
+                self.line,
+                catalog,
+                self.runtime,
+                registration=self.coordinator.custom_registration,
+                make=custom_resource,
+                forget=self.store.forget,
+            )
+
+    @property
+    def custom(self) -> CustomResources | None:
+        return self.coordinator.custom
 
     @property
     def id(self) -> str:
@@ -144,11 +209,31 @@ class Server:
 
     async def start(self) -> None:
         await self.caches.start()
+        await self.start_coordination()
+
+    async def start_coordination(self) -> None:
+        """Join, register, host what is defined; a server that cannot read that ends again."""
         await self.coordinator.start()
+        if self.custom is not None:
+            try:
+                await self.custom.start()
+            except StorageError:
+                await self.stop()
+                raise
 
     async def write(self, name: str, *, kind: str = "Widget", **fields: Any) -> Written:
         """Create an object, or change it if it is there."""
-        resource = self.resource(kind)
+        for _ in range(DO_AGAIN_MAX):
+            try:
+                return await self._write(name, kind, fields)
+            except DoAgain as lack:
+                await lack.settle()
+        raise status.unavailable(f"{kind} is replaced again and again", retry_after_seconds=1)
+
+    async def _write(self, name: str, kind: str, fields: dict[str, Any]) -> Written:
+        resource = self.catalog.of_kind(GROUP, kind)
+        if resource is None:
+            raise status.not_found(GroupResource(GROUP, _plural(kind)), name)
         version, path = resource.served[0], f"ns/{name}"
         if await self.line.get(resource.key_of(path)) is None:
             obj = {"metadata": {"name": name, "namespace": "ns"}, **fields}
@@ -160,10 +245,14 @@ class Server:
     async def kill(self) -> None:
         """End at once: no withdrawal, nothing more is sent."""
         self.line.pause()
+        if self.custom is not None:
+            await self.custom.close()
         await self.coordinator.abandon()
         await self.caches.close()
 
     async def stop(self) -> None:
+        if self.custom is not None:
+            await self.custom.close()  # or it would register while it leaves
         await self.coordinator.close()
         await self.caches.close()
 
@@ -220,16 +309,16 @@ class World:
 
     async def stored(self, name: str, kind: str = "Widget") -> str:
         """The version in which an object is stored."""
-        resource = self.catalogs["x+1"].of_kind(GROUP, kind)
-        assert resource is not None
-        item = await self.storage.get(resource.key_of(f"ns/{name}"))
+        item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
         assert item is not None
         return str(orjson.loads(item.value)["apiVersion"]).partition("/")[2]
 
     def _name(self, kind: str) -> str:
-        resource = self.catalogs["x+1"].of_kind(GROUP, kind)
-        assert resource is not None
-        return name_of(resource.kind.group_resource)
+        return name_of(GroupResource(GROUP, _plural(kind)))
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
 
 
 @asynccontextmanager

@@ -319,7 +319,6 @@ class Definition:
         """Whether the same resource is made of both: what differs is only a note."""
         return (
             self.uid == other.uid
-            and self.is_closing == other.is_closing
             and self.is_hostable == other.is_hostable
             and self.accepted_names == other.accepted_names
             and _equal_json(self._raw_spec, other._raw_spec)

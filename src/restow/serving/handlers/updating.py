@@ -197,8 +197,7 @@ def _checked_scale(context: Context, scale: Any) -> Object:
         )
     check_types(scale.get("metadata"))
     metadata = scale.get("metadata") or {}
-    if metadata.get("name"):
-        check_identity(context, {"metadata": dict(metadata)})
+    check_identity(context, {"metadata": dict(metadata)})
     return {**scale, "metadata": metadata}
 
 

@@ -379,8 +379,13 @@ class Making:
                 made = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
                 if kind == "embedded":
                     made["x-kubernetes-embedded-resource"] = True
+                    if self.chance() < 0.5:
+                        made |= {"properties": {"e": {"type": "string"}}}
+                        del made["x-kubernetes-preserve-unknown-fields"]
         if kind in ("object", "open", "embedded"):
-            made |= self._fields(depth)
+            fields = self._fields(depth)
+            fields["properties"] |= made.get("properties", {})
+            made |= fields
         if not is_root:
             made |= self._extras(kind)
         return made | self.junctors(made)
@@ -407,12 +412,11 @@ class Making:
         }
 
     def _fields(self, depth: int) -> Raw:
-        made: Raw = {}
         names = self.some_of(NAMES, 3)
-        if names:
-            made["properties"] = {name: self.schema(depth - 1, is_root=False) for name in names}
-        made["required"] = [name for name in names if self.chance() < 0.25]
-        return made
+        return {
+            "properties": {name: self.schema(depth - 1, is_root=False) for name in names},
+            "required": [name for name in names if self.chance() < 0.25],
+        }
 
     def _extras(self, kind: str) -> Raw:
         made: Raw = {}
@@ -436,6 +440,8 @@ class Making:
         """A value that fits a schema more often than not."""
         if self.chance() < 0.05:
             return self.value()
+        if self.chance() < (0.3 if schema.get("nullable") else 0.03):
+            return None
         if "enum" in schema and self.chance() < 0.8:
             return self.one_of(schema["enum"])
         types = twin_types(schema)

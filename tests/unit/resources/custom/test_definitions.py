@@ -112,6 +112,7 @@ def test_a_fresh_definition_has_no_status() -> None:
         changed("metadata", "generation", to=4),
         changed("metadata", "labels", to={"a": "b"}),
         changed("metadata", "finalizers", to=[]),
+        changed("metadata", "deletionTimestamp", to="2026-01-01T00:00:01Z"),
         changed("status", "storedVersions", to=["v1"]),
         changed("status", "conditions", 1, "status", to="True"),
         changed("status", "conditions", 0, "message", to="other"),
@@ -128,7 +129,6 @@ def test_notes_mean_the_same(note: Json) -> None:
     "other",
     [
         changed("metadata", "uid", to="u-2"),
-        changed("metadata", "deletionTimestamp", to="2026-01-01T00:00:01Z"),
         changed("status", "acceptedNames", "shortNames", to=[]),
         changed("status", "conditions", 0, "status", to="False"),
         changed("spec", "versions", 0, "served", to=False),
