@@ -231,16 +231,19 @@ async def test_scale(api: ApiClient) -> None:
         assert (reply.status, reply.json["kind"]) == (200, "Scale"), content_type
     assert (await api.get(f"{DEPLOYMENTS}/web")).json["spec"]["replicas"] == 4
     for body, code in (
-        ({"spec": {"replicas": -1}}, 422),
-        ({"spec": {"replicas": "many"}}, 400),
-        ({"spec": {"replicas": 1 << 40}}, 400),
-        ({"spec": 5}, 400),
+        ({"metadata": {"name": "web"}, "spec": {"replicas": -1}}, 422),
+        ({"metadata": {"name": "web"}, "spec": {"replicas": "many"}}, 400),
+        ({"metadata": {"name": "web"}, "spec": {"replicas": 1 << 40}}, 400),
+        ({"metadata": {"name": "web"}, "spec": 5}, 400),
+        ({}, 400),
+        ({"spec": {"replicas": 2}}, 400),
         ({"kind": "Deployment"}, 400),
         ({"metadata": {"name": "other"}}, 400),
         ({"metadata": 7}, 400),
     ):
         reply = await api.put(f"{DEPLOYMENTS}/web/scale", body)
         assert reply.status == code, body
+    assert (await api.get(f"{DEPLOYMENTS}/web")).json["spec"]["replicas"] == 4
     assert (await api.get(f"{DEPLOYMENTS}/none/scale")).status == 404
 
 
