@@ -1,0 +1,118 @@
+"""The server for the tests of custom resources, and what they say to it.
+
+It is a real process, so that definitions go all their way: names are accepted by the housekeeping,
+resources are registered and then hosted. All tests of a worker share it, each in an API group of
+its own, so none has to clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from restow.testing.api_client import ApiClient, Reply
+from restow.testing.server_process import ServerProcess
+from tests.custom_definitions.building import CRDS, Family, Json
+
+WAIT_SECONDS_MAX: Final = 20.0
+POLL_SECONDS: Final = 0.02
+SHOWN_CHARACTERS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server is, and who may do everything there."""
+
+    port: int
+    token: str
+    ca_pem: str
+
+    def client(self) -> ApiClient:
+        tls = ssl.create_default_context(cadata=self.ca_pem)
+        return ApiClient(self.port, token=self.token, tls=tls)
+
+
+def place_of(server: ServerProcess) -> Place:
+    return Place(server.port, server.token, server.ca_pem)
+
+
+async def until(
+    ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool], *, what: str = ""
+) -> Any:
+    """Ask until the answer is as wanted; the answer."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while True:
+        found = await ask()
+        if holds(found):
+            return found
+        last = str(found)[-SHOWN_CHARACTERS_MAX:]
+        assert time.monotonic() < deadline, f"{what or 'it'} did not come; the last was ...{last}"
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def condition(definition: Json, name: str) -> Json:
+    """What a definition's status says of one thing; empty when nothing."""
+    for each in definition.get("status", {}).get("conditions") or []:
+        if each["type"] == name:
+            return dict(each)
+    return {}
+
+
+def is_true(name: str) -> Callable[[Reply], bool]:
+    """Whether an answer has a condition that holds."""
+    return lambda reply: condition(reply.json, name).get("status") == "True"
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A server as the tests of custom resources see it."""
+
+    api: ApiClient
+
+    async def define(self, definition: Json) -> Json:
+        """Create a definition and wait until it can be used."""
+        reply = await self.api.post(CRDS, definition)
+        assert reply.status == 201, reply.body
+        return await self.established(definition["metadata"]["name"])
+
+    async def established(self, name: str) -> Json:
+        reply = await until(
+            lambda: self.api.get(f"{CRDS}/{name}"), is_true("Established"), what="Established"
+        )
+        return dict(reply.json)
+
+    async def use(self, family: Family) -> Family:
+        """Define a family and wait until its objects can be listed."""
+        await self.define(family.definition)
+        await until(lambda: self.api.get(family.path()), lambda reply: reply.status == 200)
+        return family
+
+    async def create(self, family: Family, obj: Json, **where: str) -> Json:
+        reply = await self.api.post(family.path(**where), obj)
+        assert reply.status == 201, reply.body
+        return dict(reply.json)
+
+    async def redefine(self, name: str, change: Callable[[Json], None]) -> Json:
+        """Change a definition, whoever else writes it at the same time; it as it was accepted."""
+
+        async def attempt() -> Reply:
+            found = (await self.api.get(f"{CRDS}/{name}")).json
+            change(found)
+            return await self.api.put(f"{CRDS}/{name}", found)
+
+        reply = await until(attempt, lambda reply: reply.status != 409)
+        assert reply.status == 200, reply.body
+        return dict(reply.json)
+
+    async def gone(self, path: str) -> None:
+        await until(lambda: self.api.get(path), lambda reply: reply.status == 404, what="404")
+
+
+def causes(reply: Reply) -> list[tuple[str, str, str]]:
+    """What an answer blames: (field, reason, message), sorted."""
+    found = reply.json.get("details", {}).get("causes", [])
+    return sorted((each.get("field", ""), each["reason"], each["message"]) for each in found)

@@ -1,0 +1,200 @@
+"""What is published of a custom resource: discovery of both kinds, and OpenAPI of both versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.testing.api_client import ApiClient
+from tests.conformance.custom.servers import Custom, until
+from tests.custom_definitions import certificates, gateways, small
+from tests.custom_definitions.building import CRDS, Family, Json
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+
+
+async def group_of(api: ApiClient, group: str) -> Json | None:
+    """The group in aggregated discovery."""
+    found = (await api.get("/apis", accept=AGGREGATED)).json
+    for each in found["items"]:
+        if each["metadata"]["name"] == group:
+            return dict(each)
+    return None
+
+
+def is_there(found: Any) -> bool:
+    return bool(found)
+
+
+def is_gone(found: Any) -> bool:
+    return found is None
+
+
+async def test_discovery(group: str, custom: Custom, api: ApiClient) -> None:
+    """A definition appears in the lists of groups, versions and resources, with all its names."""
+    family = await custom.use(gateways.gateway(group))
+    listed = (await api.get("/apis")).json["groups"]
+    found = [each for each in listed if each["name"] == group]
+    assert [each["version"] for each in found[0]["versions"]] == ["v1", "v1beta1"]
+    assert found[0]["preferredVersion"]["version"] == "v1"
+    alone = (await api.get(f"/apis/{group}")).json
+    assert alone["versions"] == found[0]["versions"]
+    resources = (await api.get(f"/apis/{group}/v1")).json["resources"]
+    main, status = resources
+    assert main.pop("storageVersionHash")
+    assert main == {
+        "name": "gateways",
+        "singularName": "gateway",
+        "namespaced": True,
+        "kind": "Gateway",
+        "verbs": VERBS,
+        "shortNames": ["gtw"],
+        "categories": ["gateway-api"],
+    }
+    assert status == {
+        "name": "gateways/status",
+        "singularName": "",
+        "namespaced": True,
+        "kind": "Gateway",
+        "verbs": ["get", "patch", "update"],
+    }
+    await api.delete(f"{CRDS}/{family.name}")
+    await custom.gone(f"/apis/{group}")
+    await custom.gone(f"/apis/{group}/v1")
+    left = (await api.get("/apis")).json["groups"]
+    assert group not in [each["name"] for each in left]
+
+
+async def test_scale_in_discovery(group: str, custom: Custom, api: ApiClient) -> None:
+    """The scale of a custom resource is of the kind that all clients know."""
+    await custom.use(small.scalable(group))
+    resources = (await api.get(f"/apis/{group}/v1")).json["resources"]
+    found = {each["name"]: each for each in resources}
+    assert found["squads/scale"] == {
+        "name": "squads/scale",
+        "singularName": "",
+        "namespaced": True,
+        "group": "autoscaling",
+        "version": "v1",
+        "kind": "Scale",
+        "verbs": ["get", "patch", "update"],
+    }
+
+
+async def test_aggregated_discovery(group: str, custom: Custom, api: ApiClient) -> None:
+    """One document tells all groups, custom ones among them, and forgets them."""
+    family = await custom.use(certificates.certificate(group))
+    found = await until(lambda: group_of(api, group), is_there)
+    assert found["versions"][0]["version"] == "v1"
+    resource = found["versions"][0]["resources"][0]
+    assert resource["resource"] == "certificates"
+    assert resource["responseKind"] == {"group": group, "version": "v1", "kind": "Certificate"}
+    assert resource["scope"] == "Namespaced"
+    assert resource["singularResource"] == "certificate"
+    assert resource["shortNames"] == ["crt", "crts"]
+    assert resource["categories"] == ["certs"]
+    assert resource["verbs"] == VERBS
+    assert [each["subresource"] for each in resource["subresources"]] == ["status"]
+    etag = (await api.get("/apis", accept=AGGREGATED)).header("etag")
+    await api.delete(f"{CRDS}/{family.name}")
+    await until(lambda: group_of(api, group), is_gone)
+    assert (await api.get("/apis", accept=AGGREGATED)).header("etag") != etag
+
+
+async def v3_address(api: ApiClient, group: str) -> str | None:
+    """Where the document of a group version is, as the index says."""
+    index = (await api.get("/openapi/v3")).json["paths"]
+    found = index.get(f"apis/{group}/v1")
+    return None if found is None else str(found["serverRelativeURL"])
+
+
+async def v3(api: ApiClient, group: str) -> Json | None:
+    """The document of a group version, if it is there."""
+    address = await v3_address(api, group)
+    if address is None:
+        return None
+    reply = await api.get(address)
+    return dict(reply.json) if reply.status == 200 else {}  # it has just got another address
+
+
+def schema_of(document: Json, family: Family, *, version: str = "v1") -> Json | None:
+    """The schema of a kind, found by the mark that clients look for."""
+    schemas = document.get("components", {}).get("schemas") or document.get("definitions") or {}
+    wanted = {"group": family.group, "version": version, "kind": family.kind}
+    for each in schemas.values():
+        if wanted in each.get("x-kubernetes-group-version-kind", []):
+            return dict(each)
+    return None
+
+
+async def test_openapi_v3(group: str, custom: Custom, api: ApiClient) -> None:
+    """The document of the group has the schema as declared, all paths, and goes with the group."""
+    family = await custom.use(certificates.certificate(group))
+    document = await until(lambda: v3(api, group), is_there)
+    schema = schema_of(document, family)
+    assert schema is not None
+    declared = family.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert schema["description"] == declared["description"]
+    assert schema["required"] == ["spec"]
+    spec = schema["properties"]["spec"]
+    assert (
+        spec["properties"]["privateKey"]
+        == declared["properties"]["spec"]["properties"]["privateKey"]
+    )
+    assert spec["properties"]["dnsNames"]["x-kubernetes-list-type"] == "set"
+    assert set(schema["properties"]) == {"apiVersion", "kind", "metadata", "spec", "status"}
+    assert {
+        f"/apis/{group}/v1/namespaces/{{namespace}}/certificates",
+        f"/apis/{group}/v1/namespaces/{{namespace}}/certificates/{{name}}",
+        f"/apis/{group}/v1/namespaces/{{namespace}}/certificates/{{name}}/status",
+        f"/apis/{group}/v1/certificates",
+    } <= set(document["paths"])
+    await api.delete(f"{CRDS}/{family.name}")
+    await until(lambda: v3_address(api, group), is_gone)
+
+
+async def test_openapi_v3_follows_the_schema(group: str, custom: Custom, api: ApiClient) -> None:
+    """A changed schema is published under another address."""
+    family = await custom.use(small.widget(group))
+    before = await until(lambda: v3(api, group), is_there)
+
+    def change(made: Json) -> None:
+        schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["properties"]["spec"]["properties"]["late"] = {"type": "string"}
+
+    await custom.redefine(family.name, change)
+
+    def has_changed(found: Json | None) -> bool:
+        schema = schema_of(found or {}, family)
+        return schema is not None and "late" in schema["properties"]["spec"]["properties"]
+
+    assert not has_changed(before)
+    await until(lambda: v3(api, group), has_changed)
+
+
+async def test_openapi_v2(group: str, custom: Custom, api: ApiClient) -> None:
+    """The one old document has the kind too, without what it could not say, and forgets it."""
+    family = await custom.use(gateways.http_route(group))
+
+    async def v2() -> Json | None:
+        return schema_of((await api.get("/openapi/v2")).json, family)
+
+    schema = await until(v2, is_there)
+    backend = schema["properties"]["spec"]["properties"]["rules"]["items"]["properties"][
+        "backendRefs"
+    ]["items"]
+    assert backend["properties"]["port"] == {"x-kubernetes-int-or-string": True}
+    assert "type" not in backend["properties"]["port"]
+    await api.delete(f"{CRDS}/{family.name}")
+    await until(v2, is_gone)
+
+
+async def test_two_groups_stay_apart(group: str, custom: Custom, api: ApiClient) -> None:
+    """A change in one group leaves the documents of another as they are."""
+    await custom.use(small.widget(group))
+    await until(lambda: v3(api, group), is_there)
+    before = await v3_address(api, group)
+    other = f"other.{group}"
+    await custom.use(small.scalable(other))
+    await until(lambda: v3(api, other), is_there)
+    assert await v3_address(api, group) == before
