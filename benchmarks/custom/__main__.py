@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ssl
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from benchmarks.custom import work
 from benchmarks.custom.definitions import collection, definition, instance
+from benchmarks.custom.work import Target
 from restow.testing.api_client import ApiClient
 from restow.testing.etcd_process import start_etcd
 from restow.testing.server_process import ServerProcess
 
-DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-CREATORS: Final = 8
 PROBE_SECONDS: Final = 0.005
 START_SECONDS_MAX: Final = 120.0
 
@@ -66,20 +67,37 @@ def _start(server: ServerProcess, what: str) -> None:
     _say(what, f"{time.perf_counter() - begin:.2f} s, {_megabytes(server.pid):.0f} MB")
 
 
+async def _elsewhere(what: Callable[[Target, int], float], server: ServerProcess, n: int) -> float:
+    """Work in a process of its own, so that it does not hold up those who measure."""
+    loop, target = asyncio.get_running_loop(), _target(server)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return await loop.run_in_executor(pool, what, target, n)
+
+
+def _target(server: ServerProcess) -> Target:
+    return Target(server.port, server.token, server.ca_pem)
+
+
 def _client(server: ServerProcess) -> ApiClient:
-    tls = ssl.create_default_context(cadata=server.ca_pem)
-    return ApiClient(server.port, token=server.token, tls=tls)
+    return _target(server).client()
 
 
 async def _measure(server: ServerProcess, definitions: int, objects: int) -> None:
-    quiet = await _probed(server, lambda: asyncio.sleep(3))
+    quiet = await _probed(server, lambda: asyncio.sleep(3, 0.0))
     _say("others, quiet", quiet)
     begin = time.perf_counter()
-    busy = await _probed(server, lambda: _create_all(server, definitions))
+    busy = await _probed(server, lambda: _elsewhere(work.create_all, server, definitions))
     _say("all created and established", f"{time.perf_counter() - begin:.1f} s")
     _say("others meanwhile", busy)
     _say("memory", f"{_megabytes(server.pid):.0f} MB")
-    changed = await _probed(server, lambda: _change_some(server, definitions))
+    seen_ms = 0.0
+
+    async def change() -> None:
+        nonlocal seen_ms
+        seen_ms = await _elsewhere(work.change_some, server, definitions)
+
+    changed = await _probed(server, change)
+    _say("a switch is seen in discovery", f"after {seen_ms:.0f} ms at most")
     _say("others, one changed at a time", changed)
     await _compare_writes(server, objects)
 
@@ -109,56 +127,6 @@ async def _timed(client: ApiClient, path: str, accept: str | None) -> tuple[floa
     return (time.perf_counter() - begin) * 1000, len(reply.body)
 
 
-async def _create_all(server: ServerProcess, count: int) -> None:
-    numbers = iter(range(count))
-
-    async def create() -> None:
-        client = _client(server)
-        for number in numbers:
-            reply = await client.post(DEFINITIONS, definition(number))
-            assert reply.status == 201, reply.body[:500]
-        await client.close()
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CREATORS):
-            group.create_task(create(), name="create")
-    client = _client(server)
-    for number in (count - 1, count // 2, 0):
-        name = definition(number)["metadata"]["name"]
-        while not _is_established((await client.get(f"{DEFINITIONS}/{name}")).json):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    while True:
-        found = (await client.get(DEFINITIONS)).json["items"]
-        if sum(_is_established(each) for each in found) == count:
-            break
-        await asyncio.sleep(0.5)
-    await client.close()
-
-
-def _is_established(found: dict[str, Any]) -> bool:
-    conditions = found["status"].get("conditions") or []
-    return any(e["type"] == "Established" and e["status"] == "True" for e in conditions)
-
-
-async def _change_some(server: ServerProcess, count: int) -> None:
-    """Switch the storage version of some, and see how soon discovery shows it."""
-    client, delays = _client(server), []
-    for number in range(0, count, max(1, count // 20)):
-        body = definition(number, storage="v1beta1")
-        name = body["metadata"]["name"]
-        found = (await client.get(f"{DEFINITIONS}/{name}")).json
-        found["spec"]["versions"] = body["spec"]["versions"]
-        path = collection(number).partition("/namespaces")[0]
-        before = (await client.get(path)).body
-        begin = time.perf_counter()
-        assert (await client.put(f"{DEFINITIONS}/{name}", found)).status == 200
-        while (await client.get(path)).body == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        delays.append((time.perf_counter() - begin) * 1000)
-    await client.close()
-    _say("a switch is seen in discovery", f"after {max(delays):.0f} ms at most")
-
-
 async def _compare_writes(server: ServerProcess, count: int) -> None:
     client = _client(server)
     config_map = {"metadata": {}, "data": {"text": "x" * 1500}}
@@ -185,7 +153,7 @@ async def _creates(
     return count / (time.perf_counter() - begin)
 
 
-async def _probed(server: ServerProcess, work: Callable[[], Awaitable[None]]) -> str:
+async def _probed(server: ServerProcess, work: Callable[[], Awaitable[object]]) -> str:
     """Gets and puts of something else while work is done: how long the slow ones take."""
     client, seconds = _client(server), list[float]()
     reply = await client.post(CONFIG_MAPS, {"metadata": {"generateName": "probe-"}})

@@ -38,7 +38,7 @@ from restow.runtime import Runtime, Tasks, WorkQueue
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 
-WORKERS: Final = 32
+WORKERS: Final = 8
 """Registrations of custom resources under way at a time."""
 FIRST_SECONDS_MAX: Final = 15.0
 """So long a server that starts waits for all of them."""
@@ -197,7 +197,9 @@ class CustomResources:
             self._queue.add(name)
 
     def _look_at_all(self) -> None:
-        for name in self._hosted:
+        """At what is hosted, and at what was defined while nothing could be."""
+        defined = [item.key.removeprefix(ROOT) for item in self._mirror.under(ROOT)]
+        for name in dict.fromkeys((*self._hosted, *defined)):
             self._queue.add(name)
 
     # Definitions.

@@ -146,6 +146,8 @@ class Kind:
     """Stored in one version in every release, because agreement itself stands on it."""
     required: bool = False
     """Hosted in every release, because the server or its clients cannot do without."""
+    is_heavy: bool = False
+    """Checking one takes some milliseconds: they take turns, and others get theirs in between."""
     behaviour_missing: bool = False
     """It can be stored, but nothing acts on it yet: creating it gives a warning."""
 

@@ -155,6 +155,7 @@ class ResourceStore:
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}
         """By root of keys."""
         self._conversions = Conversions()
+        self._heavy = asyncio.Lock()
         self._must_wait = False
         """Set when the store turns out to be one whose commits must be awaited."""
 
@@ -257,6 +258,12 @@ class ResourceStore:
 
     # Writing.
 
+    async def take_turn(self, resource: Resource) -> None:
+        """Before something that takes long is planned: only one in each turn of the loop."""
+        if resource.kind.is_heavy:
+            async with self._heavy:
+                await self._clock.sleep(0)
+
     async def create(
         self,
         resource: Resource,
@@ -275,6 +282,7 @@ class ResourceStore:
         """
         name = ""
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
+            await self.take_turn(resource)
             plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
             name = plan.path.rpartition("/")[2]
             if review is not None:
@@ -300,7 +308,7 @@ class ResourceStore:
         place: RevisionIs | None = None,
     ) -> Begun | None:
         """The first try of a create, without waiting; None: nothing was begun, use `create`."""
-        if self._must_wait:
+        if self._must_wait or resource.kind.is_heavy:
             return None
         plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
         begun = self._begin(plan)
@@ -354,6 +362,7 @@ class ResourceStore:
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
+            await self.take_turn(resource)
             [seen] = await self.in_version(resource, [entry], api_version)
             plan = self._plan_update(
                 resource, api_version, path, entry, seen, change,
@@ -386,7 +395,8 @@ class ResourceStore:
 
         An update that changes nothing is over at once.
         """
-        cache = None if self._must_wait else self.fresh(resource)
+        is_later = self._must_wait or resource.kind.is_heavy
+        cache = None if is_later else self.fresh(resource)
         entry = None if cache is None else cache.get(path)
         if entry is None:
             return None

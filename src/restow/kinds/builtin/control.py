@@ -115,6 +115,7 @@ KINDS: Final = (
         tracks_generation=True,
         pinned=True,
         required=True,
+        is_heavy=True,
         **{**_OF_EXTENSION, "behaviour_missing": False},
     ),
     declare(

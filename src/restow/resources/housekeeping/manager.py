@@ -38,7 +38,7 @@ START_ATTEMPTS_MAX: Final = 5
 WITHDRAW_SECONDS: Final = 3.0
 DEPENDENTS_WORKERS: Final = 8
 NAMESPACE_WORKERS: Final = 2
-DEFINITION_WORKERS: Final = 16
+DEFINITION_WORKERS: Final = 8
 CLEANUP_WORKERS: Final = 8
 
 logger = logging.getLogger(__name__)

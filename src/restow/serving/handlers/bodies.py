@@ -6,6 +6,7 @@ warnings or a 400, as the client asked by `fieldValidation`.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import orjson
@@ -15,6 +16,7 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context
+from restow.serving.handlers.server import Server
 from restow.serving.parameters import field_validation
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -122,6 +124,19 @@ def _strict(context: Context, problems: list[str]) -> status.StatusError:
     kind, version = resource.kind.kind, context.info.version
     unfit = f'{kind} in version "{version}" cannot be handled as a {kind}'
     return status.bad_request(f"{unfit}: {error.message}")
+
+
+def must_wait(context: Context, resource: Resource) -> bool:
+    """Whether a body is not read at once, but by `read_later`."""
+    return resource.kind.is_heavy or needs_thread(context)
+
+
+async def read_later(server: Server, context: Context, resource: Resource) -> Object:
+    """The same as `read_object`, so that others are not held up."""
+    if needs_thread(context):
+        return await asyncio.to_thread(read_object, context, resource)
+    await server.store.take_turn(resource)
+    return read_object(context, resource)
 
 
 def needs_thread(context: Context) -> bool:

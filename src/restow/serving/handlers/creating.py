@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Final
 
@@ -15,7 +14,7 @@ from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import needs_thread, read_object
+from restow.serving.handlers.bodies import must_wait, read_later, read_object
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -29,7 +28,7 @@ NAMESPACE_ATTEMPTS_MAX: Final = 4
 def create(server: Server, context: Context) -> Promise | Committing:
     """POST to a collection."""
     resource = resource_of(context)
-    if needs_thread(context):
+    if must_wait(context, resource):
         return Shielded(_read_and_create(server, context, resource))
     obj = read_object(context, resource)
     begun = _begin(server, context, resource, obj)
@@ -67,8 +66,7 @@ def _known_place(server: Server, namespace: str) -> RevisionIs | None:
 
 
 async def _read_and_create(server: Server, context: Context, resource: Resource) -> Response:
-    obj = await asyncio.to_thread(read_object, context, resource)
-    return await create_object(server, context, obj)
+    return await create_object(server, context, await read_later(server, context, resource))
 
 
 async def create_object(server: Server, context: Context, obj: Object) -> Response:

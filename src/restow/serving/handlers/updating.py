@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -18,7 +17,7 @@ from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import needs_thread, read_object
+from restow.serving.handlers.bodies import must_wait, read_later, read_object
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import resource_of
@@ -37,7 +36,7 @@ def update(server: Server, context: Context) -> Promise | Committing:
     if info.subresource == "scale":
         return Shielded(_update_scale(server, context))
     resource = resource_of(context)
-    if needs_thread(context):
+    if must_wait(context, resource):
         return Shielded(_read_and_update(server, context, resource))
     obj = read_object(context, resource)
     check_identity(context, obj)
@@ -77,7 +76,7 @@ def begin_change(
 
 
 async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
-    return await _update(server, context, await asyncio.to_thread(read_object, context, resource))
+    return await _update(server, context, await read_later(server, context, resource))
 
 
 async def _update(server: Server, context: Context, obj: Object) -> Response:
