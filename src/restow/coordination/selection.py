@@ -102,6 +102,8 @@ class Selection:
         """Say that another version is written, once nothing is under way in the old one."""
         await self._runtime.clock.sleep(OLDER_WRITES_SECONDS)
         while self._table.find(resource) is not None:
+            if resource.origin is not None and resource.origin.is_replaced:
+                return  # what is in its place is reported by those who follow definitions
             try:
                 await self._registrar.register(resource)
             except (CoordinationError, StorageError) as error:

@@ -1,0 +1,158 @@
+"""Servers that host what is defined, on faulty wires, and commands of scenarios about gadgets.
+
+    define v1 v2       make the definition; the first version is stored   (nothing if it is there)
+    store v2           make a version the stored one, adding it if need be
+    add v3             serve one more                        drop v3     one less, if it may go
+    trim               list only the stored version, if that is proven
+    note               change its status only
+    undefine           ask for its end
+    finish s1          s1 deletes the instances, and the definition when none is left; as its
+                       finalizer says: only when all servers have closed it
+    gadget s1 a        write a gadget, and do not wait
+
+A command that the API would refuse does nothing, as scenarios are made by chance. Not here: which
+scenarios there are (`custom_chaos`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from restow.coordination.errors import ModeRefused
+from restow.machinery.status_error import StatusError
+from restow.resources.errors import DoAgain
+from restow.resources.housekeeping.definition_cleanup import delete_instances
+from restow.storage.errors import StorageError
+from tests.scenarios.cluster import Cluster, Node
+from tests.scenarios.custom_definitions import KIND, PLURAL, Gadgets
+from tests.scenarios.runner import Runner
+from tests.unit.coordination.world import GROUP, Server
+
+
+class CustomCluster(Cluster):
+    """A cluster whose servers host custom resources."""
+
+    def __init__(self, directory: Path, *, seed: int) -> None:
+        super().__init__(directory, seed=seed)
+        self.gadgets = Gadgets(self.storage)
+
+    def server(self, release: str, **options: Any) -> Server:
+        return super().server(release, custom=True, **options)
+
+    async def begin(self, node: Node) -> None:
+        await node.server.caches.start()
+        work = node.server.start_coordination()
+        node.starting = asyncio.create_task(work, name=f"start {node.server.name}")
+
+
+class CustomRunner(Runner):
+    """Plays scenarios with definitions."""
+
+    cluster: CustomCluster
+
+    @property
+    def _gadgets(self) -> Gadgets:
+        return self.cluster.gadgets
+
+    async def _note_end_of_start(self, name: str, node: Node) -> None:
+        """A server that cannot read what is defined ends as well."""
+        task = node.starting
+        if task is not None and task.done() and not task.cancelled():
+            error = task.exception()
+            if isinstance(error, StorageError) and not isinstance(error, ModeRefused):
+                await node.end()
+                return
+        await super()._note_end_of_start(name, node)
+
+    async def do_define(self, *versions: str) -> None:
+        if await self._gadgets.read() is None:
+            await self._gadgets.create(versions)
+        await self.cluster.clock.settle()
+
+    async def do_store(self, version: str) -> None:
+        if await self._is_open():
+            await self._gadgets.store_in(version)
+        await self.cluster.clock.settle()
+
+    async def do_add(self, version: str) -> None:
+        if await self._is_open():
+            await self._gadgets.add(version)
+        await self.cluster.clock.settle()
+
+    async def do_drop(self, version: str) -> None:
+        definition = await self._gadgets.read()
+        if definition is None or version in (
+            *definition.stored_versions,
+            definition.storage_version,
+        ):
+            return
+        await self._gadgets.drop(version)
+        await self.cluster.clock.settle()
+
+    async def do_trim(self) -> None:
+        """Without a fence there is no proof: what was sent may still land."""
+        if await self._gadgets.read() is not None and self.cluster.storage.is_fenced:
+            await self._gadgets.trim()
+        await self.cluster.clock.settle()
+
+    async def do_note(self) -> None:
+        if await self._gadgets.read() is not None:
+            await self._gadgets.note(str(self.cluster.clock.monotonic()))
+        await self.cluster.clock.settle()
+
+    async def do_undefine(self) -> None:
+        if await self._is_open():
+            await self._gadgets.delete()
+        await self.cluster.clock.settle()
+
+    async def do_finish(self, name: str) -> None:
+        """Begun here; it goes on while other things happen, and may fail."""
+        self.sent.append(asyncio.create_task(self._finish(name), name=f"finish {name}"))
+        await self.cluster.clock.settle()
+
+    async def _finish(self, name: str) -> None:
+        server, definition = self.cluster.nodes[name].server, await self._gadgets.read()
+        if definition is None or not definition.is_closing:
+            return
+        closed_by_all = server.coordinator.custom_registration.closed_by_all
+        resource = server.catalog.named(GROUP, PLURAL)
+        if resource is None or not closed_by_all(GROUP, PLURAL, definition.uid):
+            return
+        try:
+            await delete_instances(server.store, resource)
+        except (DoAgain, StatusError):
+            return
+        found = await self._gadgets.read()
+        if found is None or found.uid != definition.uid or await self._gadgets.instances():
+            return
+        await self._gadgets.remove()
+
+    async def do_gadget(self, name: str, obj: str) -> None:
+        server = self.cluster.nodes[name].server
+
+        async def write() -> None:
+            try:
+                await server.write(obj, kind=KIND, stamp=str(self.cluster.clock.monotonic()))
+            except StatusError as error:
+                self._refusals[name] = f"{error.code}: {error}"
+
+        self.sent.append(asyncio.create_task(write(), name=f"write {obj}"))
+        await self.cluster.clock.settle()
+
+    async def _is_open(self) -> bool:
+        definition = await self._gadgets.read()
+        return definition is not None and not definition.is_closing
+
+
+@asynccontextmanager
+async def open_custom_cluster(directory: Path, *, seed: int) -> AsyncIterator[CustomCluster]:
+    cluster = CustomCluster(directory, seed=seed)
+    try:
+        yield cluster
+        cluster.storage.check()
+    finally:
+        await cluster.close()
