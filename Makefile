@@ -54,7 +54,8 @@ bench: environment ## Measure, and print the table
 	@$(BIN)/python -m benchmarks.storage
 	@$(BIN)/python -m benchmarks.api
 	@$(BIN)/python -m benchmarks.coordination
-	@exec $(BIN)/python -m benchmarks.migration
+	@$(BIN)/python -m benchmarks.migration
+	@exec $(BIN)/python -m benchmarks.custom
 
 .PHONY: bench-long
 bench-long: environment ## A million objects: how fast they are migrated, and in how much memory

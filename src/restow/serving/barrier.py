@@ -6,7 +6,7 @@ While a resource is pending, this passes, and nothing else (the list of KEP-2339
     2  reads                                   get, list and watch
     3  what is not persisted                   reviews
     4  aggregated APIs                         none yet; they are passed on before they come here
-    5  custom resources                        none yet; they are served only once reported
+    5  custom resources                        always open: they are served only once reported
 
 All else is a 503 that says when to come again: a dry run too, and every subresource. It opens
 resource by resource. Not here: how a resource is registered, and the fence in the write's own
