@@ -3,53 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from restow.testing.server_process import ServerProcess
 from tests.e2e.api import kopf_operator
-
-SECONDS_MAX: Final = 60.0
-
-
-@contextmanager
-def operator_of(server: ServerProcess, namespace: str, log: Path) -> Iterator[None]:
-    """The operator at work in a namespace."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(log.parent),
-        "KUBECONFIG": str(server.kubeconfig),
-    }
-    command = [sys.executable, "-m", "kopf", "run", "--standalone", "--namespace", namespace]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, str(kopf_operator.__file__)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-        )
-    try:
-        yield
-        process.terminate()
-        assert process.wait(SECONDS_MAX) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def eventually(condition: Callable[[], Any], log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
+from tests.e2e.kopf_process import eventually, operator_of
 
 
 def test_operator(server: ServerProcess, namespace: str, tmp_path: Path) -> None:
@@ -68,7 +27,7 @@ def test_operator(server: ServerProcess, namespace: str, tmp_path: Path) -> None
         assert server.request("POST", path, body)[0] == 201
 
     make("early", kopf_operator.LABELS)
-    with operator_of(server, namespace, log):
+    with operator_of(server, kopf_operator.__file__, log, namespace=namespace):
         eventually(lambda: seen("early") == "created", log)
         make("late", kopf_operator.LABELS)
         make("other", {})

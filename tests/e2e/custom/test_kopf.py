@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,43 +10,9 @@ from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import small
 from tests.custom_definitions.building import CRDS, Family
 from tests.e2e.custom import kopf_operator
+from tests.e2e.kopf_process import eventually, operator_of
 
-SECONDS_MAX: Final = 60.0
 MERGE: Final = {"Content-Type": "application/merge-patch+json"}
-
-
-@contextmanager
-def operator_of(server: ServerProcess, log: Path) -> Iterator[None]:
-    """The operator at work."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(log.parent),
-        "KUBECONFIG": str(server.kubeconfig),
-    }
-    command = [sys.executable, "-m", "kopf", "run", "--standalone", "--all-namespaces"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, str(kopf_operator.__file__)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-        )
-    try:
-        yield
-        process.terminate()
-        assert process.wait(SECONDS_MAX) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def eventually(condition: Callable[[], Any], log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
 
 
 def operated() -> Family:
@@ -71,7 +31,7 @@ def test_operator(server: ServerProcess, tmp_path: Path) -> None:
         code, answer = server.get(family.path("a"))
         return json.loads(answer).get("status", {}) if code == 200 else {}
 
-    with operator_of(server, log):
+    with operator_of(server, kopf_operator.__file__, log):
         eventually(lambda: "Unresolved resources" in log.read_text(), log)
         assert server.request("POST", CRDS, family.definition)[0] == 201
         eventually(lambda: server.get(family.path())[0] == 200, log)

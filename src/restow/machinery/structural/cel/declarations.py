@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from restow.machinery.structural.cel import types
+from restow.machinery.structural.cel.syntax import RESERVED
 from restow.machinery.structural.cel.values import (
     NANOSECOND,
     CelError,
@@ -262,31 +263,7 @@ def parse_moment(text: str) -> int:
     return seconds * NANOSECOND + int(f"{(fraction or '')[:9]:0<9}")
 
 
-_KEYWORDS: Final = frozenset(
-    [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
+_KEYWORDS: Final = RESERVED | {"true", "false", "null", "in"}
 _SPELLED: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _TO_SPELL: Final = re.compile(r"__|[-./]")
 _SPELLABLE: Final = re.compile(r"[a-zA-Z0-9_./-]+", re.ASCII)
