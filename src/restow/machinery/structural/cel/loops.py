@@ -149,16 +149,24 @@ def _filter(node: Macro, compile_node: Compile) -> Evaluate:
     return pick
 
 
-def _mapping(node: Macro, compile_node: Compile) -> Evaluate:
-    loop = _Loop(node, compile_node, 1)
+def _mapped(node: Macro, compile_node: Compile) -> tuple[_Loop, Callable[[Run], bool], Evaluate]:
+    """A loop, whether its present step counts, and what is made of that step."""
     tests = [compile_node(each) for each in node.args[:-1]]
-    last = compile_node(node.args[-1])
+
+    def passes(run: Run) -> bool:
+        return all(_truth(test(run)) for test in tests)
+
+    return _Loop(node, compile_node, 1), passes, compile_node(node.args[-1])
+
+
+def _mapping(node: Macro, compile_node: Compile) -> Evaluate:
+    loop, passes, last = _mapped(node, compile_node)
 
     def make(run: Run) -> Any:
         run.spend(LIST_COST + 1)
         made = []
         for _ in loop.steps(run):
-            if all(_truth(test(run)) for test in tests):
+            if passes(run):
                 run.cost += LIST_COST + 1
                 made.append(last(run))
         return made
@@ -167,15 +175,13 @@ def _mapping(node: Macro, compile_node: Compile) -> Evaluate:
 
 
 def _map_mapping(node: Macro, compile_node: Compile) -> Evaluate:
-    loop = _Loop(node, compile_node, 1)
-    tests = [compile_node(each) for each in node.args[:-1]]
-    last = compile_node(node.args[-1])
+    loop, passes, last = _mapped(node, compile_node)
 
     def make(run: Run) -> Any:
         run.spend(MAP_COST + 1)
         made: dict[Any, Any] = {}
         for key, _ in loop.steps(run):
-            if all(_truth(test(run)) for test in tests):
+            if passes(run):
                 run.cost += 2
                 made[key] = last(run)
         return made
@@ -184,15 +190,13 @@ def _map_mapping(node: Macro, compile_node: Compile) -> Evaluate:
 
 
 def _entry_mapping(node: Macro, compile_node: Compile) -> Evaluate:
-    loop = _Loop(node, compile_node, 1)
-    tests = [compile_node(each) for each in node.args[:-1]]
-    last = compile_node(node.args[-1])
+    loop, passes, last = _mapped(node, compile_node)
 
     def make(run: Run) -> Any:
         run.spend(MAP_COST + 1)
         made: dict[Any, Any] = {}
         for _ in loop.steps(run):
-            if all(_truth(test(run)) for test in tests):
+            if passes(run):
                 run.cost += 1
                 for key, value in last(run).items():
                     if has_key(key, made):
