@@ -7,7 +7,7 @@ SRC = Path(__file__).parents[2] / "src" / "restow"
 
 CALLS = ("commit", "submit")
 COMMITTERS = {
-    "resources/store.py": "objects, under the fence of the encoding policy",
+    "resources/committing.py": "objects, under the fence of the encoding policy",
     "coordination/membership.py": "this server's own key and its lease",
     "coordination/registrar.py": "reports, as `changes.change` has made them",
     "coordination/collector.py": "reports, and keys of servers that are gone",
@@ -35,9 +35,9 @@ def test_who_commits_is_known() -> None:
 
 
 def test_objects_are_committed_in_one_place() -> None:
-    """`ResourceStore` gives the store what `_transaction` has made, with the policy's guards:
-    in `_commit`, which waits, and in `_begin`, which does not."""
-    tree = ast.parse((SRC / "resources/store.py").read_text())
+    """The `Committer` gives the store what `_transaction` has made, with the policy's guards:
+    in `carry_out`, which waits, and in `begin`, which does not."""
+    tree = ast.parse((SRC / "resources/committing.py").read_text())
     places = [
         (function.name, ast.unparse(node))
         for function in ast.walk(tree)
@@ -49,8 +49,8 @@ def test_objects_are_committed_in_one_place() -> None:
     ]
     assert places == [
         (
-            "_commit",
+            "carry_out",
             "self._storage.commit(_transaction(plan, encoding, write, in_background=is_rewrite))",
         ),
-        ("_begin", "self._storage.submit(_transaction(plan, encoding, write))"),
+        ("begin", "self._storage.submit(_transaction(plan, encoding, write))"),
     ]

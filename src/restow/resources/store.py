@@ -2,8 +2,8 @@
 
 Reads come from the watch caches. A write takes the newest state it knows, computes the next one
 and commits it on condition that nothing has changed meanwhile; if something has, the refusal
-carries what is there now and the computation is repeated. Every write of an object goes through
-`_commit`, with the guards of the encoding policy in its own transaction.
+carries what is there now and the computation is repeated. Every write of an object is committed by
+the `Committer`, with the guards of the encoding policy in its own transaction.
 
 Objects are in the version of the request here; they are converted on the way to storage. Where
 somebody else converts them, that is awaited, before anything is committed. Whoever comes with a
@@ -17,36 +17,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, assert_never
+from typing import Final, Protocol
 
 from restow.machinery import status
 from restow.resources import ownership, plans, strategy
 from restow.resources.caches import Caches
+from restow.resources.committing import Begun, Committer, PlaceMoved, StateMoved, check_current
 from restow.resources.custom.conversion import Conversions
 from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
-from restow.resources.encoding import Encoding, EncodingPolicy
-from restow.resources.errors import ResourceReplaced, translate
+from restow.resources.encoding import EncodingPolicy
+from restow.resources.errors import translate
 from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
-    Done,
     Item,
-    Outcome,
     Refused,
     RevisionIs,
     Storage,
-    Transaction,
     Unknown,
-    Write,
 )
 
 ATTEMPTS_MAX: Final = 16
 GENERATED_NAME_ATTEMPTS_MAX: Final = 8
-FENCE_ATTEMPTS_MAX: Final = 5
 RETRY_SECONDS: Final = 1
 DAMAGED_SHOWN_MAX: Final = 10
 
@@ -70,77 +66,6 @@ class Review(Protocol):
         """Raise a StatusError to refuse. No old object: it is new; no other: it is deleted."""
 
 
-class PlaceMoved(Exception):
-    """The namespace of a new object is not as it was when it was looked at."""
-
-
-class _Retry(Exception):
-    """The state has moved on; here is the newest."""
-
-    def __init__(self, current: Entry | None) -> None:
-        super().__init__("retry")
-        self.current = current
-
-
-class _Stopped(Exception):
-    """A plan that is committed once, or not at all, was not."""
-
-    def __init__(self, outcome: Refused | Unknown) -> None:
-        super().__init__("stopped")
-        self.outcome = outcome
-
-
-class Begun:
-    """A write that the store has been given and that nobody waits for.
-
-    When `outcome` is done, `settle` says what has come of it.
-    """
-
-    __slots__ = ("_cache", "_encoded", "_plan", "_write", "outcome")
-
-    def __init__(
-        self,
-        outcome: asyncio.Future[Outcome],
-        plan: Plan,
-        write: Write,
-        encoded: str,
-        cache: WatchCache | None,
-    ) -> None:
-        self.outcome = outcome
-        self._plan = plan
-        self._write = write
-        self._encoded = encoded
-        self._cache = cache
-
-    def settle(self) -> Written | None:
-        """What a client is to be told; None when a guard did not hold, so that nothing was done.
-
-        Whoever gets None does it all again the patient way. Raises what `create` and `update` do.
-        """
-        try:
-            outcome = self.outcome.result()
-        except StorageError as error:
-            raise translate(error) from error
-        match outcome:
-            case Done(revision):
-                return self._plan.written(
-                    revision, self._write, self._encoded, self._cached(revision)
-                )
-            case Refused():
-                return None
-            case Unknown():
-                raise _unknown(outcome)
-            case _:
-                assert_never(outcome)
-
-    def _cached(self, revision: int) -> bytes | None:
-        """The body, if the change has reached the cache already: it usually comes first."""
-        entry = None if self._cache is None else self._cache.of_key(self._plan.guard.key)
-        if entry is None or entry[0] != revision or entry[1] != self._encoded:
-            return None
-        return entry[2]
-
-
 class ResourceStore:
     """All objects of one server."""
 
@@ -149,15 +74,13 @@ class ResourceStore:
     ) -> None:
         self._storage = storage
         self._caches = caches
-        self._policy = policy
+        self._committer = Committer(storage, caches, policy)
         self._clock = runtime.clock
         self._ids = runtime.ids
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}
         """By root of keys."""
         self._conversions = Conversions()
         self._heavy = asyncio.Lock()
-        self._must_wait = False
-        """Set when the store turns out to be one whose commits must be awaited."""
 
     # Reading.
 
@@ -175,7 +98,7 @@ class ResourceStore:
                 await self._caches.freshen()
             except StorageError as error:
                 raise translate(error) from error
-            _check_current(resource)
+            check_current(resource)
         return cache
 
     def ready(self, resource: Resource) -> WatchCache | None:
@@ -190,7 +113,7 @@ class ResourceStore:
             cache = await self._caches.load(resource.root, self.splicer(resource))
         except StorageError as error:
             raise translate(error) from error
-        _check_current(resource)
+        check_current(resource)
         return cache
 
     @property
@@ -208,7 +131,7 @@ class ResourceStore:
 
     def splicer(self, resource: Resource) -> Splicer:
         """How stored values of a resource become entries of its cache."""
-        _check_current(resource)
+        check_current(resource)
         kept = self._splicers.get(resource.root)
         if kept is not None and (kept[0] is resource or resource.origin is None):
             return kept[1]
@@ -287,15 +210,17 @@ class ResourceStore:
             name = plan.path.rpartition("/")[2]
             if review is not None:
                 await review(plan.obj, None, is_dry_run=dry_run)
-            try:
-                if dry_run:
-                    if (found := (await self.read(resource)).get(plan.path)) is not None:
-                        raise _Retry(found)
+            if dry_run:
+                taken = (await self.read(resource)).get(plan.path)
+                if taken is None:
                     return plan.preview()
-                return await self._commit(plan)
-            except _Retry as retry:
-                if obj["metadata"].get("name"):
-                    raise self._exists(resource, name, retry.current) from None
+            else:
+                try:
+                    return await self._committer.carry_out(plan)
+                except StateMoved as moved:
+                    taken = self._entry(resource, moved.current)
+            if obj["metadata"].get("name"):
+                raise self._exists(resource, name, taken)
         raise status.generated_name_taken(resource.kind.group_resource, name)
 
     def begin_create(
@@ -308,10 +233,10 @@ class ResourceStore:
         place: RevisionIs | None = None,
     ) -> Begun | None:
         """The first try of a create, without waiting; None: nothing was begun, use `create`."""
-        if self._must_wait or resource.kind.is_heavy:
+        if self._committer.must_wait or resource.kind.is_heavy:
             return None
         plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
-        begun = self._begin(plan)
+        begun = self._committer.begin(plan)
         return begun if isinstance(begun, Begun) else None
 
     def _plan_create(
@@ -374,9 +299,9 @@ class ResourceStore:
             if dry_run:
                 return plan.preview()
             try:
-                return await self._commit(plan)
-            except _Retry as retry:
-                entry = retry.current
+                return await self._committer.carry_out(plan)
+            except StateMoved as moved:
+                entry = self._entry(resource, moved.current)
         raise status.server_timeout(
             resource.kind.group_resource, "update", retry_after_seconds=RETRY_SECONDS
         )
@@ -395,7 +320,7 @@ class ResourceStore:
 
         An update that changes nothing is over at once.
         """
-        is_later = self._must_wait or resource.kind.is_heavy
+        is_later = self._committer.must_wait or resource.kind.is_heavy
         cache = None if is_later else self.fresh(resource)
         entry = None if cache is None else cache.get(path)
         if entry is None:
@@ -408,7 +333,7 @@ class ResourceStore:
             resource, api_version, path, entry, seen, change,
             subresource=subresource, is_patch=is_patch,
         )  # fmt: skip
-        return self._begin(plan)
+        return self._committer.begin(plan)
 
     def _plan_update(  # noqa: PLR0917 - one write, handed down whole
         self,
@@ -465,9 +390,9 @@ class ResourceStore:
             if wish.dry_run:
                 return plan.preview()
             try:
-                return await self._commit(plan)
-            except _Retry as retry:
-                entry = retry.current
+                return await self._committer.carry_out(plan)
+            except StateMoved as moved:
+                entry = self._entry(resource, moved.current)
         raise status.server_timeout(
             resource.kind.group_resource, "delete", retry_after_seconds=RETRY_SECONDS
         )
@@ -523,86 +448,12 @@ class ResourceStore:
             f"{resource.kind.group_resource} cannot be read from the store: {'; '.join(shown)}"
         )
 
-    # The one place where objects are committed.
-
     async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
         """Commit a plan that is right for one state and one version, and never encode it anew.
 
         None when that is done; otherwise what kept it from being done.
         """
-        try:
-            await self._commit(plan, is_rewrite=True)
-        except _Stopped as stopped:
-            return stopped.outcome
-        return None
-
-    async def _commit(self, plan: Plan, *, is_rewrite: bool = False) -> Written:
-        """Commit one write under its own guards and the fence.
-
-        Raises `_Retry` with the newest state when the object's guard does not hold; a rewrite is
-        not repeated, whatever guard it was, and raises `_Stopped`.
-        """
-        resource = plan.resource
-        for _ in range(FENCE_ATTEMPTS_MAX):
-            encoding = self._encoding(resource)
-            if resource.remote is not None and plan.must_prepare(encoding):
-                # It may take a while. If all has changed then, the fence does not hold.
-                await plan.prepare(encoding)
-                _check_current(resource)
-            write = plan.write(encoding)
-            if write is None:
-                return plan.unchanged()
-            try:
-                outcome = await self._storage.commit(
-                    _transaction(plan, encoding, write, in_background=is_rewrite)
-                )
-            except StorageError as error:
-                raise translate(error) from error
-            match outcome:
-                case Done(revision):
-                    return plan.written(revision, write, encoding.api_version)
-                case Refused() | Unknown() if is_rewrite:
-                    raise _Stopped(outcome)
-                case Refused(failed, current, _) if failed is plan.guard:
-                    raise _Retry(self._entry(resource, current))
-                case Refused(failed, _, _) if failed is plan.place:
-                    raise PlaceMoved
-                case Refused():
-                    await self._policy.refresh(resource)
-                case Unknown():
-                    raise _unknown(outcome)
-                case _:
-                    assert_never(outcome)
-        raise status.unavailable(
-            f"the storage version of {resource.kind.group_resource} is changing; try again",
-            retry_after_seconds=RETRY_SECONDS,
-        )
-
-    def _begin(self, plan: Plan) -> Begun | Written | None:
-        """The same, once and without waiting: see `Begun`. None when the store cannot."""
-        encoding = self._encoding(plan.resource)
-        if plan.resource.remote is not None and plan.must_prepare(encoding):
-            return None
-        write = plan.write(encoding)
-        if write is None:
-            return plan.unchanged()
-        try:
-            outcome = self._storage.submit(_transaction(plan, encoding, write))
-        except StorageError as error:
-            raise translate(error) from error
-        if outcome is None:
-            self._must_wait = True
-            return None
-        cache = self._caches.ready(plan.resource.root)
-        return Begun(outcome, plan, write, encoding.api_version, cache)
-
-    def _encoding(self, resource: Resource) -> Encoding:
-        """How to write now. Raises `ResourceReplaced` when that is not for this resource to say."""
-        _check_current(resource)
-        encoding = self._policy.encoding(resource)
-        if resource.origin is not None and encoding.api_version not in resource.decodable:
-            raise ResourceReplaced
-        return encoding
+        return await self._committer.rewrite(plan)
 
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:
         if item is None:
@@ -611,24 +462,6 @@ class ResourceStore:
             return self.splicer(resource).serve(item.value, item.revision)
         except StorageError as error:
             raise translate(error) from error
-
-
-def _check_current(resource: Resource) -> None:
-    if resource.origin is not None and resource.origin.is_replaced:
-        raise ResourceReplaced
-
-
-def _transaction(
-    plan: Plan, encoding: Encoding, write: Write, *, in_background: bool = False
-) -> Transaction:
-    """One write with all its guards: its own, its place's, and the fence."""
-    if plan.place is None:
-        return Transaction((plan.guard, *encoding.guards), (write,), in_background)
-    return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)
-
-
-def _unknown(outcome: Unknown) -> status.StatusError:
-    return status.timeout(f"it is not known whether the write has happened: {outcome.reason}")
 
 
 __all__ = ["Begun", "DeleteWish", "PlaceMoved", "ResourceStore", "Review", "Written"]

@@ -34,7 +34,7 @@ def _settled_by_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rewrite_anyhow(store: ResourceStore, plan: RewritePlan) -> None:
-        await store._commit(plan)
+        await store._committer.carry_out(plan)
 
     monkeypatch.setattr(ResourceStore, "rewrite", rewrite_anyhow)
 

@@ -1,0 +1,215 @@
+"""Where objects are committed: one guarded transaction for each write, under the fence.
+
+A plan says what to store for one state of an object. Here it is encoded as the policy says at that
+moment and given to the store, with its own guards and those of the policy. If the fence does not
+hold, the policy is asked anew; if the state has moved on, whoever made the plan makes another.
+
+Not here: how a plan is made (`plans`, `store`), and which version is written (`encoding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, assert_never
+
+from restow.machinery import status
+from restow.resources.caches import Caches
+from restow.resources.definition import Resource
+from restow.resources.encoding import Encoding, EncodingPolicy
+from restow.resources.errors import ResourceReplaced, translate
+from restow.resources.plans import Plan, Written
+from restow.resources.watch_cache import WatchCache
+from restow.storage.errors import StorageError
+from restow.storage.interface import (
+    Done,
+    Item,
+    Outcome,
+    Refused,
+    Storage,
+    Transaction,
+    Unknown,
+    Write,
+)
+
+FENCE_ATTEMPTS_MAX: Final = 5
+RETRY_SECONDS: Final = 1
+
+
+class PlaceMoved(Exception):
+    """The namespace of a new object is not as it was when it was looked at."""
+
+
+class StateMoved(Exception):
+    """The object is not as it was when the plan was made; here is what is there now."""
+
+    def __init__(self, current: Item | None) -> None:
+        super().__init__("the state has moved on")
+        self.current = current
+
+
+class _Stopped(Exception):
+    """A plan that is committed once, or not at all, was not."""
+
+    def __init__(self, outcome: Refused | Unknown) -> None:
+        super().__init__("stopped")
+        self.outcome = outcome
+
+
+class Begun:
+    """A write that the store has been given and that nobody waits for.
+
+    When `outcome` is done, `settle` says what has come of it.
+    """
+
+    __slots__ = ("_cache", "_encoded", "_plan", "_write", "outcome")
+
+    def __init__(
+        self,
+        outcome: asyncio.Future[Outcome],
+        plan: Plan,
+        write: Write,
+        encoded: str,
+        cache: WatchCache | None,
+    ) -> None:
+        self.outcome = outcome
+        self._plan = plan
+        self._write = write
+        self._encoded = encoded
+        self._cache = cache
+
+    def settle(self) -> Written | None:
+        """What a client is to be told; None when a guard did not hold, so that nothing was done.
+
+        Whoever gets None does it all again the patient way. Raises what `create` and `update` do.
+        """
+        try:
+            outcome = self.outcome.result()
+        except StorageError as error:
+            raise translate(error) from error
+        match outcome:
+            case Done(revision):
+                return self._plan.written(
+                    revision, self._write, self._encoded, self._cached(revision)
+                )
+            case Refused():
+                return None
+            case Unknown():
+                raise _unknown(outcome)
+            case _:
+                assert_never(outcome)
+
+    def _cached(self, revision: int) -> bytes | None:
+        """The body, if the change has reached the cache already: it usually comes first."""
+        entry = None if self._cache is None else self._cache.of_key(self._plan.guard.key)
+        if entry is None or entry[0] != revision or entry[1] != self._encoded:
+            return None
+        return entry[2]
+
+
+class Committer:
+    """Gives the store what was planned."""
+
+    def __init__(self, storage: Storage, caches: Caches, policy: EncodingPolicy) -> None:
+        self._storage = storage
+        self._caches = caches
+        self._policy = policy
+        self.must_wait = False
+        """Set when the store turns out to be one whose commits must be awaited."""
+
+    async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
+        """Commit a plan that is right for one state and one version, and never encode it anew.
+
+        None when that is done; otherwise what kept it from being done.
+        """
+        try:
+            await self.carry_out(plan, is_rewrite=True)
+        except _Stopped as stopped:
+            return stopped.outcome
+        return None
+
+    async def carry_out(self, plan: Plan, *, is_rewrite: bool = False) -> Written:
+        """Commit one write under its own guards and the fence.
+
+        Raises `StateMoved` with the newest state when the object's guard does not hold; a rewrite
+        is not repeated, whatever guard it was, and raises `_Stopped`.
+        """
+        resource = plan.resource
+        for _ in range(FENCE_ATTEMPTS_MAX):
+            encoding = self._encoding(resource)
+            if resource.remote is not None and plan.must_prepare(encoding):
+                # It may take a while. If all has changed then, the fence does not hold.
+                await plan.prepare(encoding)
+                check_current(resource)
+            write = plan.write(encoding)
+            if write is None:
+                return plan.unchanged()
+            try:
+                outcome = await self._storage.commit(
+                    _transaction(plan, encoding, write, in_background=is_rewrite)
+                )
+            except StorageError as error:
+                raise translate(error) from error
+            match outcome:
+                case Done(revision):
+                    return plan.written(revision, write, encoding.api_version)
+                case Refused() | Unknown() if is_rewrite:
+                    raise _Stopped(outcome)
+                case Refused(failed, current, _) if failed is plan.guard:
+                    raise StateMoved(current)
+                case Refused(failed, _, _) if failed is plan.place:
+                    raise PlaceMoved
+                case Refused():
+                    await self._policy.refresh(resource)
+                case Unknown():
+                    raise _unknown(outcome)
+                case _:
+                    assert_never(outcome)
+        raise status.unavailable(
+            f"the storage version of {resource.kind.group_resource} is changing; try again",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+
+    def begin(self, plan: Plan) -> Begun | Written | None:
+        """The same, once and without waiting: see `Begun`. None when the store cannot."""
+        encoding = self._encoding(plan.resource)
+        if plan.resource.remote is not None and plan.must_prepare(encoding):
+            return None
+        write = plan.write(encoding)
+        if write is None:
+            return plan.unchanged()
+        try:
+            outcome = self._storage.submit(_transaction(plan, encoding, write))
+        except StorageError as error:
+            raise translate(error) from error
+        if outcome is None:
+            self.must_wait = True
+            return None
+        cache = self._caches.ready(plan.resource.root)
+        return Begun(outcome, plan, write, encoding.api_version, cache)
+
+    def _encoding(self, resource: Resource) -> Encoding:
+        """How to write now. Raises `ResourceReplaced` when that is not for this resource to say."""
+        check_current(resource)
+        encoding = self._policy.encoding(resource)
+        if resource.origin is not None and encoding.api_version not in resource.decodable:
+            raise ResourceReplaced
+        return encoding
+
+
+def check_current(resource: Resource) -> None:
+    """Raises `ResourceReplaced` for a custom resource in whose place there is another by now."""
+    if resource.origin is not None and resource.origin.is_replaced:
+        raise ResourceReplaced
+
+
+def _transaction(
+    plan: Plan, encoding: Encoding, write: Write, *, in_background: bool = False
+) -> Transaction:
+    """One write with all its guards: its own, its place's, and the fence."""
+    if plan.place is None:
+        return Transaction((plan.guard, *encoding.guards), (write,), in_background)
+    return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)
+
+
+def _unknown(outcome: Unknown) -> status.StatusError:
+    return status.timeout(f"it is not known whether the write has happened: {outcome.reason}")
