@@ -139,6 +139,18 @@ def test_a_status_cannot_lose_the_storage_version(sent: Any, kept: list[Any]) ->
     assert new["status"]["storedVersions"] == kept
 
 
+def test_a_status_lists_only_versions_that_there_are() -> None:
+    """One that lists another is refused; what was listed before is no obstacle to a note."""
+    old = established(versions=two())
+    new = copy.deepcopy(old)
+    new["status"]["storedVersions"] = ["v1", "v7"]
+    [cause] = told(new, old)
+    assert cause.startswith('status.storedVersions[1]: Invalid value: "v7": missing from')
+    noted = copy.deepcopy(new)
+    noted["status"]["conditions"] = []
+    assert told(noted, new) == []
+
+
 @pytest.mark.parametrize("versions", [None, [], "v1", [1, None, {}], [{"storage": True}]])
 def test_odd_versions_do_not_stop_a_write_before_it_is_judged(versions: Any) -> None:
     """What has no sense is left for the answer that says so."""

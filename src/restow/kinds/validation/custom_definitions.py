@@ -43,6 +43,9 @@ def validate_definition(new: Object, old: Object | None) -> Causes:
         _check_stored(causes, new)
     else:
         _check_names(causes, part(new, "status", "acceptedNames"), "status.acceptedNames")
+        # The reference takes any list by way of the status, and then refuses all other writes.
+        if part(new, "status").get("storedVersions") != part(old, "status").get("storedVersions"):
+            _check_stored(causes, new)
     _check_approval(causes, new, old)
     was_preserving = part(old, "spec").get("preserveUnknownFields") is True
     if spec.get("preserveUnknownFields") is True and not was_preserving:
