@@ -1,7 +1,8 @@
 """One migration, from its agreement to its proof: used by the controller and by the command line.
 
     first pass      every page is rewritten, from where an earlier run was
-    proof pass      from the beginning, and it must change nothing; otherwise another, a few times
+    proof pass      from the beginning, and it must change nothing; otherwise another, a few times,
+                    as when a definition was edited meanwhile
     confirmation    the servers' agreement was never interrupted, by a fresh read
     proof           written to the request, then a definition's stored versions, then the success
 
@@ -226,9 +227,11 @@ class _Run:
                 return self._outcome(
                     Ending.FAILED, REASON_OBJECTS_FAILED, self._failures_text(counts.failed)
                 )
+            is_last = number > self._options.proof_passes_max
             if number > 1 and not counts.rewritten and not counts.failed:
-                return await self._prove()
-            if number > self._options.proof_passes_max:
+                if is_last or await self._is_defined_as_noted():
+                    return await self._prove()
+            elif is_last:
                 message = (
                     f"{counts.rewritten} objects were found in another version in pass {number}"
                 )
@@ -391,6 +394,14 @@ class _Run:
             await self._writer.succeeded(reason, message, self._progress)
         return self._outcome(Ending.SUCCEEDED, reason, message, proof=proof)
 
+    async def _is_defined_as_noted(self) -> bool:
+        """Whether the definition has not changed since a pass began. If it has, be it in something
+        else, it is noted anew: what a pass from now on shows is true of what it is now."""
+        before = self._definition
+        if before is not None:
+            self._definition = await note_definition(self._client, self._job.resource)
+        return self._definition == before
+
     async def _trim(self) -> str:
         """The stored versions of a definition, if anything is proven; what is to be said of it."""
         noted, resource = self._definition, self._job.resource
@@ -403,7 +414,9 @@ class _Run:
             return f"; storedVersions is left as it is: {noted.storage_version} is not the target"
         try:
             why_not = await trim(self._client, noted)
-        except (StatusError, ConnectionFailed) as error:
+        except StatusError as error:
+            if not _is_final(error):
+                raise  # it is proven once more, when the server has recovered
             why_not = str(error)
         if why_not:
             return f"; storedVersions is left as it is: {why_not}"

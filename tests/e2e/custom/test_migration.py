@@ -1,0 +1,293 @@
+"""The storage version of a custom resource changes, and what is stored follows: real processes.
+
+`status.storedVersions` loses a version when it is proven that nothing is stored in it, and never
+before: each test ends with a look at the whole log of the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from restow.testing.server_process import ServerProcess
+from tests.e2e.coordination.clusters import MORTAL
+from tests.e2e.coordination.conftest import NewCluster
+from tests.e2e.custom.stage import (
+    MERGE,
+    PAGE_OBJECTS,
+    REQUESTS,
+    SLOWLY,
+    Stage,
+    gadget,
+    object_name,
+)
+from tests.e2e.custom.switching import DEFINITIONS
+from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.sizes import SIZES
+
+COUNT: Final = 10 * SIZES.migration_objects
+REFUSED: Final = object_name(7)
+
+
+@pytest.fixture(scope="module", params=SIZES.migration_stores)
+def two(
+    request: pytest.FixtureRequest,
+    new_cluster: NewCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stage]:
+    """Two servers that go on from test to test."""
+    cluster = new_cluster(request.param)
+    stage = Stage(cluster, tmp_path_factory.mktemp("stage"))
+    stage.servers = cluster.start("builtin", "builtin")
+    stage.know_all()
+    yield stage
+    cluster.close()
+
+
+@pytest.fixture
+def stage(two: Stage, group: str) -> Iterator[Stage]:
+    """The two servers, and objects that are stored in v1."""
+    two.begin(group)
+    two.fill(COUNT)
+    yield two
+    two.end()
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[WebhookThread]:
+    with WebhookThread(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def hooked(two: Stage, group: str, webhook: WebhookThread) -> Iterator[Stage]:
+    """The same, and a webhook that converts them."""
+    two.begin(group, conversion=webhook.conversion)
+    two.fill(COUNT)
+    yield two
+    webhook.release()
+    two.end()
+
+
+def test_everything_follows(stage: Stage) -> None:
+    """Servers switch, the trigger asks for a migration, and only its proof takes v1 from
+    `storedVersions`; then the definition may do without v1, and every object lives on."""
+    with stage.controllers(*SLOWLY):
+        stage.flip("v2")
+        assert stage.listed() == ["v1", "v2"]
+        assert_v1_is_kept(stage)
+        stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
+        assert_v1_is_kept(stage)
+        stage.wait_proven("v2")
+        stage.wait(lambda: ("Succeeded", "True") in stage.conditions(), "it says so")
+    trace = stage.trace()
+    assert trace.left == {"v2": COUNT}
+    assert trace.listings == [("v1",), ("v1", "v2"), ("v2",)]
+    code, answer = stage.drop("v1")
+    assert code == 200, answer
+    for server in stage.servers:
+        wait_until_dropped(stage, server, "v1")
+        new = gadget(stage.place, f"new-{server.port}", version="v2")
+        stage.ask("POST", stage.place.path("v2"), new)
+        for name in (object_name(0), object_name(COUNT - 1), f"new-{server.port}"):
+            path = stage.place.path("v2", name)
+            code, text = server.request("PATCH", path, {"spec": {"turn": 7}}, headers=MERGE)
+            assert (code, json.loads(text)["spec"]["turn"]) == (200, 7)
+        assert len(json.loads(server.get(stage.place.path("v2"))[1])["items"]) > COUNT
+    assert stage.trace().left == {"v2": COUNT + 2}
+
+
+def assert_v1_is_kept(stage: Stage) -> None:
+    """Nobody gets v1 out of the definition as long as something may be stored in it."""
+    code, answer = stage.drop("v1")
+    assert code == 422, answer
+    [cause] = answer["details"]["causes"]
+    assert cause["field"] == "status.storedVersions[0]"
+    assert "v1 was previously a storage version, and must remain in" in cause["message"]
+
+
+def wait_until_dropped(stage: Stage, server: ServerProcess, version: str) -> None:
+    stage.wait(lambda: server.get(stage.place.path(version))[0] == 404, f"{version} is gone")
+
+
+def test_by_hand(stage: Stage) -> None:
+    """`restow migrate` does all of it where no controllers run; status and census tell before and
+    after how it stands."""
+    name, cluster = stage.place.name, ("--kubeconfig", str(stage.servers[0].kubeconfig))
+    census = ("census", name, "--store", stage.cluster.store)
+    stage.flip("v2")
+    stage.wait_agreed("v2")
+    code, told = stage.restow(*census)
+    assert (code, told["leftBehind"]) == (3, COUNT)
+    [seen] = stage.restow("status", name, *cluster)[1]["resources"]
+    assert seen["verdict"] == "to migrate"
+    assert versions_of(stage, "v1", "v2") < {each["version"] for each in seen["persisted"]}
+
+    code, [result] = stage.restow("migrate", name, *cluster)
+    assert (code, result["rewritten"]) == (0, COUNT), result
+    assert "storedVersions is v2" in result["message"]
+    assert stage.listed() == ["v2"]
+    code, told = stage.restow(*census)
+    assert (code, told["leftBehind"], told["objects"]) == (0, 0, COUNT)
+    with stage.controllers():  # whoever narrows the persisted hashes
+        stage.wait_proven("v2")
+    [seen] = stage.restow("status", name, *cluster)[1]["resources"]
+    assert seen["verdict"] == "ok"
+    assert {each["version"] for each in seen["persisted"]} == versions_of(stage, "v2")
+    assert stage.trace().left == {"v2": COUNT}
+
+
+def versions_of(stage: Stage, *names: str) -> set[str]:
+    return {f"{stage.place.group}/{name}" for name in names}
+
+
+def test_object_that_is_refused(hooked: Stage, webhook: WebhookThread) -> None:
+    """One object that the webhook does not convert fails the migration by its name, and nothing is
+    trimmed, though all others are done; when it is mended, the next try completes."""
+    stage, webhook.refused = hooked, frozenset({REFUSED})
+    with stage.controllers():
+        stage.flip("v2")
+        stage.wait(lambda: ("Failed", "True") in stage.conditions(), "it fails")
+        failed = stage.request()
+        [named] = failed["status"]["failedObjects"]
+        assert (named["namespace"], named["name"]) == ("default", REFUSED)
+        assert "this one cannot be converted" in named["message"]
+        assert stage.trace().left == {"v1": 1, "v2": COUNT - 1}
+        assert stage.listed() == ["v1", "v2"]
+        assert_v1_is_kept(stage)
+        webhook.refused = frozenset()
+        stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
+        stage.wait_proven("v2")
+    trace = stage.trace()
+    assert (trace.left, trace.written) == ({"v2": COUNT}, {"v1": COUNT, "v2": COUNT})
+    assert trace.listings == [("v1",), ("v1", "v2"), ("v2",)]
+    found = stage.ask("GET", stage.place.path("v2", REFUSED))
+    assert found["spec"]["paint"] == {"color": "red"}
+
+
+def test_webhook_that_is_gone(hooked: Stage, webhook: WebhookThread) -> None:
+    """Without its webhook nothing of a kind is migrated and nothing trimmed, and the request says
+    why; when the webhook is back, it is done."""
+    stage = hooked
+    webhook.die()
+    with stage.controllers():
+        stage.flip("v2")
+        stage.wait(lambda: ("Failed", "True") in stage.conditions(), "it fails")
+        failed = stage.request()
+        assert "conversion webhook" in failed["status"]["failedObjects"][0]["message"]
+        assert stage.trace().left == {"v1": COUNT}
+        assert_v1_is_kept(stage)
+        webhook.live()
+        stage.ask("DELETE", f"{REQUESTS}/{failed['metadata']['name']}")
+        stage.wait_proven("v2")
+    assert stage.trace().left == {"v2": COUNT}
+
+
+def test_flipped_back_in_the_middle(hooked: Stage, webhook: WebhookThread) -> None:
+    """While a page is under way the definition goes back to v1: the page commits nothing, v1 stays
+    listed, and what was rewritten before comes back to v1."""
+    stage = hooked
+    with stage.controllers(*SLOWLY):
+        stage.flip("v2")
+        stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
+        webhook.hold()
+        webhook.wait_held(1)
+        stage.flip("v1", server=1)
+        stage.wait_agreed("v1")
+        before = stage.trace()
+        assert 0 < before.left["v1"] < COUNT
+        webhook.release()
+        stage.wait_proven("v1")
+    trace = stage.trace()
+    assert trace.left == {"v1": COUNT}
+    assert trace.listings == [("v1",), ("v1", "v2"), ("v1",)]
+    assert trace.written["v2"] == before.written["v2"]
+
+
+def test_definition_is_edited_in_the_middle(stage: Stage) -> None:
+    """A change of the definition that has nothing to do with storage costs another pass, and does
+    not keep v1 from being taken out in the end."""
+    with stage.controllers(*SLOWLY):
+        stage.flip("v2")
+        stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
+        found = stage.found()
+        found["spec"]["names"]["shortNames"] = ["gd"]
+        stage.ask("PUT", f"{DEFINITIONS}/{stage.place.name}", found)
+        stage.wait(lambda: ("Succeeded", "True") in stage.conditions(), "it is proven")
+        assert stage.listed() == ["v2"]
+    assert stage.trace().left == {"v2": COUNT}
+
+
+def test_server_sleeps_through_it(stage: Stage) -> None:
+    """As long as a server stands still that may write v1, nothing is migrated. When the others have
+    given it up, all is done without it, even v1 dropped; and when it wakes up it writes v2."""
+    sleeper = stage.cluster.server("builtin", *MORTAL).start()
+    stage.wait(lambda: sleeper.get(stage.place.path("v1"))[0] == 200, "it serves the kind")
+    sleeper.pause()
+    try:
+        stage.flip("v2")
+        with stage.controllers():
+            stage.wait_proven("v2")
+            assert stage.drop("v1")[0] == 200
+        sleeper.resume()
+        new = gadget(stage.place, "late", version="v2")
+        stage.wait(
+            lambda: is_created(sleeper, stage.place.path("v2"), new), "it serves as the others do"
+        )
+        assert sleeper.stop() == 0
+    finally:
+        sleeper.kill()
+    trace = stage.trace()
+    assert trace.left == {"v2": COUNT + 1}
+    assert trace.listings == [("v1",), ("v1", "v2"), ("v2",)]
+
+
+def is_created(server: ServerProcess, path: str, obj: dict[str, Any]) -> bool:
+    code, answer = server.request("POST", path, obj)
+    assert code in (201, 503), answer
+    return code == 201
+
+
+def test_request_is_deleted_in_the_middle(stage: Stage) -> None:
+    """What is left is left, v1 stays listed, and another request completes it."""
+    stage.flip("v2")
+    stage.wait_agreed("v2")
+    with stage.controllers("--only", "migrator", *SLOWLY):
+        stage.ask_for_migration(f"first.{stage.place.group}")
+        stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
+        stage.ask("DELETE", f"{REQUESTS}/first.{stage.place.group}")
+        stage.wait(
+            lambda: "MigrationAborted" in stage.reasons(f"first.{stage.place.group}"),
+            "it is aborted",
+        )
+        assert_v1_is_kept(stage)
+        left = stage.trace().left
+        assert left["v1"] > 0
+        assert left["v1"] + left["v2"] == COUNT
+        stage.ask_for_migration(f"second.{stage.place.group}")
+        stage.wait(lambda: stage.listed() == ["v2"], "another one does it")
+    assert stage.trace().left == {"v2": COUNT}
+
+
+def test_servers_are_killed_in_the_middle(stage: Stage) -> None:
+    """The one that rewrites, then the other one, are gone from one moment to the next: v1 stays
+    listed until all is proven by who is left."""
+    one, two = stage.servers
+    with stage.controllers(*SLOWLY):
+        stage.flip("v2")
+        stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
+        one.kill()
+        assert_v1_is_kept(stage)
+        one.start()
+        stage.wait(lambda: stage.scanned() >= (2, 0) or stage.is_proven("v2"), "it goes on")
+        two.kill()
+        stage.wait_proven("v2")
+        two.start()
+    trace = stage.trace()
+    assert trace.left == {"v2": COUNT}
+    assert trace.listings == [("v1",), ("v1", "v2"), ("v2",)]
+    assert len(json.loads(two.get(stage.place.path("v1"))[1])["items"]) == COUNT

@@ -1,0 +1,199 @@
+"""What the store has held of one custom resource, moment by moment: its log replayed, and judged.
+
+| judged at every revision | |
+|---|---|
+| C2 | what is stored, and what a server says it will write, is in a version that the definition lists in `storedVersions` |
+| M4 | what is stored is stored in a version of which the persisted hashes tell |
+| R6 | what is written is in a version that a server had reported; if it says which server has written it, in what that very one had reported |
+| M5 | `storedVersions` and persisted hashes become fewer only while servers agree on what is left, and a request for a migration has its proof |
+
+Nothing is sampled: the log of the store has all of it.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from restow.controllers.names import PROOF_ANNOTATION
+from restow.coordination.changes import hash_of
+from restow.coordination.raw_scan import version_of
+from restow.coordination.records import (
+    ENCODERS_PREFIX,
+    decode_epoch,
+    epoch_key,
+    parse_encoder_key,
+)
+from restow.coordination.rules import UNKNOWN_HASH
+from restow.coordination.wire import decode_state, state_key
+from restow.storage.interface import Event, Item, Key, Revision, Span, Storage
+
+PLURAL: Final = "gadgets"
+KIND: Final = "Gadget"
+VERSIONS: Final = ("v1", "v2")
+REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where everything of one custom resource is, in the API and in the store."""
+
+    group: str
+
+    @property
+    def name(self) -> str:
+        """Of the definition."""
+        return f"{PLURAL}.{self.group}"
+
+    @property
+    def report_name(self) -> str:
+        return f"{self.group}.{PLURAL}"
+
+    @property
+    def root(self) -> str:
+        return f"/registry/{self.group}/{PLURAL}/"
+
+    @property
+    def definition_key(self) -> str:
+        return f"/registry/apiextensions.k8s.io/customresourcedefinitions/{self.name}"
+
+    def hash(self, version: str) -> str:
+        return hash_of(KIND, f"{self.group}/{version}")
+
+    def path(self, version: str, name: str = "") -> str:
+        """Of all objects, or of one."""
+        objects = f"/apis/{self.group}/{version}/namespaces/default/{PLURAL}"
+        return f"{objects}/{name}" if name else objects
+
+
+@dataclass(slots=True)
+class Trace:
+    """The replay, and what it has shown. Versions are without their group."""
+
+    place: Place
+    by_writer: bool = False
+    """Whether `spec.writer` of each object is the server that has written it."""
+    stored: dict[str, str] = field(default_factory=dict)
+    """In which version each object is stored."""
+    encoders: dict[str, str] = field(default_factory=dict)
+    """In which version each server writes, as it has reported."""
+    agreed: str | None = None
+    listed: tuple[str, ...] = ()
+    """`status.storedVersions`; nothing while there is no definition."""
+    persisted: tuple[str, ...] = (UNKNOWN_HASH,)
+    proven: set[str] = field(default_factory=set)
+    """The requests for a migration that have a proof now."""
+    listings: list[tuple[str, ...]] = field(default_factory=list)
+    """All that `storedVersions` has been, in order."""
+    written: Counter[str] = field(default_factory=Counter)
+    """How often something was written in a version."""
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> dict[str, int]:
+        """How many objects are stored in which version now."""
+        return dict(Counter(self.stored.values()))
+
+    def take(self, events: Sequence[Event]) -> None:
+        """All changes of one revision."""
+        listed, persisted = self.listed, self.persisted
+        for event in events:
+            self._take_report(event.key, event.value)
+        for event in events:
+            if event.key.startswith(self.place.root):
+                self._take_object(event.key, event.value, event.revision)
+        at = events[0].revision
+        self._judge(at)
+        if set(self.listed) < set(listed) and self.listed:
+            self._judge_fewer(at, listed, self.listed, wanted=self.agreed)
+        if set(self.persisted) < set(persisted) and UNKNOWN_HASH not in self.persisted:
+            wanted = None if self.agreed is None else self.place.hash(self.agreed)
+            self._judge_fewer(at, persisted, self.persisted, wanted=wanted)
+
+    def _take_report(self, key: str, value: bytes | None) -> None:
+        place = self.place
+        if key.startswith(ENCODERS_PREFIX):
+            server_id, name = parse_encoder_key(Key(key))
+            if name == place.report_name:
+                self.encoders.pop(server_id, None)
+                if value is not None:
+                    self.encoders[server_id] = _short(orjson.loads(value)["version"])
+        elif key == place.definition_key:
+            found: dict[str, Any] = {} if value is None else orjson.loads(value)
+            self.listed = tuple(found.get("status", {}).get("storedVersions", ()))
+            if self.listings[-1:] != [self.listed]:
+                self.listings.append(self.listed)
+        elif key == state_key(place.report_name):
+            self.persisted = (UNKNOWN_HASH,)
+            if value is not None:
+                item = Item(Key(key), value, Revision(0), Revision(0))
+                self.persisted = decode_state(item).state.persisted
+        elif key.startswith(REQUESTS_ROOT):
+            self._take_request(key, {} if value is None else orjson.loads(value))
+        elif key == epoch_key(place.report_name):
+            agreement = None if value is None else decode_epoch(value).agreement
+            self.agreed = None if agreement is None else _short(agreement.version)
+
+    def _take_request(self, key: str, request: dict[str, Any]) -> None:
+        self.proven.discard(key)
+        is_own = request and request["spec"]["resource"]["group"] == self.place.group
+        if is_own and PROOF_ANNOTATION in request["metadata"].get("annotations", {}):
+            self.proven.add(key)
+
+    def _take_object(self, key: str, value: bytes | None, revision: int) -> None:
+        self.stored.pop(key, None)
+        if value is None:
+            return
+        version = self.stored[key] = _short(version_of(value))
+        self.written[version] += 1
+        reported = set(self.encoders.values())
+        if self.by_writer:
+            reported = {self.encoders.get(orjson.loads(value)["spec"]["writer"], "(nothing)")}
+        if version not in reported:
+            self.broken.append(f"R6: {key} at {revision} in {version}, reported {reported}")
+
+    def _judge(self, revision: int) -> None:
+        stored, listed = set(self.stored.values()), set(self.listed)
+        if not stored <= listed:
+            self.broken.append(f"C2: stored {stored} at {revision}, listed {listed}")
+        promised = set(self.encoders.values())
+        if listed and not promised <= listed:
+            self.broken.append(f"C2: servers write {promised} at {revision}, listed {listed}")
+        hashes = {self.place.hash(version) for version in stored}
+        if UNKNOWN_HASH not in self.persisted and not hashes <= set(self.persisted):
+            self.broken.append(f"M4: stored {stored} at {revision}, persisted {self.persisted}")
+
+    def _judge_fewer(
+        self, revision: int, old: tuple[str, ...], new: tuple[str, ...], *, wanted: str | None
+    ) -> None:
+        if new != (wanted,) or not self.proven:
+            self.broken.append(
+                f"M5: {old} -> {new} at {revision}, agreed {self.agreed}, {self.proven}"
+            )
+
+
+async def traced(storage: Storage, trace: Trace) -> Trace:
+    """The whole log, from its first revision to now."""
+    until = await storage.revision()
+    watch = storage.watch(Span.of_prefix("/"), after=Revision(0))
+    watch.expect(until)
+    try:
+        async for batch in watch:
+            by_revision: dict[int, list[Event]] = {}
+            for event in batch.events:
+                by_revision.setdefault(event.revision, []).append(event)
+            for events in by_revision.values():
+                trace.take(events)
+            if batch.revision >= until:
+                return trace
+    finally:
+        await watch.close()
+    raise AssertionError("a watch does not end by itself")
+
+
+def _short(api_version: str) -> str:
+    return api_version.rpartition("/")[2]
