@@ -79,7 +79,7 @@ class ResourceStore:
         self._ids = runtime.ids
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}
         """By root of keys."""
-        self._conversions = Conversions()
+        self._conversions = Conversions(runtime.clock)
         self._heavy = asyncio.Lock()
 
     # Reading.
@@ -164,12 +164,19 @@ class ResourceStore:
         return self._conversions.known(resource, entry, api_version)
 
     async def in_version(
-        self, resource: Resource, entries: Sequence[Entry], api_version: str
+        self,
+        resource: Resource,
+        entries: Sequence[Entry],
+        api_version: str,
+        *,
+        is_for_writing: bool = False,
     ) -> list[Entry]:
         """The same for many objects, waiting for it. Raises a 500 when they are not converted."""
         if resource.remote is None:
             return list(entries)
-        return await self._conversions.in_version(resource, entries, api_version)
+        return await self._conversions.in_version(
+            resource, entries, api_version, is_for_writing=is_for_writing
+        )
 
     def body_of(self, resource: Resource, entry: Entry, api_version: str) -> bytes:
         """An object as served in a version. Raises `ConversionNeeded`."""
@@ -288,7 +295,7 @@ class ResourceStore:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
             await self.take_turn(resource)
-            [seen] = await self.in_version(resource, [entry], api_version)
+            [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
             plan = self._plan_update(
                 resource, api_version, path, entry, seen, change,
                 subresource=subresource, is_patch=is_patch,
@@ -326,11 +333,10 @@ class ResourceStore:
         if entry is None:
             return None
         api_version = resource.api_version(version)
-        seen = self.known(resource, entry, api_version)
-        if seen is None:
+        if resource.remote is not None and entry[1] != api_version:
             return None
         plan = self._plan_update(
-            resource, api_version, path, entry, seen, change,
+            resource, api_version, path, entry, entry, change,
             subresource=subresource, is_patch=is_patch,
         )  # fmt: skip
         return self._committer.begin(plan)
@@ -382,7 +388,9 @@ class ResourceStore:
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
-            [seen] = await self.in_version(resource, [entry], api_version)
+            # What goes away is only shown; what is marked is written.
+            may_stay = bool(wish.policy) or b'"finalizers":' in entry[2]
+            [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=may_stay)
             plan = self._plan_delete(resource, api_version, path, entry, seen, wish)
             if review is not None:
                 old = plans.object_of(resource, seen, api_version)

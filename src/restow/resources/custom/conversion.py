@@ -25,10 +25,13 @@ from restow.resources.definition import Object, RemoteConversion, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.stored import encode, head_of, splice
 from restow.resources.watch_cache import Entry
+from restow.runtime import Clock
 
 OBJECTS_AT_ONCE: Final = 500
 """As many as a page of a list usually has."""
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+KEPT_SECONDS: Final = 10.0
+"""Long enough for a list of many objects, which is not answered before all are converted."""
 ENTRY_BYTES: Final = 300
 """What an object costs besides its body."""
 
@@ -63,13 +66,19 @@ class ConversionNeeded(DoAgain):
 
 
 class Conversions:
-    """What others have converted, kept for a while, for all resources of a server."""
+    """What others have converted, kept for some seconds, for all resources of a server.
 
-    def __init__(self, *, bytes_max: int = KEPT_BYTES_MAX) -> None:
+    That is for what is read again and again. Nobody knows when a webhook begins to answer
+    otherwise, so what will be written is never made from what was kept.
+    """
+
+    def __init__(self, clock: Clock, *, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._clock = clock
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._kept: dict[tuple[int, int, str], tuple[Resource, Entry]] = {}
-        """By resource, revision and version; those used last are at the end.
+        self._kept: dict[tuple[int, int, str], tuple[Resource, Entry, float]] = {}
+        """By resource, revision and version, with the time until which it is good; those used last
+        are at the end.
 
         A resource stands for itself: another one with the same name converts otherwise. It is in
         the value so that nothing else gets its identity meanwhile.
@@ -88,6 +97,9 @@ class Conversions:
         if found is None:
             return None
         self._kept[key] = found
+        if self._clock.monotonic() > found[2]:
+            self._drop(key)
+            return None
         return found[1]
 
     def seen(self, resource: Resource, entry: Entry, api_version: str) -> Entry:
@@ -98,13 +110,23 @@ class Conversions:
         return found
 
     async def in_version(
-        self, resource: Resource, entries: Sequence[Entry], api_version: str
+        self,
+        resource: Resource,
+        entries: Sequence[Entry],
+        api_version: str,
+        *,
+        is_for_writing: bool = False,
     ) -> list[Entry]:
         """Objects in a version, in order. Raises a StatusError.
 
         They are returned as they are if they are converted here, which whoever reads them does.
         """
-        found = [self.known(resource, entry, api_version) for entry in entries]
+        found: list[Entry | None] = [
+            None
+            if is_for_writing and entry[1] != api_version
+            else self.known(resource, entry, api_version)
+            for entry in entries
+        ]
         missing = [index for index, each in enumerate(found) if each is None]
         for first in range(0, len(missing), OBJECTS_AT_ONCE):
             some = missing[first : first + OBJECTS_AT_ONCE]
@@ -124,13 +146,13 @@ class Conversions:
         key = (id(resource), entry[0], entry[1])
         if key in self._kept:  # somebody else has asked for it, too
             self._drop(key)
-        self._kept[key] = (resource, entry)
+        self._kept[key] = (resource, entry, self._clock.monotonic() + KEPT_SECONDS)
         self._bytes += len(entry[2]) + ENTRY_BYTES
         while self._bytes > self._bytes_max and self._kept:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: tuple[int, int, str]) -> None:
-        _, entry = self._kept.pop(key)
+        _, entry, _ = self._kept.pop(key)
         self._bytes -= len(entry[2]) + ENTRY_BYTES
 
 

@@ -12,6 +12,7 @@ import pytest
 from restow.machinery import status
 from restow.resources.custom.conversion import (
     ENTRY_BYTES,
+    KEPT_SECONDS,
     OBJECTS_AT_ONCE,
     ConversionNeeded,
     Conversions,
@@ -19,8 +20,10 @@ from restow.resources.custom.conversion import (
 from restow.resources.declared import declare_kind
 from restow.resources.definition import Object, Resource
 from restow.resources.watch_cache import Entry
+from restow.runtime import SimulatedClock
 
 V1, V2 = "example.com/v1", "example.com/v2"
+CLOCK = SimulatedClock()
 
 
 class Remote:
@@ -56,7 +59,7 @@ def entry(revision: int, *, version: str = V1, size: int = 0) -> Entry:
 
 async def test_in_version() -> None:
     """Objects come back in order; those in the version already are not asked for."""
-    remote, conversions = Remote(), Conversions()
+    remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     entries = [entry(1), entry(2, version=V2), entry(3)]
     found = await conversions.in_version(resource, entries, V2)
@@ -73,7 +76,7 @@ async def test_in_version() -> None:
 
 async def test_large_lists_are_split() -> None:
     """However many objects there are, a question has a bounded number of them."""
-    remote, conversions = Remote(), Conversions()
+    remote, conversions = Remote(), Conversions(CLOCK)
     many = [entry(revision) for revision in range(1, OBJECTS_AT_ONCE + 11)]
     found = await conversions.in_version(gears(remote), many, V2)
     assert [each[0] for each in found] == [each[0] for each in many]
@@ -82,7 +85,7 @@ async def test_large_lists_are_split() -> None:
 
 async def test_needed_and_settled() -> None:
     """Who cannot wait is told what it lacks, and has it once that is settled."""
-    remote, conversions = Remote(), Conversions()
+    remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     with pytest.raises(ConversionNeeded) as raised:
         conversions.seen(resource, entry(1), V2)
@@ -99,7 +102,7 @@ async def test_needed_and_settled() -> None:
 async def test_bounded() -> None:
     """Only so many bytes are kept, and those that were used last."""
     remote = Remote()
-    conversions = Conversions(bytes_max=10 * (1200 + ENTRY_BYTES))
+    conversions = Conversions(CLOCK, bytes_max=10 * (1200 + ENTRY_BYTES))
     resource = gears(remote)
     entries = [entry(revision, size=1000) for revision in range(1, 51)]
     for each in entries:
@@ -112,11 +115,25 @@ async def test_bounded() -> None:
 
 async def test_another_resource() -> None:
     """What was converted for a resource is not taken for another in its place."""
-    remote, conversions = Remote(), Conversions()
+    remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     await conversions.in_version(resource, [entry(1)], V2)
     assert conversions.known(gears(remote), entry(1), V2) is None
     assert conversions.known(resource, entry(1), V2) is not None
     conversions.forget(resource)
+    assert conversions.known(resource, entry(1), V2) is None
+    assert conversions.kept_bytes == 0
+
+
+async def test_what_was_kept_is_good_for_seconds_and_not_for_writing() -> None:
+    """A webhook that was mended is asked again soon, and at once before anything is written."""
+    clock, remote = SimulatedClock(), Remote()
+    resource, conversions = gears(remote), Conversions(clock)
+    await conversions.in_version(resource, [entry(1)], V2)
+    await conversions.in_version(resource, [entry(1)], V2)
+    assert remote.asked == [1]
+    await conversions.in_version(resource, [entry(1)], V2, is_for_writing=True)
+    assert remote.asked == [1, 1]
+    await clock.advance(KEPT_SECONDS + 1)
     assert conversions.known(resource, entry(1), V2) is None
     assert conversions.kept_bytes == 0
