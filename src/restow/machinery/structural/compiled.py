@@ -26,6 +26,7 @@ from restow.machinery.structural.quick import compile_quick
 from restow.machinery.structural.ratchet import Correlated
 from restow.machinery.structural.schema import Schema
 from restow.machinery.structural.validate import NO_PATH, schema_problems
+from restow.machinery.structural.whole_numbers import compile_whole
 
 # With one of these a rule may find a value that it does not expect.
 _BLOCKING: Final = frozenset(
@@ -66,12 +67,13 @@ class _Reading:
 class _Writing:
     """What objects need that are written. Rules take longest to compile."""
 
-    __slots__ = ("accepts", "lists_are_right", "rules")
+    __slots__ = ("accepts", "lists_are_right", "rules", "whole")
 
     def __init__(self, schema: Schema) -> None:
         self.accepts = compile_quick(schema)
         self.lists_are_right = compile_list_types(schema)
         self.rules = compile_rules(schema)
+        self.whole = compile_whole(schema)
 
 
 class CompiledSchema:
@@ -109,6 +111,11 @@ class CompiledSchema:
         if reading.has_embedded:
             unknown = sorted(unknown + coerce_embedded(obj, self.schema))
         return unknown
+
+    def make_whole(self, obj: dict[str, Any]) -> None:
+        """Integers that were sent with a point lose it, in place."""
+        if (whole := self._writing.whole) is not None:
+            whole(obj)
 
     def settle(self, obj: dict[str, Any]) -> bool:
         """The same for what was read from the store; whether anything may have changed."""

@@ -98,7 +98,10 @@ class CustomShape:
             checked, unknown = typed_json.check(_object_type(), {"metadata": metadata})
             obj["metadata"] = checked.get("metadata", {})
         schema = self.versions[version].coercing
-        return obj, unknown if schema is None else unknown + schema.coerce(obj)
+        if schema is not None:
+            unknown += schema.coerce(obj)
+            schema.make_whole(obj)
+        return obj, unknown
 
     def default(self, version: str, obj: Object) -> Object:
         schema = self.versions[version].coercing
