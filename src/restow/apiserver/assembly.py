@@ -7,7 +7,7 @@ certificates here; see `server`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -22,6 +22,8 @@ from restow.coordination.custom import CustomResources, Registration, Unregister
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.custom import definitions
+from restow.resources.custom.definition_shape import DefinitionShape
 from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
@@ -121,6 +123,14 @@ def preferred_version(resource: Resource) -> str:
     return resource.storage_api_version
 
 
+def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
+    """Let definitions keep the versions that servers write in the list of those stored."""
+    resource = catalog.named(definitions.GROUP, definitions.PLURAL)
+    if resource is not None:
+        shape = DefinitionShape(resource.kind, resource.converter, written=custom.written)
+        catalog.host(replace(resource, shape=shape))
+
+
 async def assemble(
     storage: Storage,
     catalog: Catalog,
@@ -155,6 +165,7 @@ async def assemble(
         forget=store.forget,
         ended=webhooks.drop,
     )
+    _guard_definitions(catalog, custom)
     tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
     server = Server(
         catalog=catalog,

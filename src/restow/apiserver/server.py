@@ -124,6 +124,7 @@ class ApiServer:
                 registration=coordinator.custom_registration,
             )
             coordinator.custom = assembly.custom
+            assembly.app.is_whole = lambda: assembly.custom.has_begun
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)

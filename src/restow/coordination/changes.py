@@ -169,8 +169,10 @@ def change(
     own_guards, own_writes = _encoder_changes(view.name, before.entries, entries, own=own)
     found: list[Write] = [*writes, *own_writes]
     found += _report_writes(view, after, now=now, new_uid=new_uid)
-    if _epoch_changes(view, after, kind):
-        found.append(Put(epoch_key(view.name), _epoch_value(after, kind)))
+    is_custom = _is_custom(view, after)
+    if _epoch_changes(view, after, kind, is_custom=is_custom):
+        value = _epoch_value(after, kind, is_custom=is_custom)
+        found.append(Put(epoch_key(view.name), value))
     versions = [entry.encoding_version for entry in after.entries]
     if selected is not None:
         versions.append(selected)
@@ -259,17 +261,26 @@ def _state_writes(
     return [Put(state_key(view.name), encode_state(view.name, stored))]
 
 
-def _epoch_changes(view: View, after: Report, kind: str) -> bool:
+def _is_custom(view: View, after: Report) -> bool:
+    """Whether there is a definition behind a resource; what nobody reports is as it was."""
+    if after.entries:
+        return any(entry.definition for entry in after.entries)
+    return view.epoch is not None and view.epoch.is_custom
+
+
+def _epoch_changes(view: View, after: Report, kind: str, *, is_custom: bool) -> bool:
     if view.epoch is None:
         return bool(after.entries)
-    return after.epoch != view.epoch.epoch or bool(kind and kind != view.epoch.kind)
+    known = view.epoch
+    is_renamed = bool(kind and kind != known.kind)
+    return after.epoch != known.epoch or is_renamed or is_custom != known.is_custom
 
 
 def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:
     return None if agreement is None else hash_of(kind, agreement.version)
 
 
-def _epoch_value(report: Report, kind: str) -> bytes:
+def _epoch_value(report: Report, kind: str, *, is_custom: bool) -> bytes:
     agreed = report.agreement
     return encode_epoch(
         EpochRecord(
@@ -277,6 +288,7 @@ def _epoch_value(report: Report, kind: str) -> bytes:
             kind=kind,
             version=None if agreed is None else agreed.version,
             key_id="" if agreed is None else agreed.key_id,
+            is_custom=is_custom,
         )
     )
 

@@ -41,13 +41,15 @@ from restow.coordination.roster import Roster
 from restow.coordination.wire import (
     LEASES_PREFIX,
     REPORTS_PREFIX,
+    STATES_PREFIX,
     is_foreign_lease,
     lease_key,
     lease_seconds_of,
     report_key,
     state_key,
 )
-from restow.machinery.errors import MachineryError
+from restow.machinery.errors import InvalidName, MachineryError
+from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import definition_key
 from restow.runtime import Runtime
@@ -271,6 +273,7 @@ class Collector:
         """Bring every report up to date with the members, and remove stray encoder keys."""
         await self._tidy_all(self._planner.names())
         await self._remove_strays()
+        await self._forget_states()
 
     async def _tidy_all(self, names: Iterable[str]) -> None:
         names = list(names)
@@ -305,6 +308,19 @@ class Collector:
                 await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
         self._touched.add(name)
         self._changed.set()  # Others are busy with it too: look again soon.
+
+    async def _forget_states(self) -> None:
+        """Of custom resources that are gone: somebody who was late may have made one anew."""
+        for item in self._mirror.under(STATES_PREFIX):
+            try:
+                name = name_of(GroupResource.parse(item.key.removeprefix(STATES_PREFIX)))
+            except InvalidName:
+                continue  # somebody else's, for something that cannot be
+            epoch = self._mirror.get(epoch_key(name))
+            if epoch is None or self._mirror.get(report_key(name)) is not None:
+                continue
+            if decode_epoch(epoch.value).is_custom:
+                await self.forget_state(name)
 
     async def forget_state(self, name: str) -> None:
         """Nobody reports a custom resource: if its definition is gone, nothing is stored that

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -67,6 +67,9 @@ class Registration(Protocol):
         `is_gone`: its definition is no more, and so are its objects.
         """
 
+    def written(self, group: str, plural: str) -> Collection[str]:
+        """The versions, without the group, that servers say they write."""
+
 
 class Unregistered:
     """For a server alone, which reports to nobody. Satisfies `Registration`."""
@@ -77,6 +80,9 @@ class Unregistered:
 
     async def withdraw(self, resource: Resource, *, error: str = "", is_gone: bool = False) -> None:
         return None
+
+    def written(self, group: str, plural: str) -> Collection[str]:
+        return ()
 
 
 @dataclass(slots=True)
@@ -120,7 +126,8 @@ class CustomResources:
         self._errors: dict[str, str] = {}
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         """Who wants to know when a definition was looked at again."""
-        self._first: set[str] | None = set()
+        self._first: set[str] = set()
+        """What was defined at the start and was not looked at yet."""
         self._began = asyncio.Event()
         self._is_fresh = True
         self._confirmed_at = runtime.clock.monotonic()
@@ -130,6 +137,11 @@ class CustomResources:
     def count(self) -> int:
         return len(self._hosted)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether all that was defined at the start was looked at: what is unknown now is so."""
+        return self._began.is_set()
+
     async def start(self) -> None:
         """Host everything that is defined; returns when that is done, or takes too long."""
         clock = self._runtime.clock
@@ -137,17 +149,18 @@ class CustomResources:
         await self._mirror.start(tasks)
         self._confirmed_at = clock.monotonic()
         if not self._first:
-            self._first = None
+            self._began.set()
         for number in range(WORKERS):
             tasks.spawn(f"worker {number}", work_off(self._queue, self._reconcile))
-        if self._first is None:
-            return
         try:
             async with clock.timeout(FIRST_SECONDS_MAX):
                 await self._began.wait()
         except TimeoutError:
             logger.warning("%d custom resources are not served yet", len(self._first))
-        self._first = None
+
+    def written(self, group: str, plural: str) -> Collection[str]:
+        """The versions, without the group, that servers say they write."""
+        return self._registration.written(group, plural)
 
     async def close(self) -> None:
         if self._tasks is not None:
@@ -206,7 +219,7 @@ class CustomResources:
 
     def _note(self, key: Key, _item: Item | None) -> None:
         name = key.removeprefix(ROOT)
-        if self._first is not None:
+        if not self._began.is_set():
             self._first.add(name)
         self._queue.add(name)
 
@@ -227,10 +240,9 @@ class CustomResources:
             for tried in waiting:
                 if not tried.done():
                     tried.set_result(None)
-            if self._first is not None:
-                self._first.discard(name)
-                if not self._first:
-                    self._began.set()
+            self._first.discard(name)
+            if not self._first:
+                self._began.set()
         return again_seconds
 
     async def _serve(self, name: str) -> float | None:
@@ -247,15 +259,17 @@ class CustomResources:
         built_in = self._catalog.named(definition.group, definition.accepted_names.plural)
         if built_in is not None and built_in.origin is None:
             raise NotSettled("the release of this server hosts a resource of that name")
-        if hosted is None or not definition.means_the_same_as(hosted.definition):
+        if hosted is None or not (
+            definition.is_closing or definition.means_the_same_as(hosted.definition)
+        ):
             hosted = _Hosted(definition, self._make(definition), is_settled=False)
         else:
             # Only a note in its status: the same resource, but newer to those who register it.
             assert hosted.resource.origin is not None
             hosted.resource.origin.revision = definition.revision
-            hosted.definition = definition
             if definition.is_closing and not hosted.resource.origin.is_closing:
-                # The same resource, of which nothing new is created: watches go on to the end.
+                # The same resource, of which nothing new is created, whatever else has changed:
+                # watches go on to the end.
                 hosted.resource.origin.is_closing = True
                 hosted.is_settled = False
                 self._catalog.host(hosted.resource)

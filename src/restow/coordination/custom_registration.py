@@ -18,7 +18,7 @@ from restow.coordination.records import name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry
-from restow.machinery.names import GroupResource
+from restow.machinery.names import GroupResource, GroupVersion
 from restow.resources.definition import Resource
 from restow.storage.errors import StorageError
 
@@ -60,8 +60,12 @@ class CustomRegistration:
             return True
         assert resource.origin is not None
         own = self._own_entry(resource)
-        if own is not None and own.definition != resource.origin.uid:
-            await self.withdraw(resource)  # it was of a definition that is gone
+        if own is not None and (
+            own.definition != resource.origin.uid or own.encoding_version not in resource.decodable
+        ):
+            # It was of a definition that is gone, or in a version that has gone from it: nobody
+            # need wait for what this server cannot go on with.
+            await self.withdraw(resource)
         self._hosted.add(name_of(resource.kind.group_resource))
         try:
             await self._registrar.register(resource, opened=opened)
@@ -104,6 +108,11 @@ class CustomRegistration:
         if own is None or own.definition != uid:
             return False
         return all(entry.is_closing for entry in closing.values())
+
+    def written(self, group: str, plural: str) -> frozenset[str]:
+        """The versions, without the group, that servers say they write."""
+        entries = self._entries(group, plural)
+        return frozenset(GroupVersion.parse(e.encoding_version).version for e in entries)
 
     def _own_entry(self, resource: Resource) -> Entry | None:
         entries = self._entries(resource.group, resource.plural)

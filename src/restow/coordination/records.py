@@ -50,6 +50,8 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     kind: str
     version: str | None = None
     key_id: str = ""
+    is_custom: bool = False
+    """Whether it is a custom resource, which may be gone for good."""
 
     @property
     def agreement(self) -> Agreement | None:

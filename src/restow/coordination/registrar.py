@@ -131,7 +131,12 @@ class Registrar:
                 )
 
     async def _check_readable(self, resource: Resource, view: View) -> None:
-        """Raises `VersionUnsupported` when something may be stored that this server cannot read."""
+        """Raises `VersionUnsupported` when something may be stored that this server cannot read.
+
+        A custom resource that is going away is closed whatever is stored: nothing is written.
+        """
+        if resource.origin is not None and resource.origin.is_closing:
+            return
         kind = resource.kind.store.kind
         versions = (*resource.decodable, resource.storage_api_version)
         readable = {hash_of(kind, version) for version in versions}

@@ -152,3 +152,15 @@ async def test_memory_does_not_grow(server: RunningServer) -> None:
 
 def _bytes(body: Any) -> bytes:
     return body if isinstance(body, bytes) else orjson.dumps(body)
+
+
+async def test_a_server_that_is_not_whole_yet(server: RunningServer) -> None:
+    """Until all that was defined is hosted nobody is told that something is not there."""
+    unknown = ("/apis/nowhere.example.com/v1/things", "/apis/apps/v1/things")
+    assert [(await server.client.get(path)).status for path in unknown] == [404, 404]
+    server.assembly.app.is_whole = lambda: False
+    for path in unknown:
+        reply = await server.client.get(path)
+        assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
+        assert reply.header("retry-after") == "1"
+    assert (await server.client.get("/api/v1/namespaces")).status == 200

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from restow.coordination.ballots import BALLOTS_PREFIX
+from restow.coordination.collector import SWEEP_SECONDS
 from restow.coordination.wire import report_key, state_key
 from restow.machinery.status_error import StatusError
 from restow.resources.custom.definitions import ROOT
 from restow.resources.store import DeleteWish
 from restow.storage.interface import (
+    Put,
     Refused,
     Span,
     Transaction,
 )
+from restow.testing.coordination_audit import PromiseBroken
 from tests.scenarios.custom_definitions import (
     GADGETS,
     KEY,
@@ -47,7 +51,7 @@ from tests.unit.coordination.custom_looks import (
     two,
     written,
 )
-from tests.unit.coordination.world import open_world
+from tests.unit.coordination.world import GROUP, open_world
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -277,3 +281,70 @@ async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
         assert written(server) == "v1"
         assert isinstance(await world.storage.commit(sent), Refused)
         assert await gadgets.instances() == []
+
+
+async def test_a_state_that_was_made_too_late_is_removed(tmp_path: Path) -> None:
+    """Somebody who has not heard that a definition is gone makes a state of it anew: it goes."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        state = await world.storage.get(state_key(GADGETS))
+        assert state is not None
+        await end(world, gadgets)
+        assert hosted(server) is None
+        await world.storage.commit(Transaction((), (Put(state.key, state.value),)))
+        await world.clock.advance(SWEEP_SECONDS + SOON_SECONDS)
+        assert await world.storage.get(state_key(GADGETS)) is None
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_versions_that_are_gone_from_a_definition_block_nobody(
+    tmp_path: Path, mode: str
+) -> None:
+    """Somebody has taken v1 from the list by hand and out of the definition while both servers
+    still write it: both give it up, and go on in v2; the definition can be deleted."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        for server in servers:
+            server.line.hold(ROOT)
+        await gadgets.store_in("v2")
+
+        def edit(obj: dict[str, Any]) -> None:
+            obj["status"]["storedVersions"] = ["v2"]
+
+        await gadgets.change(edit)
+        await gadgets.drop("v1")
+        for server in servers:
+            server.line.let_go(ROOT)
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        await world.run(servers[0].write("a", kind=KIND))
+        assert await world.stored("a", KIND) == "v2"
+
+
+async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) -> None:
+    """Something is stored in a version that is gone from the definition: it is not served so, but
+    it is closed when it is to be deleted."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.store_in("v2")
+        await world.clock.advance(SOON_SECONDS)
+
+        def edit(obj: dict[str, Any]) -> None:
+            obj["status"]["storedVersions"] = ["v2"]
+            obj["spec"]["versions"] = [v for v in obj["spec"]["versions"] if v["name"] == "v2"]
+
+        with suppress(PromiseBroken):  # that is what is wrong
+            await gadgets.change(edit)
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        uid = (await gadgets.now()).uid
+        assert server.coordinator.custom_registration.closed_by_all(GROUP, PLURAL, uid)
+        world.storage.broken.clear()
