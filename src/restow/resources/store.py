@@ -45,6 +45,7 @@ ATTEMPTS_MAX: Final = 16
 GENERATED_NAME_ATTEMPTS_MAX: Final = 8
 RETRY_SECONDS: Final = 1
 DAMAGED_SHOWN_MAX: Final = 10
+HEAVY_TURNS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +190,12 @@ class ResourceStore:
     # Writing.
 
     async def take_turn(self, resource: Resource) -> None:
-        """Before something that takes long is planned: only one in each turn of the loop."""
+        """Before something that takes long is read or planned: one at a time, and not in each turn
+        of the loop, so that there are turns without."""
         if resource.kind.is_heavy:
             async with self._heavy:
-                await self._clock.sleep(0)
+                for _ in range(HEAVY_TURNS):
+                    await self._clock.sleep(0)
 
     async def create(
         self,
