@@ -21,7 +21,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from restow.coordination.errors import CoordinationError, DefinitionMoved, NotSettled
+from restow.coordination.errors import (
+    CoordinationError,
+    DefinitionMoved,
+    NotSettled,
+    VersionUnsupported,
+)
 from restow.coordination.mirror import Mirror
 from restow.machinery.errors import MachineryError
 from restow.machinery.names import GroupResource
@@ -259,22 +264,33 @@ class CustomResources:
         built_in = self._catalog.named(definition.group, definition.accepted_names.plural)
         if built_in is not None and built_in.origin is None:
             raise NotSettled("the release of this server hosts a resource of that name")
-        if hosted is None or not (
-            definition.is_closing or definition.means_the_same_as(hosted.definition)
-        ):
-            hosted = _Hosted(definition, self._make(definition), is_settled=False)
-        else:
-            # Only a note in its status: the same resource, but newer to those who register it.
-            assert hosted.resource.origin is not None
-            hosted.resource.origin.revision = definition.revision
-            if definition.is_closing and not hosted.resource.origin.is_closing:
-                # The same resource, of which nothing new is created, whatever else has changed:
-                # watches go on to the end.
-                hosted.resource.origin.is_closing = True
-                hosted.is_settled = False
-                self._catalog.host(hosted.resource)
+        if hosted is not None and definition.means_the_same_as(hosted.definition):
+            self._note_newer(hosted, definition)
             if hosted.is_settled and self._is_fresh:
                 return None
+            return await self._host_if_fresh(name, hosted)
+        made = _Hosted(definition, self._make(definition), is_settled=False)
+        try:
+            return await self._host_if_fresh(name, made)
+        except VersionUnsupported:
+            if hosted is None or not definition.is_closing:
+                raise
+            # It cannot be served as it is defined now, but it can be closed as it was.
+            self._note_newer(hosted, definition)
+            return await self._host_if_fresh(name, hosted)
+
+    def _note_newer(self, hosted: _Hosted, definition: Definition) -> None:
+        """The same resource of a newer definition: that is what is held against the store."""
+        origin = hosted.resource.origin
+        assert origin is not None
+        origin.revision = definition.revision
+        if definition.is_closing and not origin.is_closing:
+            # Nothing new is created; watches go on to the end.
+            origin.is_closing = True
+            hosted.is_settled = False
+            self._catalog.host(hosted.resource)
+
+    async def _host_if_fresh(self, name: str, hosted: _Hosted) -> float | None:
         if not self._is_fresh:
             hosted.is_settled = False
             await self._registration.withdraw(hosted.resource, error=STALE)

@@ -344,6 +344,7 @@ class App:
             try:
                 route = self._routes.of(context.request)
                 context.resource = None
+                context.warnings.clear()
                 return await _awaited(self._chain(context, route))
             except DoAgain as next_lack:
                 lack = next_lack
