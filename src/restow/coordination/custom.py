@@ -139,10 +139,6 @@ class CustomResources:
         self._tasks: Tasks | None = None
 
     @property
-    def count(self) -> int:
-        return len(self._hosted)
-
-    @property
     def has_begun(self) -> bool:
         """Whether all that was defined at the start was looked at: what is unknown now is so."""
         return self._began.is_set()

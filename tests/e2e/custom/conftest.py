@@ -18,6 +18,7 @@ from restow.testing.etcd_process import start_etcd
 from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
 from tests.e2e.coordination.conftest import keys, new_cluster
+from tests.e2e.custom.webhook_thread import WebhookThread
 
 __all__ = ["keys", "new_cluster"]
 
@@ -90,3 +91,10 @@ def kubectl(kubectl_found: Kubectl, tmp_path: Path) -> Kubectl:
     home = tmp_path / "home"
     home.mkdir()
     return replace(kubectl_found, home=home)
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[WebhookThread]:
+    """A conversion webhook that a test can hold up."""
+    with WebhookThread(tmp_path) as made:
+        yield made

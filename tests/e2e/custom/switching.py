@@ -21,9 +21,10 @@ from restow.coordination.raw_scan import version_of
 from restow.coordination.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import decode_state, state_key
-from restow.storage.interface import Event, Item, Key, Revision, Span, Storage
+from restow.storage.interface import Event, Item, Key, Revision, Storage
 from restow.testing.api_client import ApiClient
 from restow.testing.server_process import ServerProcess
+from tests.e2e.custom.replaying import replay
 
 GROUP: Final = "switch.example.org"
 KIND: Final = "Gadget"
@@ -228,18 +229,6 @@ class Audit:
 
 async def audited(storage: Storage) -> Audit:
     """The whole log, from its first revision to now."""
-    audit, until = Audit(), await storage.revision()
-    watch = storage.watch(Span.of_prefix("/"), after=Revision(0))
-    watch.expect(until)
-    try:
-        async for batch in watch:
-            by_revision: dict[int, list[Event]] = {}
-            for event in batch.events:
-                by_revision.setdefault(event.revision, []).append(event)
-            for events in by_revision.values():
-                audit.take(events)
-            if batch.revision >= until:
-                return audit
-    finally:
-        await watch.close()
-    raise AssertionError("a watch does not end by itself")
+    audit = Audit()
+    await replay(storage, audit.take)
+    return audit

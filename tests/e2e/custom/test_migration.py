@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -55,12 +54,6 @@ def stage(two: Stage, group: str) -> Iterator[Stage]:
     two.fill(COUNT)
     yield two
     two.end()
-
-
-@pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[WebhookThread]:
-    with WebhookThread(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -57,12 +56,6 @@ def two(
     stage.servers = cluster.start("builtin", "builtin")
     yield stage
     cluster.close()
-
-
-@pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[WebhookThread]:
-    with WebhookThread(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

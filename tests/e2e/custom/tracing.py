@@ -30,7 +30,8 @@ from restow.coordination.records import (
 )
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import decode_state, state_key
-from restow.storage.interface import Event, Item, Key, Revision, Span, Storage
+from restow.storage.interface import Event, Item, Key, Revision, Storage
+from tests.e2e.custom.replaying import replay
 
 PLURAL: Final = "gadgets"
 KIND: Final = "Gadget"
@@ -178,21 +179,8 @@ class Trace:
 
 async def traced(storage: Storage, trace: Trace) -> Trace:
     """The whole log, from its first revision to now."""
-    until = await storage.revision()
-    watch = storage.watch(Span.of_prefix("/"), after=Revision(0))
-    watch.expect(until)
-    try:
-        async for batch in watch:
-            by_revision: dict[int, list[Event]] = {}
-            for event in batch.events:
-                by_revision.setdefault(event.revision, []).append(event)
-            for events in by_revision.values():
-                trace.take(events)
-            if batch.revision >= until:
-                return trace
-    finally:
-        await watch.close()
-    raise AssertionError("a watch does not end by itself")
+    await replay(storage, trace.take)
+    return trace
 
 
 def _short(api_version: str) -> str:

@@ -5,6 +5,7 @@ In v1 a gear has `spec.teeth`, in v2 `spec.shape.teeth`. It is stored in v1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from restow.apiserver.webhooks import WebhookConversion, webhook_of
@@ -122,3 +123,13 @@ def catalog_with(resource: Resource) -> Catalog:
 def names_of(webhook: ConversionWebhook) -> list[list[str]]:
     """The names of the objects of each question, in order."""
     return [question.names for question in webhook.questions]
+
+
+def changed(**metadata: Any) -> Callable[[Object, str], Object]:
+    """Conversion that also changes some metadata, which nobody may."""
+
+    def wrong(obj: Object, target: str) -> Object:
+        found = convert(obj, target)
+        return {**found, "metadata": {**found["metadata"], **metadata}}
+
+    return wrong
