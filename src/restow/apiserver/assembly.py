@@ -156,13 +156,18 @@ async def assemble(
     store = ResourceStore(storage, caches, policy, runtime)
     rewriter = Rewriter(store, policy, runtime.clock)
     webhooks = Webhooks(runtime)
+
+    def forget(resource: Resource) -> None:
+        store.forget(resource)
+        webhooks.retire(resource.remote)
+
     custom = CustomResources(
         storage,
         catalog,
         runtime,
         registration=registration or Unregistered(),
         make=lambda definition: custom_resource(definition, remote=webhooks.of(definition)),
-        forget=store.forget,
+        forget=forget,
         ended=webhooks.drop,
     )
     _guard_definitions(catalog, custom)

@@ -36,7 +36,7 @@ from restow.machinery.conversion_review import (
 from restow.machinery.errors import ConversionFailed
 from restow.resources.custom.conversion import ConversionError, ConversionRefused
 from restow.resources.custom.definitions import Conversion, Definition, Webhook
-from restow.resources.definition import Object
+from restow.resources.definition import Object, RemoteConversion
 from restow.runtime import Runtime
 
 CALL_SECONDS_MAX: Final = 30.0
@@ -85,11 +85,6 @@ class WebhookConversion:
         for some, fragments in _batches(objects):
             converted += await self._ask(some, fragments, target)
         return converted
-
-    @property
-    def has_connected(self) -> bool:
-        """Whether there may be connections to end."""
-        return self._transport is not None
 
     async def close(self) -> None:
         """End its connections. Whoever asks now is told to ask anew, and then asks another."""
@@ -170,7 +165,9 @@ class Webhooks:
             "conversion-webhooks", tasks_max=RETIRED_MAX, on_failure=lambda _: None
         )
         self._by_name: dict[str, tuple[Webhook, WebhookConversion]] = {}
-        """By the name of the definition."""
+        """By the name of the definition: the one that was named last."""
+        self._open: set[WebhookConversion] = set()
+        """All that may still be asked: also by a resource that another one has not replaced yet."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -182,31 +179,40 @@ class Webhooks:
         """
         webhook = webhook_of(definition.conversion)
         if webhook is None:
-            self.drop(definition.name)
+            self._by_name.pop(definition.name, None)
             return None
         before = self._by_name.get(definition.name)
         if before is not None and before[0] == webhook:
             return before[1]
-        self.drop(definition.name)
         made = WebhookConversion(webhook, self._runtime)
         self._by_name[definition.name] = (webhook, made)
+        self._open.add(made)
         return made
 
     def drop(self, name: str) -> None:
-        """A definition is gone, or nobody else converts its objects any more."""
+        """A definition is gone."""
         before = self._by_name.pop(name, None)
-        if before is not None and before[1].has_connected:
-            self._tasks.spawn(f"retire {name}", self._retire(before[1]))
+        if before is not None:
+            self.retire(before[1])
+
+    def retire(self, remote: RemoteConversion | None) -> None:
+        """A resource is served no more: end who converted for it, unless still named by another."""
+        named = {each for _, each in self._by_name.values()}
+        if isinstance(remote, WebhookConversion) and remote in self._open - named:
+            self._open.discard(remote)
+            self._tasks.spawn(f"retire {self._runtime.ids.nonce(8)}", self._retire(remote))
 
     async def _retire(self, webhook: WebhookConversion) -> None:
+        """Requests from before may still ask it."""
         try:
             await self._runtime.clock.sleep(RETIRED_SECONDS)
         finally:
             await webhook.close()
 
     async def close(self) -> None:
-        for _, each in self._by_name.values():
+        for each in self._open:
             await each.close()
+        self._open.clear()
         self._by_name.clear()
         await self._tasks.close()
 

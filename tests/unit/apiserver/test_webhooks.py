@@ -14,6 +14,7 @@ from restow.apiserver.webhooks import (
     CALLS_MAX,
     OBJECTS_MAX,
     QUESTION_BYTES_MAX,
+    RETIRED_SECONDS,
     WebhookConversion,
     Webhooks,
     address_of,
@@ -28,7 +29,7 @@ from restow.resources.custom.definitions import (
     Webhook,
     definition_of,
 )
-from restow.runtime import Runtime
+from restow.runtime import Runtime, SimulatedClock
 from restow.testing.conversion_webhook import ConversionWebhook
 
 V1, V2 = "example.com/v1", "example.com/v2"
@@ -201,8 +202,29 @@ async def test_webhooks_of_definitions(server: ConversionWebhook) -> None:
     assert await first.convert([gear(2)], V2)  # by who has begun with it
     assert webhooks.of(definition(None)) is None
     assert len(webhooks) == 0
+    assert await first.convert([gear(3)], V2)  # its resource is served until another is
     assert webhooks.of(definition(part, name="wheels")) is not None
     await webhooks.close()
     assert len(webhooks) == 0
     with pytest.raises(ServiceUnavailable, match="has changed"):
         await first.convert([gear(1)], V2)
+
+
+async def test_a_webhook_goes_with_its_last_resource(server: ConversionWebhook) -> None:
+    """It is asked until its resource is served no more, however long another one waits to be; a
+    minute later it is closed."""
+    clock = SimulatedClock()
+    webhooks = Webhooks(Runtime.simulated("webhooks", clock=clock))
+    first = webhooks.of(definition(server.definition_part()))
+    other = webhooks.of(definition(server.definition_part(url=server.url + "/other")))
+    assert first is not None
+    await clock.advance(2 * RETIRED_SECONDS)
+    assert not first._is_closed
+    webhooks.retire(other)
+    webhooks.retire(first)
+    await clock.advance(RETIRED_SECONDS + 1)
+    assert first._is_closed
+    assert other is not None
+    assert not other._is_closed
+    await webhooks.close()
+    assert other._is_closed

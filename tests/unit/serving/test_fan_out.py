@@ -13,6 +13,9 @@ from restow.serving.handlers.watching import FanOut, Watcher
 class Cache:
     """As much of a cache as a fan-out needs."""
 
+    root = "/registry/things/"
+    is_closed = False
+
     def listen(self, listener: object) -> None:
         self.listener = listener
 
@@ -23,6 +26,7 @@ class Cache:
 class Hosted:
     def __init__(self, clock: SimulatedClock) -> None:
         self.runtime = Runtime.simulated(1, clock=clock)
+        self.fan_outs: dict[str, FanOut] = {}
 
 
 class Reader:
@@ -57,3 +61,14 @@ async def test_bytes_are_shared_within_one_flush_only() -> None:
     assert [reader.seen[-1] for reader in readers] == [b"3", b"3", b"3"]
     readers[0].flush()
     assert readers[0].seen[-1] == b"4"
+
+
+async def test_a_fan_out_is_kept_while_somebody_watches() -> None:
+    """Nothing is kept of a kind that nobody watches any more, which may be gone."""
+    server, cache = Hosted(SimulatedClock()), Cache()
+    fan_out = FanOut(cast("Server", server), cast("WatchCache", cache))
+    reader = cast("Watcher", Reader(fan_out, []))
+    fan_out.add(reader)
+    assert server.fan_outs == {cache.root: fan_out}
+    fan_out.discard(reader)
+    assert server.fan_outs == {}

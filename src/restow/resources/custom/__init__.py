@@ -1,8 +1,9 @@
 """Custom resources: from a stored definition to a resource that is hosted like any other.
 
 `definitions` reads a CustomResourceDefinition, `hosting` makes a `Resource` of it, `shape` knows
-its fields, and `following` keeps the catalogue in step with the store.
+its fields and `replicas` its scale, `conversion` asks others for other versions, and
+`definition_shape` keeps what servers write among the stored versions.
 
 Not here: rules about definitions (`restow.kinds`), schemas themselves
-(`restow.machinery.structural`), who serves and registers, and HTTP.
+(`restow.machinery.structural`), following and registering (`restow.coordination.custom`), HTTP.
 """

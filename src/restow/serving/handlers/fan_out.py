@@ -41,12 +41,17 @@ class FanOut:
     def add(self, watcher: Waiting) -> None:
         if not self._watchers:
             self.cache.listen(self._changed)
+            if not self.cache.is_closed:  # else another cache has its place, and it ends at once
+                self._server.fan_outs[self.cache.root] = self
         self._watchers[watcher] = None
 
     def discard(self, watcher: Waiting) -> None:
         self._watchers.pop(watcher, None)
         if not self._watchers:
             self.cache.unlisten(self._changed)
+            # Or it would keep the objects of a kind that is gone.
+            if self._server.fan_outs.get(self.cache.root) is self:
+                del self._server.fan_outs[self.cache.root]
 
     def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
         """Bytes that several watchers want in one flush; made once.
@@ -78,11 +83,6 @@ class FanOut:
 
 
 def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
-    """The fan-out of a cache; there is one, made when first wanted."""
+    """The fan-out of a cache; there is one for as long as somebody watches it."""
     found = server.fan_outs.get(cache.root)
-    if found is not None and found.cache is cache:
-        return found
-    made = FanOut(server, cache)
-    if not cache.is_closed:  # else another cache has its place, and it ends at once
-        server.fan_outs[cache.root] = made
-    return made
+    return found if found is not None and found.cache is cache else FanOut(server, cache)

@@ -95,7 +95,7 @@ async def _list_later(server: Server, context: Context, selection: Selection, wi
         )
         return _answer(server, context, selection, found)
     if place.revision > max(server.store.position, cache.changed_at):
-        await wait_for_version(server, place.revision)
+        await wait_for_version(server, resource, place.revision)
     if cache.changed_at <= place.revision:
         found = await _from_cache_in_slices(
             server, context, cache, selection, wish, start=place.start

@@ -11,6 +11,7 @@ from typing import Final
 import orjson
 
 from restow.machinery import status
+from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.serving.answers import respond
@@ -55,10 +56,10 @@ def answer_from(server: Server, context: Context, cache: WatchCache) -> Response
     entry = cache.get(path)
     if entry is None:
         raise server.store.missing(resource, path, cache)
-    body = server.store.body_of(resource, entry, resource.api_version(info.version))
     if info.subresource == "scale":
-        body = scale_of(server, context, entry)
-    elif context.form.as_kind:
+        return respond(context, 200, scale_of(server, context, entry))
+    body = server.store.body_of(resource, entry, resource.api_version(info.version))
+    if context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 200, body)
 
@@ -94,15 +95,19 @@ async def fresh_enough(server: Server, resource: Resource, asked: int | None) ->
         return await server.store.read(resource)
     cache = await server.store.loaded(resource)
     if asked > max(server.store.position, cache.changed_at):
-        await wait_for_version(server, asked)
+        await wait_for_version(server, resource, asked)
     return cache
 
 
-async def wait_for_version(server: Server, asked: int) -> None:
-    """Wait a little for a resource version; 504 when it does not come."""
+async def wait_for_version(server: Server, resource: Resource, asked: int) -> None:
+    """Wait a little for a resource version; 504 when it does not come.
+
+    Raises `ResourceReplaced` when nobody keeps up the cache any more that was to come so far.
+    """
     try:
         async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
             await server.store.caches.reach_future(asked)
     except TimeoutError:
         current = server.store.position
         raise status.resource_version_too_large(asked, current) from None
+    check_current(resource)

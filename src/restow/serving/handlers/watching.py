@@ -20,6 +20,7 @@ import orjson
 from restow.machinery import field_errors, status
 from restow.machinery.names import GroupKind
 from restow.machinery.status_error import StatusError
+from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Change, Entry, WatchCache
 from restow.runtime import Timer
@@ -72,6 +73,7 @@ async def _watch(server: Server, context: Context) -> PushStream:
     failure = None
     if initial and version > max(server.store.position, cache.changed_at):
         failure = await _wait(server, version)
+        check_current(resource)  # or nobody keeps up what would be sent
     elif not initial and version and cache.cursor_after(version) is None:
         await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
