@@ -47,10 +47,7 @@ def compile_quick(schema: Schema) -> Accepts:
 
 def compile_settled(schema: Schema) -> Accepts:
     """A test that accepts only objects that nulls, defaults and pruning leave as they are."""
-    written = _settled(schema, closes=True)
-    for name in META_FIELDS:
-        written["properties"].setdefault(name, True)
-    return _test(written, {})
+    return _test(_settled(schema, closes=True, is_object=True), {})
 
 
 def _test(written: dict[str, Any], formats: dict[str, Accepts]) -> Accepts:
@@ -76,8 +73,12 @@ _NOT_NULL: Final = ["string", "number", "boolean", "object", "array"]
 _SCALAR: Final = ["string", "number", "boolean", "null"]
 
 
-def _settled(schema: Schema, *, closes: bool) -> dict[str, Any]:
-    """The skeleton: types, no unknown names, and all names that have a default."""
+def _settled(schema: Schema, *, closes: bool, is_object: bool = False) -> dict[str, Any]:
+    """The skeleton: types, no unknown names, and all names that have a default.
+
+    `is_object`: it has metadata, as the object itself and embedded ones have.
+    """
+    is_object = is_object or schema.embedded
     written: dict[str, Any] = {"type": _types(schema) or _NOT_NULL}
     if schema.nullable and "null" not in written["type"]:
         written["type"] = [*written["type"], "null"]
@@ -87,10 +88,10 @@ def _settled(schema: Schema, *, closes: bool) -> dict[str, Any]:
         return written
     # Metadata is pruned by others, and its schema says nothing of what else is there.
     written["properties"] = {
-        name: _settled(each, closes=not (schema.embedded and name in META_FIELDS))
+        name: _settled(each, closes=not (is_object and name in META_FIELDS))
         for name, each in schema.properties.items()
     }
-    if schema.embedded:
+    if is_object:
         for name in META_FIELDS:
             written["properties"].setdefault(name, True)
     written["required"] = [
@@ -194,7 +195,7 @@ class _Writing:
                 low, high = INT32_MIN, INT32_MAX
             written["minimum"] = max(low, written.get("minimum", low))
             written["maximum"] = min(high, written.get("maximum", high))
-        elif schema.int_or_string or schema.format == "float":
+        elif schema.int_or_string or (schema.type == "number" and schema.format == "float"):
             written["minimum"] = max(-FLOAT_EXACT_MAX, written.get("minimum", -FLOAT_EXACT_MAX))
             written["maximum"] = min(FLOAT_EXACT_MAX, written.get("maximum", FLOAT_EXACT_MAX))
         if schema.multiple_of is not None:

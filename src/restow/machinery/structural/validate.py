@@ -85,7 +85,7 @@ def _check_here(value: Any, schema: Schema, path: str, old: Correlated | None) -
         found = _type_problems(value, schema, types, path)
         problems += found
         matches += 1 if found else 2
-    below = _junctors(value, schema, path, old)
+    below = _junctors(value, schema, path)
     problems += below.problems
     matches += below.matches + 2
     match value:
@@ -327,12 +327,13 @@ def _members(value: dict[str, Any], schema: Schema, path: str, old: Correlated |
     return _Found(problems, matches)
 
 
-def _junctors(value: Any, schema: Schema, path: str, old: Correlated | None) -> _Found:
+def _junctors(value: Any, schema: Schema, path: str) -> _Found:
+    """Whether an alternative matches is about the whole value: nothing in it is forgiven."""
     problems: list[_Problem] = []
     matches = 0
     quoted = field_errors.shown(path)
     if schema.any_of:
-        found = [_check_here(value, each, path, old) for each in schema.any_of]
+        found = [_check_here(value, each, path, None) for each in schema.any_of]
         good = [each for each in found if not each.problems]
         best = good[0] if good else max(found, key=lambda each: each.matches)
         if not good:
@@ -340,7 +341,7 @@ def _junctors(value: Any, schema: Schema, path: str, old: Correlated | None) -> 
         problems += best.problems
         matches += best.matches
     if schema.one_of:
-        found = [_check_here(value, each, path, old) for each in schema.one_of]
+        found = [_check_here(value, each, path, None) for each in schema.one_of]
         good = [each for each in found if not each.problems]
         if len(good) != 1:
             told = f"Found {len(good)} valid alternatives" if good else "Found none valid"
@@ -354,7 +355,7 @@ def _junctors(value: Any, schema: Schema, path: str, old: Correlated | None) -> 
         elif len(good) == 1:
             matches += good[0].matches
     if schema.all_of:
-        found = [_check_here(value, each, path, old) for each in schema.all_of]
+        found = [_check_here(value, each, path, None) for each in schema.all_of]
         for each in found:
             problems += each.problems
             matches += each.matches
@@ -363,6 +364,6 @@ def _junctors(value: Any, schema: Schema, path: str, old: Correlated | None) -> 
             told = ". None validated" if none else ""
             problems.append(_plain(f"{quoted} must validate all the schemas (allOf){told}"))
     none_of = schema.none_of
-    if none_of is not None and not _check_here(value, none_of, path, old).problems:
+    if none_of is not None and not _check_here(value, none_of, path, None).problems:
         problems.append(_plain(f"{quoted} must not validate the schema (not)"))
     return _Found(problems, matches)

@@ -161,6 +161,54 @@ def test_an_update_may_leave_wrong_what_it_does_not_touch() -> None:
     ]
 
 
+def test_nothing_is_forgiven_in_alternatives() -> None:
+    """Whether one of them matches is about the whole value, also the part that did not change."""
+    either = CompiledSchema(
+        read_schema(
+            {
+                "type": "object",
+                "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+                "anyOf": [
+                    {"properties": {"a": {"enum": [1]}}},
+                    {"properties": {"b": {"enum": [2]}}},
+                ],
+            }
+        )
+    )
+    assert told(either, {"a": 3, "b": 2}) == []
+    assert told(either, {"a": 3, "b": 5}, {"a": 3, "b": 2})
+    neither = CompiledSchema(
+        read_schema(
+            {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "integer"},
+                    "b": {"type": "integer"},
+                    "old": {"type": "string"},
+                },
+                "not": {"properties": {"a": {"enum": [1]}}},
+            }
+        )
+    )
+    assert told(neither, {"a": 2, "b": 2, "old": 7}, {"a": 2, "b": 1, "old": 7}) == []
+
+
+def test_the_quick_pass_bounds_only_what_the_thorough_one_does() -> None:
+    """Below `not`, where accepting less is accepting more."""
+    schema = compiled(a={"type": "number", "not": {"format": "float", "minimum": 0}})
+    assert told(schema, {"a": 1e20})
+    assert not schema.accepts({"a": 1e20})
+
+
+def test_metadata_does_not_unsettle_an_object() -> None:
+    """Most definitions say that metadata is an object, and nothing of what is in it."""
+    schema = compiled(metadata={"type": "object"}, spec={"type": "object"})
+    assert not schema.settle(
+        {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {}}
+    )
+    assert schema.settle({"metadata": {"name": "a"}, "spec": {"unknown": 1}})
+
+
 def test_items_of_map_lists_are_matched_by_their_keys() -> None:
     """Such a list may grow around a wrong item; an atomic one must be right as a whole."""
     item = {
