@@ -14,6 +14,7 @@ Json = dict[str, Any]
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

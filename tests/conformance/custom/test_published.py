@@ -7,9 +7,8 @@ from typing import Any
 from restow.testing.api_client import ApiClient
 from tests.conformance.custom.servers import Custom, until
 from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import CRDS, Family, Json
+from tests.custom_definitions.building import AGGREGATED, CRDS, Family, Json
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 

@@ -12,8 +12,10 @@ from tests.e2e.coordination.clusters import Cluster, call, wait_for
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.switching import (
     DEFINITIONS,
+    GROUP,
     NAME,
     REPORT,
+    VERSIONS,
     Audit,
     Hammer,
     audited,
@@ -43,7 +45,9 @@ def test_no_write_in_a_version_that_was_not_reported(
     # It would prove nothing if nothing had moved.
     assert hammer.switches >= 5
     assert audit.registrations > hammer.switches
-    assert min(audit.written.values()) > hammer.written * 0.1
+    assert audit.listings > hammer.switches
+    written = [audit.written[f"{GROUP}/{version}"] for version in VERSIONS]
+    assert min(written) > hammer.written * 0.1
     cluster.close()
 
 

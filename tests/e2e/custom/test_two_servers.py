@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import certificates, small, workflows
-from tests.custom_definitions.building import CRDS, Family, Json, Maker, integer
+from tests.custom_definitions.building import AGGREGATED, CRDS, Family, Json, Maker, integer
 
 SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.01
@@ -58,6 +58,11 @@ def test_served_by_both(server: ServerProcess, other: ServerProcess, group: str)
             resources = call(each, "GET", f"/apis/{family.group}/v1")["resources"]
             assert [found["name"] for found in resources] == ["widgets"]
             assert f"apis/{family.group}/v1" in call(each, "GET", "/openapi/v3")["paths"]
+            code, answer = each.request("GET", "/apis", headers={"Accept": AGGREGATED})
+            groups = {found["metadata"]["name"] for found in json.loads(answer)["items"]}
+            assert (code, family.group in groups) == (200, True)
+            paths = call(each, "GET", "/openapi/v2")["paths"]
+            assert f"/apis/{family.group}/v1/namespaces/{{namespace}}/widgets" in paths
         made = call(two, "POST", family.path(), family.good[0])
         assert call(one, "GET", family.path("a")) == made
 

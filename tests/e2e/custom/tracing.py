@@ -109,9 +109,9 @@ class Trace:
                 self._take_object(event.key, event.value, event.revision)
         at = events[0].revision
         self._judge(at)
-        if set(self.listed) < set(listed) and self.listed:
+        if set(listed) - set(self.listed) and self.listed:
             self._judge_fewer(at, listed, self.listed, wanted=self.agreed)
-        if set(self.persisted) < set(persisted) and UNKNOWN_HASH not in self.persisted:
+        if set(persisted) - set(self.persisted) and UNKNOWN_HASH not in self.persisted:
             wanted = None if self.agreed is None else self.place.hash(self.agreed)
             self._judge_fewer(at, persisted, self.persisted, wanted=wanted)
 

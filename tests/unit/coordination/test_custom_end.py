@@ -7,7 +7,6 @@ so a test that ends well has also broken no promise.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from restow.storage.interface import (
     Span,
     Transaction,
 )
-from restow.testing.coordination_audit import PromiseBroken
 from tests.scenarios.custom_definitions import (
     GADGETS,
     KEY,
@@ -134,8 +132,9 @@ async def test_a_definition_made_anew_while_others_report_the_old_one(
         await gadgets.remove()
         await gadgets.create(["v2", "v1"])
         await world.clock.advance(SOON_SECONDS)
-        with suppress(StatusError):
+        with pytest.raises(StatusError) as refused:
             await world.run(servers[1 - slow].write("a", kind=KIND))
+        assert refused.value.code == 404, "it is served before the other has heard of the end"
         servers[slow].line.let_go(ROOT)
         await world.clock.advance(SOON_SECONDS)
         assert [written(server) for server in servers] == ["v2", "v2"]
@@ -323,6 +322,9 @@ async def test_versions_that_are_gone_from_a_definition_block_nobody(
         assert [written(server) for server in servers] == ["v2", "v2"]
         await world.run(servers[0].write("a", kind=KIND))
         assert await world.stored("a", KIND) == "v2"
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        assert answers(servers, (await gadgets.now()).uid)["closed"] == [True, True]
 
 
 async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) -> None:
@@ -335,16 +337,20 @@ async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) ->
         await world.run(server.write("a", kind=KIND))
         await gadgets.store_in("v2")
         await world.clock.advance(SOON_SECONDS)
+        before = gadget(server)
 
         def edit(obj: dict[str, Any]) -> None:
             obj["status"]["storedVersions"] = ["v2"]
             obj["spec"]["versions"] = [v for v in obj["spec"]["versions"] if v["name"] == "v2"]
 
-        with suppress(PromiseBroken):  # that is what is wrong
-            await gadgets.change(edit)
+        await gadgets.change(edit)
         await world.clock.advance(SOON_SECONDS)
+        assert gadget(server) is before, "it is served as it is defined now"
+        assert world.storage.broken == []
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
         uid = (await gadgets.now()).uid
         assert server.coordinator.custom_registration.closed_by_all(GROUP, PLURAL, uid)
+        # That what is stored cannot be read is what is wrong, and nothing else is.
+        assert {each.partition(":")[0] for each in world.storage.broken} <= {"C3"}
         world.storage.broken.clear()
