@@ -15,9 +15,9 @@ import orjson
 from restow.coordination.raw_scan import stored_versions
 from restow.coordination.records import name_of
 from restow.coordination.wire import decode_report, report_key
+from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.machinery.names import GroupResource
 from restow.resources.custom.definitions import (
-    CLEANUP_FINALIZER,
     Definition,
     definition_key,
     read_definition,

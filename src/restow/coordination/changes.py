@@ -132,10 +132,6 @@ class Change:
     after: Report
 
     @property
-    def agreement_moved(self) -> bool:
-        return self.before.epoch != self.after.epoch
-
-    @property
     def is_empty(self) -> bool:
         return not self.transaction.writes
 

@@ -190,13 +190,6 @@ class Kind:
         """The OpenAPI definition name of the type in one version."""
         return type_name(self.group, version, self.kind)
 
-    def subresource(self, name: str) -> Subresource | None:
-        """One of the subresources by its name."""
-        for each in self.subresources:
-            if each.name == name:
-                return each
-        return None
-
 
 def declare(
     group: str,

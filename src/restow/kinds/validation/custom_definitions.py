@@ -15,11 +15,11 @@ from restow.kinds.validation.custom_versions import check_versions
 from restow.kinds.validation.fields import Causes, Object, keep, listed, part
 from restow.kinds.validation.webhook_clients import check_client, has_bad_bundle
 from restow.machinery import field_errors as errors
+from restow.machinery.conversion_review import SUPPORTED
 from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
 
 _SCOPES: Final = ("Cluster", "Namespaced")
 _STRATEGIES: Final = ("None", "Webhook")
-_REVIEWS: Final = ("v1", "v1beta1")
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 _APPROVED: Final = "api-approved.kubernetes.io"
 _APPROVALS_AT: Final = "https://github.com/kubernetes/enhancements/pull/1111"
@@ -57,8 +57,8 @@ def validate_definition(new: Object, old: Object | None) -> Causes:
     return causes
 
 
-def is_established(definition: Object | None) -> bool:
-    """Whether its resources were ever served."""
+def _is_established(definition: Object | None) -> bool:
+    """Whether its condition says that its resources are served."""
     for _, condition in listed(part(definition, "status"), "conditions", ""):
         if condition.get("type") == "Established":
             return condition.get("status") == "True"
@@ -174,7 +174,7 @@ def _check_conversion(causes: Causes, spec: Object, old: Object | None) -> None:
 
 def _may_have_bad_bundle(old: Object | None) -> bool:
     """Certificates often come later than the definition; once it is in use, they must be good."""
-    if old is None or not is_established(old):
+    if old is None or not _is_established(old):
         return True
     return has_bad_bundle(part(old, "spec", "conversion", "webhook", "clientConfig"))
 
@@ -192,9 +192,9 @@ def _check_reviews(causes: Causes, versions: list[Any], where: str, old: Object 
         if problem := dns_1035_label_problem(each):
             causes.append(errors.invalid(f"{where}[{index}]", each, problem))
     before = part(old, "spec", "conversion", "webhook").get("conversionReviewVersions") or []
-    was_bad = bool(before) and seen.isdisjoint(_REVIEWS) and set(before).isdisjoint(_REVIEWS)
-    if seen.isdisjoint(_REVIEWS) and not was_bad:
-        why = f"must include at least one of {', '.join(_REVIEWS)}"
+    was_bad = bool(before) and seen.isdisjoint(SUPPORTED) and set(before).isdisjoint(SUPPORTED)
+    if seen.isdisjoint(SUPPORTED) and not was_bad:
+        why = f"must include at least one of {', '.join(SUPPORTED)}"
         causes.append(errors.invalid(where, versions, why))
 
 
@@ -202,7 +202,7 @@ def _check_change(causes: Causes, spec: Object, old: Object) -> None:
     """What the keys of stored objects, or the definition's own name, are made of."""
     before = part(old, "spec")
     names, names_before = part(spec, "names"), part(before, "names")
-    if is_established(old):
+    if _is_established(old):
         keep(causes, spec, before, field="spec", names=("scope",))
         keep(causes, names, names_before, field="spec.names", names=("kind",))
     keep(causes, spec, before, field="spec", names=("group",))

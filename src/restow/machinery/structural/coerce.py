@@ -40,12 +40,6 @@ class Coercion:
             return []
         return prune(obj, self._schema) if self._pass(obj) else []
 
-    def thoroughly(self, obj: dict[str, Any]) -> list[str]:
-        """The same without the quick pass, for what has wrong types, and for tests."""
-        drop_nulls(obj, self._schema)
-        apply_defaults(obj, self._schema)
-        return prune(obj, self._schema)
-
 
 def _nothing(_: Any) -> bool:
     return False

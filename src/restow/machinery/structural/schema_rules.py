@@ -78,8 +78,6 @@ class Leniency:
     """Sets whose items are not atomic."""
     loose_list_keys: bool = False
     """Keys of map lists that are neither required nor have a default."""
-    costly_rules: bool = False
-    """Rules over their cost; for a version whose schema did not change."""
 
 
 STRICT: Final = Leniency()
@@ -244,7 +242,6 @@ class _Checks:
                 path,
                 context,
                 uncorrelatable_at=place.uncorrelatable_at,
-                limits_cost=not self.leniency.costly_rules,
             )
         return [*causes, *about_rules], is_sound
 

@@ -24,7 +24,6 @@ PLURAL: Final = "customresourcedefinitions"
 ROOT: Final = f"/registry/{GROUP}/{PLURAL}/"
 """How the keys of all definitions begin."""
 
-CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 NAMES_ACCEPTED: Final = "NamesAccepted"
 ESTABLISHED: Final = "Established"

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import (
-    CLEANUP_FINALIZER,
     TERMINATING,
     Definition,
     definition_key,

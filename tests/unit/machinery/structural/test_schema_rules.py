@@ -392,7 +392,6 @@ def test_a_rule_that_runs_often_costs_more() -> None:
     assert told(few) == []
     many = spec({"type": "array", "items": text})
     assert "estimated rule cost exceeds budget" in told(many)[0]
-    assert told(many, leniency=Leniency(costly_rules=True))[:1] != told(many)[:1]
 
 
 def test_a_good_schema_has_no_problems() -> None:

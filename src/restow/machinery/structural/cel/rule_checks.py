@@ -20,7 +20,6 @@ def rule_problems(
     context: CostContext,
     *,
     uncorrelatable_at: str | None,
-    limits_cost: bool,
 ) -> list[Cause]:
     """What is wrong with the rules of one node; counts their cost.
 
@@ -35,7 +34,7 @@ def rule_problems(
     for index, rule in enumerate(schema.rules):
         where = paths.index(rules_at, index)
         compiled = compile_rule(rule, schema, declared)
-        causes += _cost_problems(compiled, where, context, limits_cost=limits_cost)
+        causes += _cost_problems(compiled, where, context)
         told = dict(rule.raw)
         if compiled.error:
             causes.append(field_errors.invalid(paths.child(where, "rule"), told, compiled.error))
@@ -56,9 +55,7 @@ def rule_problems(
     return causes
 
 
-def _cost_problems(
-    compiled: CompiledRule, path: str, context: CostContext, *, limits_cost: bool
-) -> list[Cause]:
+def _cost_problems(compiled: CompiledRule, path: str, context: CostContext) -> list[Cause]:
     causes = []
     if compiled.program is not None:
         cost = min(compiled.program.cost_max * context.runs_max(), UNBOUNDED)
@@ -67,7 +64,7 @@ def _cost_problems(
         where = paths.child(path, "messageExpression")
         cost = compiled.message.cost_max
         causes += _over(where, "estimated messageExpression cost", cost, context)
-    return causes if limits_cost else []
+    return causes
 
 
 def _over(path: str, what: str, cost: int, context: CostContext) -> list[Cause]:
