@@ -32,6 +32,10 @@ class StorageStateStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     persisted_storage_version_hashes: list[str] = msgspec.field(
         name="persistedStorageVersionHashes", default_factory=list
     )
+    persisted_encryption_keys: list[str] = msgspec.field(
+        name="persistedEncryptionKeys", default_factory=list
+    )
+    """Not in Kubernetes. Empty: nothing is encrypted."""
     current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
     last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
     current_storage_version_hashes: list[StorageVersionHash] = msgspec.field(

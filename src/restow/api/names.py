@@ -21,7 +21,10 @@ __all__ = [
     "LOOSE_ANNOTATION",
     "MEMBER_ANNOTATION",
     "OWNED_ANNOTATION_PREFIX",
+    "PREFERRED_KEYS_ANNOTATION",
+    "READABLE_KEYS_ANNOTATION",
     "RELEASE_ANNOTATION",
+    "STORES_ANNOTATION",
 ]
 
 LEASE_NAMESPACE: Final = "kube-system"
@@ -46,6 +49,12 @@ DEFINITIONS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}definitions"
 """On the StorageVersion of a custom resource: from which definition each server has made it."""
 KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-keys"
 """Which server writes with which encryption key, as JSON."""
+READABLE_KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}readable-encryption-keys"
+"""Which server can read which encryption keys, as JSON; one that is not named: none."""
+PREFERRED_KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}preferred-encryption-keys"
+"""Which server would write with another key, and waits until all can read it, as JSON."""
+STORES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}stores"
+"""Which server keeps its keys in another store, and in which, as JSON."""
 LOOSE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}loose-seconds"
 """Which server may go on writing as before for how long after a change, as JSON."""
 FIGURES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}figures"

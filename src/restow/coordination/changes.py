@@ -237,6 +237,7 @@ def _state_after(
         written=[hash_of(kind, version) for version in versions],
         agreed=_agreed_hash(kind, after.agreement),
         epoch=after.epoch,
+        keys=[entry.key_id for entry in after.entries],
         is_unknown=is_unknown,
     )
 

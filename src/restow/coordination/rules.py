@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from restow.api.encryption_keys import IDENTITY
 from restow.coordination.identity import Mode, ServerId
 
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
@@ -33,6 +34,12 @@ class Entry:
     served_versions: tuple[str, ...] = ()
     key_id: str = ""
     """The encryption key it writes with; empty: none."""
+    readable_keys: tuple[str, ...] = (IDENTITY,)
+    """The encryption keys it can read, as `restow.api.encryption_keys` says."""
+    preferred_key: str = ""
+    """The key it would write with, if all others could read it."""
+    store: str = ""
+    """The id of the store in which it keeps its keys; empty: the one that the report is in."""
     loose_seconds: float = 0.0
     """For so long after a change it may go on writing as before; 0: it is fenced."""
     definition: str = ""
@@ -78,11 +85,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Which versions a resource may be stored in, as hashes."""
+    """Which versions a resource may be stored in, as hashes, and under which encryption keys."""
 
     persisted: tuple[str, ...] = ()
     current: str = ""
     epoch: int = 0
+    keys: tuple[str, ...] = (IDENTITY,)
+    """If a version is unknown, so are the keys."""
 
 
 # Entries.
@@ -209,9 +218,10 @@ def state_after(
     written: Iterable[str],
     agreed: str | None,
     epoch: int,
+    keys: Iterable[str] = (),
     is_unknown: bool = False,
 ) -> State:
-    """The state when versions with the hashes `written` may be stored from now on.
+    """The state when versions with the hashes `written` may be stored from now on, under `keys`.
 
     `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
     begins as unknown, since nobody knows what was stored before there was one; it becomes so again
@@ -220,8 +230,12 @@ def state_after(
     state = before or State(persisted=(UNKNOWN_HASH,))
     if is_unknown and UNKNOWN_HASH not in state.persisted:
         state = replace(state, persisted=(UNKNOWN_HASH, *state.persisted))
-    new = [value for value in dict.fromkeys(written) if value not in state.persisted]
-    return State(persisted=(*state.persisted, *new), current=agreed or state.current, epoch=epoch)
+    return State(
+        persisted=tuple(dict.fromkeys((*state.persisted, *written))),
+        current=agreed or state.current,
+        epoch=epoch,
+        keys=tuple(dict.fromkeys((*state.keys, *(key or IDENTITY for key in keys)))),
+    )
 
 
 def undecodable(persisted: Iterable[str], decodable: Collection[str]) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
+from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import (
     ServerStorageVersion,
     StorageVersion,
@@ -32,6 +33,9 @@ from restow.api.names import (
     LEASE_NAMESPACE,
     LOOSE_ANNOTATION,
     MEMBER_ANNOTATION,
+    PREFERRED_KEYS_ANNOTATION,
+    READABLE_KEYS_ANNOTATION,
+    STORES_ANNOTATION,
 )
 from restow.coordination.identity import ServerId
 from restow.coordination.records import resource_of_name
@@ -55,10 +59,25 @@ STATES_PREFIX: Final = root_of(migration_v1alpha1.GROUP, migration_v1alpha1.STOR
 LEASES_PREFIX: Final = f"{root_of(coordination_v1.GROUP, coordination_v1.KIND)}{LEASE_NAMESPACE}/"
 
 LEASE_SECONDS_DEFAULT: Final = 3600.0
+_PLAIN: Final = (IDENTITY,)
+# What entries say besides the fields of Kubernetes, each by the id of its server.
+_ENTRY_ANNOTATIONS: Final = (
+    KEYS_ANNOTATION,
+    READABLE_KEYS_ANNOTATION,
+    PREFERRED_KEYS_ANNOTATION,
+    STORES_ANNOTATION,
+    LOOSE_ANNOTATION,
+    DEFINITIONS_ANNOTATION,
+)
 
 # What servers write into the status of a state. The rest of it is its controllers'.
 _STATE_FIELDS: Final = frozenset(
-    {"persistedStorageVersionHashes", "currentStorageVersionHash", "lastHeartbeatTime"}
+    {
+        "persistedStorageVersionHashes",
+        "persistedEncryptionKeys",
+        "currentStorageVersionHash",
+        "lastHeartbeatTime",
+    }
 )
 
 
@@ -93,12 +112,11 @@ def decode_report(item: Item) -> StoredReport:
     """The report without its agreement, which has a key of its own."""
     try:
         found = msgspec.json.decode(item.value, type=StorageVersion)
-        keys = orjson.loads(_annotation(found.metadata, KEYS_ANNOTATION) or b"{}")
-        loose = orjson.loads(_annotation(found.metadata, LOOSE_ANNOTATION) or b"{}")
-        definitions = orjson.loads(_annotation(found.metadata, DEFINITIONS_ANNOTATION) or b"{}")
-        entries = tuple(
-            _entry(entry, keys, loose, definitions) for entry in found.status.storage_versions
-        )
+        said = {
+            name: orjson.loads(_annotation(found.metadata, name) or b"{}")
+            for name in _ENTRY_ANNOTATIONS
+        }
+        entries = tuple(_entry(entry, said) for entry in found.status.storage_versions)
     except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     report = Report(
@@ -110,22 +128,11 @@ def decode_report(item: Item) -> StoredReport:
 
 
 def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
-    keys = {entry.server_id: entry.key_id for entry in report.entries if entry.key_id}
     owned = {EPOCH_ANNOTATION: str(report.epoch)}
-    if keys:
-        owned[KEYS_ANNOTATION] = orjson.dumps(keys).decode()
-    loose = {
-        entry.server_id: entry.loose_seconds for entry in report.entries if entry.loose_seconds
-    }
-    if loose:
-        owned[LOOSE_ANNOTATION] = orjson.dumps(loose).decode()
-    definitions = {
-        entry.server_id: {"uid": entry.definition} | ({"closing": True} if entry.is_closing else {})
-        for entry in report.entries
-        if entry.definition
-    }
-    if definitions:
-        owned[DEFINITIONS_ANNOTATION] = orjson.dumps(definitions).decode()
+    for name in _ENTRY_ANNOTATIONS:
+        said = {entry.server_id: _said(name, entry) for entry in report.entries}
+        if told := {server_id: value for server_id, value in said.items() if value}:
+            owned[name] = orjson.dumps(told).decode()
     status = StorageVersionStatus(
         storage_versions=[
             ServerStorageVersion(
@@ -148,26 +155,46 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
             for condition in report.conditions
         ],
     )
-    optional = (KEYS_ANNOTATION, LOOSE_ANNOTATION, DEFINITIONS_ANNOTATION)
-    annotated = _annotated(metadata, owned, *optional)
+    annotated = _annotated(metadata, owned, *_ENTRY_ANNOTATIONS)
     found = StorageVersion(metadata=annotated, status=status)
     return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
 
 
-def _entry(
-    entry: ServerStorageVersion,
-    keys: Mapping[str, str],
-    loose: Mapping[str, float],
-    definitions: Mapping[str, Mapping[str, Any]],
-) -> Entry:
-    definition = definitions.get(entry.api_server_id) or {}
+def _said(annotation: str, entry: Entry) -> object:
+    """What an annotation tells of an entry; nothing, if there is nothing to tell."""
+    match annotation:
+        case _ if annotation == KEYS_ANNOTATION:
+            return entry.key_id
+        case _ if annotation == READABLE_KEYS_ANNOTATION:
+            return () if entry.readable_keys == _PLAIN else entry.readable_keys
+        case _ if annotation == PREFERRED_KEYS_ANNOTATION:
+            is_other = entry.preferred_key != entry.key_id
+            return (entry.preferred_key or IDENTITY) if is_other else ""
+        case _ if annotation == STORES_ANNOTATION:
+            return entry.store
+        case _ if annotation == LOOSE_ANNOTATION:
+            return entry.loose_seconds
+        case _:
+            assert annotation == DEFINITIONS_ANNOTATION
+            closing = {"closing": True} if entry.is_closing else {}
+            return {"uid": entry.definition} | closing if entry.definition else {}
+
+
+def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -> Entry:
+    server_id = entry.api_server_id
+    definition = said[DEFINITIONS_ANNOTATION].get(server_id) or {}
+    key_id = said[KEYS_ANNOTATION].get(server_id, "")
+    preferred = said[PREFERRED_KEYS_ANNOTATION].get(server_id, key_id)
     return Entry(
-        server_id=ServerId(entry.api_server_id),
+        server_id=ServerId(server_id),
         encoding_version=entry.encoding_version,
         decodable_versions=tuple(entry.decodable_versions),
         served_versions=tuple(entry.served_versions),
-        key_id=keys.get(entry.api_server_id, ""),
-        loose_seconds=loose.get(entry.api_server_id, 0.0),
+        key_id=key_id,
+        readable_keys=tuple(said[READABLE_KEYS_ANNOTATION].get(server_id, _PLAIN)),
+        preferred_key="" if preferred == IDENTITY else preferred,
+        store=said[STORES_ANNOTATION].get(server_id, ""),
+        loose_seconds=said[LOOSE_ANNOTATION].get(server_id, 0.0),
         definition=definition.get("uid", ""),
         is_closing=definition.get("closing", False),
     )
@@ -211,6 +238,7 @@ def decode_state(item: Item) -> StoredState:
         raise StoreDamaged(f"{item.key} holds no StorageState: {error}") from error
     state = State(
         persisted=tuple(found.status.persisted_storage_version_hashes),
+        keys=tuple(found.status.persisted_encryption_keys) or _PLAIN,
         current=found.status.current_storage_version_hash,
         epoch=epoch,
     )
@@ -225,6 +253,7 @@ def encode_state(name: str, stored: StoredState) -> bytes:
             spec=StorageStateSpec(resource=GroupResourceRef(group=group, resource=resource)),
             status=migration_v1alpha1.StorageStateStatus(
                 persisted_storage_version_hashes=list(stored.state.persisted),
+                persisted_encryption_keys=_listed_keys(stored.state.keys),
                 current_storage_version_hash=stored.state.current,
                 last_heartbeat_time=stored.heartbeat,
             ),
@@ -240,6 +269,11 @@ def encode_state(name: str, stored: StoredState) -> bytes:
         migration_v1alpha1.API_VERSION,
         migration_v1alpha1.STORAGE_STATE,
     )
+
+
+def _listed_keys(keys: tuple[str, ...]) -> list[str]:
+    """As in the status, where nothing is said of keys while nothing is encrypted."""
+    return [] if keys == _PLAIN else list(keys)
 
 
 def _own_part(obj: Any) -> Any:

@@ -10,6 +10,7 @@
     │   ├── StoreFull               no room; works again when there is
     │   └── StorageClosed           this handle was closed
     ├── StoreDamaged            what was read cannot be right
+    │   └── CannotOpen              it is encrypted, and no key of this server opens it
     └── OpenRefused             the store may not be opened; the text says why and what to do
 
 Each driver translates foreign errors into these in one function of its own.
@@ -74,6 +75,10 @@ class StorageClosed(Unavailable):
 
 class StoreDamaged(StorageError):
     """The store gave back something that cannot be right."""
+
+
+class CannotOpen(StoreDamaged):
+    """A value is encrypted, and no key of this server opens it. It is there all the same."""
 
 
 class OpenRefused(StorageError):
