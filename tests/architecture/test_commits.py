@@ -50,7 +50,7 @@ def test_objects_are_committed_in_one_place() -> None:
     assert places == [
         (
             "carry_out",
-            "self._storage.commit(_transaction(plan, encoding, write, in_background=is_rewrite))",
+            "self._storage.commit(_transaction(plan, encoding, sealed, in_background=is_rewrite))",
         ),
-        ("begin", "self._storage.submit(_transaction(plan, encoding, write))"),
+        ("begin", "self._storage.submit(_transaction(plan, encoding, sealed))"),
     ]

@@ -15,6 +15,7 @@ import logging
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from restow.coordination.agreements import Agreements, Announcer
@@ -25,11 +26,13 @@ from restow.coordination.custom_registration import CustomRegistration
 from restow.coordination.encoding_table import EncodingTable, LooseTable
 from restow.coordination.errors import (
     CoordinationError,
+    KeyUnsupported,
     MembershipLost,
     ModeRefused,
     VersionUnsupported,
 )
 from restow.coordination.identity import SERVERS_PREFIX, Mode, server_key
+from restow.coordination.key_following import KeyFollowing
 from restow.coordination.membership import Membership, MembershipOptions
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import ReportPlanner, VotePlanner
@@ -42,6 +45,8 @@ from restow.coordination.records import (
     resource_of_name,
 )
 from restow.coordination.registrar import Registrar
+from restow.coordination.remote_reconciling import RemoteReconciler
+from restow.coordination.remote_registration import Remote, RemoteRegistrar
 from restow.coordination.roster import Roster
 from restow.coordination.selection import OLDER_WRITES_SECONDS, Selection
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
@@ -53,7 +58,8 @@ from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.housekeeping.repeating import repeat
 from restow.runtime import Backoff, Runtime, TaskHandle
-from restow.storage.errors import StorageError
+from restow.storage.encryption.interface import Keys
+from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 
 MIRRORED: Final = (
@@ -99,8 +105,15 @@ class Coordinator:
         catalog: Catalog,
         runtime: Runtime,
         options: CoordinatorOptions,
+        *,
+        keys: Keys | None = None,
+        remote: Remote | None = None,
     ) -> None:
+        """`storage` is the store beneath any encryption; `keys` what encrypts and opens; `remote`
+        to whom a server with a store of its own reports. Raises `ModeRefused`."""
         mode = options.membership.mode
+        if remote is not None:
+            remote.check_mode(mode)
         self._options = options
         self._storage = storage
         self._catalog = catalog
@@ -115,7 +128,7 @@ class Coordinator:
         self.table.on_stale = self._repair
         self.membership = membership = Membership(storage, runtime, options.membership)
         hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
-        reports = ReportPlanner(mirror, membership, runtime, hosted=hosted)
+        reports = ReportPlanner(mirror, membership, runtime, hosted=hosted, keys=keys)
         votes = VotePlanner(
             mirror,
             membership,
@@ -123,11 +136,19 @@ class Coordinator:
             hosted=hosted,
             ballots=BallotIndex(mirror),
             may_force=options.may_force,
+            keys=keys,
             loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
         )
         planner = votes if mode in ("strict", "loose") else reports
-        self.registrar = Registrar(
-            storage, mirror, membership, planner=planner, table=self.table, runtime=runtime
+        make = Registrar if remote is None else partial(RemoteRegistrar, remote=remote)
+        self.registrar = make(
+            storage,
+            mirror,
+            membership,
+            planner=planner,
+            table=self.table,
+            runtime=runtime,
+            keys=keys,
         )
         self.collector = Collector(
             storage, mirror, membership, planner=votes, catalog=catalog, runtime=runtime
@@ -145,6 +166,21 @@ class Coordinator:
                 runtime=runtime,
                 tasks=self._tasks,
             )
+        self._reconciler: RemoteReconciler | None = None
+        if isinstance(self.registrar, RemoteRegistrar):
+            assert remote is not None
+            self._reconciler = RemoteReconciler(
+                storage,
+                mirror,
+                membership,
+                catalog,
+                runtime,
+                remote=remote,
+                registrar=self.registrar,
+                table=self.table,
+                leads=lambda: self.collector.leads,
+            )
+            self._reconciler.on_lost = self.registrar.on_held = self._register_later
         self.agreements = Agreements(mirror, runtime.clock)
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
@@ -161,6 +197,15 @@ class Coordinator:
             table=self.table,
             hosted=hosted,
         )
+        self._keys = keys
+        self.key_following: KeyFollowing | None = None
+        """Who moves this server to other encryption keys, if it has any."""
+        if keys is not None and mode != "off":
+            self.key_following = KeyFollowing(
+                keys, catalog, self.registrar, runtime, register=self._register_keys
+            )
+        self._refusal: KeyUnsupported | None = None
+        self._has_begun = False
         self.custom: CustomResources | None = None
         """What this server hosts besides its release, if it hosts such things."""
         mirror.listeners.append(self._note_report)
@@ -188,16 +233,27 @@ class Coordinator:
         encoding = self.table.find(resource)
         return resource.storage_api_version if encoding is None else encoding.api_version
 
+    def own_key(self, resource: Resource) -> str:
+        """The encryption key that this server would write with, if it were alone."""
+        if self._keys is None or resource.kind.pinned:
+            return ""
+        return self._keys.write_key(resource.kind.group_resource)
+
     def announce(self, announcer: Announcer) -> None:
         """Have every change of an agreement told by an Event."""
         self._tasks.spawn("announcer", announcer.run(lambda: self.collector.leads))
 
     def _note_report(self, key: Key, _item: Item | None) -> None:
         """Another server may have said something that custom resources wait for."""
-        if self.custom is not None and key.startswith(REPORTS_PREFIX):
-            resource = resource_of_name(key.removeprefix(REPORTS_PREFIX))
+        if not key.startswith(REPORTS_PREFIX):
+            return
+        name = key.removeprefix(REPORTS_PREFIX)
+        if self.custom is not None:
+            resource = resource_of_name(name)
             self.custom.report_changed(resource)
             self.custom_registration.report_changed(resource)
+        if self.key_following is not None:
+            self.key_following.report_changed(name)
 
     # Life.
 
@@ -218,13 +274,24 @@ class Coordinator:
     async def register(self) -> None:
         """Report everything; returns when that is done.
 
-        What cannot be registered yet is tried again for ever.
+        What cannot be registered yet is tried again for ever. Raises `OpenRefused` when something
+        is encrypted with a key that this server does not have: that does not come by itself.
         """
         if self._is_off:
             await self._come_without_a_fence()
             return
         self._loops.append(self._tasks.spawn("collector", self._collect()))
+        if self._reconciler is not None:
+            told = self._reconciler.run()
+            self._loops.append(self._tasks.spawn("reports to the main servers", told))
         await self._registration().wait()
+        if self._refusal is not None:
+            raise OpenRefused(str(self._refusal))
+        self._has_begun = True
+        if self.key_following is not None:
+            following = self.key_following
+            self._loops.append(self._tasks.spawn("keys", following.run()))
+            following.look_at_all()  # what has changed while this server registered
 
     async def start(self) -> None:
         """Join, then register."""
@@ -245,7 +312,9 @@ class Coordinator:
                 if revision is not None:
                     await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
                     await self.collector.sweep()
-        except (StorageError, TimeoutError, ExceptionGroup) as error:
+                    if self._reconciler is not None:
+                        await self._reconciler.take_out_dead()
+        except (StorageError, CoordinationError, TimeoutError, ExceptionGroup) as error:
             # Others will find out by themselves when the lease time is over.
             logger.warning("this server could not withdraw its reports: %s", error)
         await self._tasks.close()
@@ -299,6 +368,8 @@ class Coordinator:
     async def _register_until_done(self) -> None:
         began_at, failures = self._clock.monotonic(), 0
         while not await self._try_to_settle():
+            if self._refusal is not None:
+                return
             await self._clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
             failures += 1
         self._completed = True
@@ -374,9 +445,20 @@ class Coordinator:
         except (CoordinationError, StorageError, MachineryError) as error:
             if isinstance(error, VersionUnsupported):
                 self._unsupported.add(resource.root)
+            if isinstance(error, KeyUnsupported) and not self._has_begun:
+                self._refusal = error
             if self.table.pending(resource) != str(error):
                 logger.warning("%s is not registered: %s", resource.kind.group_resource, error)
             self.table.close(resource, error=str(error))
+
+    async def _register_keys(self, resource: Resource) -> None:
+        """Other encryption keys are to be used for a resource that is open."""
+        if resource.origin is not None and self.custom is not None:
+            await self.custom.register_again(resource)
+            return
+        async with self._repairing[resource.root]:  # whoever's fence fails meanwhile waits for it
+            if self.table.find(resource) is not None:
+                await self.registrar.register(resource)
 
     # Renewal and repair.
 
@@ -412,6 +494,11 @@ class Coordinator:
             self._registering = self._tasks.spawn("registration", work)
         return self._registering
 
+    def _register_later(self) -> None:
+        """What was closed, and could not be opened, is tried until it can."""
+        if not self._is_closing:
+            self._registration()
+
     async def _repair(self, resource: Resource) -> None:
         """A fence has failed: see what is true now, so that the write can be tried again."""
         try:
@@ -433,6 +520,7 @@ class Coordinator:
             if not await self.membership.check() and not self._is_closing:
                 await self._registration().wait()
             return
+        await self.registrar.settled(resource)
         encoding = self.table.find(resource)
         if encoding is None or await self.registrar.still_holds(encoding):
             return  # Someone else has repaired it meanwhile, or it is closed.
@@ -469,7 +557,8 @@ class _MemberPolicy:
                 "this server has not joined the others yet", retry_after_seconds=1
             )
         guard = Present(server_key(self._coordinator.membership.id))
-        return Encoding(resource.storage_api_version, (guard,))
+        key_id = self._coordinator.own_key(resource)
+        return Encoding(resource.storage_api_version, (guard,), key_id)
 
     async def refresh(self, resource: Resource) -> None:
         await self._coordinator.table.refresh(resource)

@@ -8,10 +8,11 @@ they were computed from has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.ballots import (
     BallotIndex,
     StoredBallot,
@@ -20,7 +21,7 @@ from restow.coordination.ballots import (
     encode_ballot,
 )
 from restow.coordination.changes import REMOVED_MAX, Change, View, change, encoder_of
-from restow.coordination.errors import NotSettled, VersionUnsupported
+from restow.coordination.errors import KeyUnsupported, NotSettled, VersionUnsupported
 from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
@@ -39,6 +40,7 @@ from restow.coordination.wire import REPORTS_PREFIX, new_metadata
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
 from restow.runtime import Runtime
+from restow.storage.encryption.interface import Keys
 from restow.storage.interface import (
     Absent,
     Delete,
@@ -61,11 +63,23 @@ class Planned:
     encoding: Encoding
 
 
+class KeyUse(NamedTuple):
+    """What a server does with encryption keys."""
+
+    key_id: str
+    """Writes with it; empty: none."""
+    preferred: str
+    readable: tuple[str, ...] = (IDENTITY,)
+
+
 class Planner(Protocol):
     """Decides what is written for a resource."""
 
     def registration(self, resource: Resource, view: View) -> Planned:
         """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
+
+    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+        """With which key this server would write now. Raises `KeyUnsupported`."""
 
     def tidied(self, name: str, kind: str) -> Change | None:
         """What a resource looks like without the dead; None when nothing is known of it."""
@@ -87,7 +101,7 @@ class ReportPlanner:
         runtime: Runtime,
         *,
         hosted: Collection[str],
-        key_id: Callable[[Resource], str] = lambda _: "",
+        keys: Keys | None = None,
         loose_seconds: float = 0.0,
     ) -> None:
         self._mirror = mirror
@@ -95,8 +109,8 @@ class ReportPlanner:
         self._membership = membership
         self._roster = Roster(mirror)
         self._runtime = runtime
-        self._key_id = key_id
-        """The encryption key with which this server writes a resource."""
+        self._keys = keys
+        """The encryption keys of this server; None: it knows nothing of encryption."""
         self._loose_seconds = loose_seconds
         """For how long after a change it may go on writing as before."""
 
@@ -106,7 +120,8 @@ class ReportPlanner:
 
     def registration(self, resource: Resource, view: View) -> Planned:
         living = self._living(view)
-        entry = self._entry(resource, self._version_for(resource, living))
+        version = self._version_for(resource, living)
+        entry = self._entry(resource, version, self.key_use(resource, living))
         entries = with_entry(living, entry)
         found = self._change(
             view,
@@ -153,14 +168,37 @@ class ReportPlanner:
         view = View.of(self._mirror, name)
         return None if view.stored is None else self._change(view, self._living(view), kind=kind)
 
-    def _entry(self, resource: Resource, api_version: str) -> Entry:
-        """What this server says of a resource that it writes in a version."""
+    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+        """With which key this server would write: the one it prefers, as soon as all others can
+        read that. Until then it goes on with one that they can; it has said by then what it can
+        read itself. Raises `KeyUnsupported`, or what `Keys` does."""
+        name = resource.kind.group_resource
+        readable: tuple[str, ...] = (IDENTITY,)
+        writable: tuple[str, ...] = ("",)
+        if self._keys is not None and not resource.kind.pinned:
+            readable, writable = self._keys.readable(name), self._keys.writable(name)
+        own = self._membership.id
+        others = [entry for entry in living if entry.server_id != own]
+        wanted = [writable[0], *(entry.key_id for entry in living), *writable]
+        for key_id in wanted:
+            if key_id in writable and all(is_readable(key_id, e.readable_keys) for e in others):
+                return KeyUse(key_id, writable[0], readable)
+        blind = [e.server_id for e in others if not is_readable(writable[0], e.readable_keys)]
+        raise KeyUnsupported(
+            f"{', '.join(blind)} cannot read {writable[0] or IDENTITY}, with which this server"
+            f" would write {name}, nor is there another key that all have: give all servers both"
+        )
+
+    def _entry(self, resource: Resource, api_version: str, key: KeyUse) -> Entry:
+        """What this server says of a resource that it writes in a version, with a key."""
         return Entry(
             server_id=self._membership.id,
             encoding_version=api_version,
             decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
             served_versions=tuple(resource.api_version(version) for version in resource.served),
-            key_id=self._key_id(resource),
+            key_id=key.key_id,
+            readable_keys=key.readable,
+            preferred_key=None if key.preferred == key.key_id else key.preferred,
             loose_seconds=self._loose_seconds,
             definition="" if resource.origin is None else resource.origin.uid,
             is_closing=resource.origin is not None and resource.origin.is_closing,
@@ -174,7 +212,7 @@ class ReportPlanner:
         """
         if resource.kind.pinned:
             return Encoding(entry.encoding_version, (self._own_guard(),))
-        return Encoding(entry.encoding_version, self._guards(resource, entry))
+        return Encoding(entry.encoding_version, self._guards(resource, entry), entry.key_id)
 
     def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
         name = name_of(resource.kind.group_resource)
@@ -242,7 +280,7 @@ class VotePlanner(ReportPlanner):
         hosted: Collection[str],
         ballots: BallotIndex,
         may_force: bool,
-        key_id: Callable[[Resource], str] = lambda _: "",
+        keys: Keys | None = None,
         loose_seconds: float = 0.0,
     ) -> None:
         super().__init__(
@@ -250,7 +288,7 @@ class VotePlanner(ReportPlanner):
             membership,
             runtime,
             hosted=hosted,
-            key_id=key_id,
+            keys=keys,
             loose_seconds=loose_seconds,
         )
         self._ballots = ballots
@@ -270,7 +308,7 @@ class VotePlanner(ReportPlanner):
         before = stored.ballot if stored is not None else self._first_ballot(own, entries)
         ballot = self._counted(with_candidate(before, own), entries)
         self._check_writable(resource, ballot.selected)
-        entry = self._entry(resource, ballot.selected)
+        entry = self._entry(resource, ballot.selected, self.key_use(resource, entries))
         entries = with_entry(self._moved(entries, before, ballot), entry)
         found = self._change(
             view,
@@ -311,10 +349,11 @@ class VotePlanner(ReportPlanner):
             selection_moves=ballot.selected != stored.ballot.selected,
         )
 
-    def encoding_of(self, resource: Resource, selected: str) -> Encoding:
-        """How a resource is written when a version is selected. Raises `VersionUnsupported`."""
+    def encoding_of(self, resource: Resource, selected: str, key_id: str) -> Encoding:
+        """How a resource is written when a version is selected, and the key stays. Raises
+        `VersionUnsupported`."""
         self._check_writable(resource, selected)
-        return self._fence(resource, self._entry(resource, selected))
+        return self._fence(resource, self._entry(resource, selected, KeyUse(key_id, key_id)))
 
     def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
         """Strictly: what is written is what is selected at that very moment. Loosely: nothing."""

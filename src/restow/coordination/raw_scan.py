@@ -1,13 +1,17 @@
-"""In which versions the objects of a resource are really stored, read from the raw values."""
+"""In which versions the objects of a resource are really stored, read from the raw values, and
+which of them are encrypted with keys that this server does not have."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
+from restow.storage.encryption.asking import key_named_in, open_value
+from restow.storage.encryption.interface import Keys
+from restow.storage.errors import CannotOpen
 from restow.storage.interface import Revision, Span, Storage
 
 PAGE_ITEMS: Final = 1000
@@ -18,17 +22,37 @@ UNREADABLE: Final = "(unreadable)"
 _HEAD: Final = re.compile(rb'\{"kind":"[^"\\]*","apiVersion":"([^"\\]*)"')
 
 
-async def stored_versions(storage: Storage, root: str) -> Counter[str]:
-    """How many objects under a root are stored in which `apiVersion`, at one moment."""
-    found: Counter[str] = Counter()
+class Scan(NamedTuple):
+    """What was found under a root, at one moment."""
+
+    versions: Counter[str]
+    """How many objects are stored in which `apiVersion`."""
+    unopened: Counter[str]
+    """How many cannot be opened, by the key that they name."""
+
+
+async def scan(storage: Storage, root: str, keys: Keys | None) -> Scan:
+    """Look at everything under a root."""
+    found = Scan(Counter(), Counter())
     span, revision = Span.of_prefix(root), Revision(0)
     while True:
         page = await storage.range(span, limit=PAGE_ITEMS, revision=revision or None)
         revision = page.revision
-        found.update(version_of(item.value) for item in page.items)
+        for item in page.items:
+            try:
+                opened = await open_value(keys, item.key, item.value)
+            except CannotOpen:
+                found.unopened[key_named_in(item.value)] += 1
+            else:
+                found.versions[version_of(opened.value)] += 1
         if not page.more:
             return found
         span = span.starting_at(page.items[-1].key + "\0")
+
+
+async def stored_versions(storage: Storage, root: str) -> Counter[str]:
+    """How many objects under a root, none of them encrypted, are stored in which `apiVersion`."""
+    return (await scan(storage, root, None)).versions
 
 
 def version_of(value: bytes) -> str:

@@ -14,10 +14,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import (
     DefinitionMoved,
+    KeyUnsupported,
     MembershipLost,
     NotSettled,
     VersionUnsupported,
@@ -26,14 +28,23 @@ from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import Planned, Planner
-from restow.coordination.raw_scan import UNREADABLE, stored_versions
+from restow.coordination.raw_scan import UNREADABLE, scan
 from restow.coordination.records import name_of
 from restow.coordination.rules import UNKNOWN_HASH, undecodable
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
 from restow.runtime import Backoff, Runtime
 from restow.storage.checks import holds
-from restow.storage.interface import Done, Guard, Present, Refused, Revision, Storage
+from restow.storage.encryption.interface import Keys
+from restow.storage.interface import (
+    Done,
+    Guard,
+    Present,
+    Refused,
+    Revision,
+    Storage,
+    Transaction,
+)
 
 ATTEMPTS_MAX: Final = 100
 CATCH_UP_SECONDS: Final = 2.0
@@ -54,6 +65,7 @@ class Registrar:
         planner: Planner,
         table: EncodingTable,
         runtime: Runtime,
+        keys: Keys | None = None,
     ) -> None:
         self._storage = storage
         self._mirror = mirror
@@ -61,6 +73,7 @@ class Registrar:
         self._planner = planner
         self._table = table
         self._runtime = runtime
+        self._keys = keys
         self._scanned: set[str] = set()
         self.on_open: Callable[[Resource, Revision], None] | None = None
         """Told of each resource that was opened, and of the revision that it is right for."""
@@ -79,13 +92,15 @@ class Registrar:
             view = View.of(self._mirror, name)
             await self._check_readable(resource, view)
             planned = self._planner.registration(resource, view)
+            _check_store(resource, planned)
             self._check_understood(resource, planned)
-            outcome = await self._storage.commit(planned.change.transaction)
+            outcome = await self._storage.commit(self._first_step(resource, planned))
             if isinstance(outcome, Done):
+                revision = await self._last_step(resource, planned, outcome.revision)
                 self._table.open(resource, planned.encoding)
                 opened()
                 if self.on_open is not None:
-                    self.on_open(resource, outcome.revision)
+                    self.on_open(resource, revision)
                 return
             await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
             if isinstance(outcome, Refused) and outcome.guard == Present(
@@ -98,6 +113,31 @@ class Registrar:
             clock = self._runtime.clock
             await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
         raise NotSettled(f"registration of {name} was overtaken {ATTEMPTS_MAX} times")
+
+    def would_change_keys(self, resource: Resource) -> bool:
+        """Whether this server would use other encryption keys than it has reported. Raises what
+        `register` does."""
+        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        own = [e for e in view.report.entries if e.server_id == self._membership.id]
+        use = self._planner.key_use(resource, view.report.entries)
+        preferred = None if use.preferred == use.key_id else use.preferred
+        wanted = (use.key_id, use.readable, preferred)
+        return any((e.key_id, e.readable_keys, e.preferred_key) != wanted for e in own)
+
+    # What a server with a store of its own does otherwise (`remote_registration`).
+
+    def _first_step(self, _resource: Resource, planned: Planned) -> Transaction:
+        """What is committed first: here, all of it."""
+        return planned.change.transaction
+
+    async def _last_step(
+        self, _resource: Resource, _planned: Planned, revision: Revision
+    ) -> Revision:
+        """What is done before a resource is opened; the revision that it is right for."""
+        return revision
+
+    async def settled(self, resource: Resource) -> None:
+        """Wait until no registration of a resource is half-way."""
 
     async def still_holds(self, encoding: Encoding) -> bool:
         """Whether the guards of an encoding hold now."""
@@ -115,6 +155,7 @@ class Registrar:
         """Raises `VersionUnsupported` when servers that run could not read each other's writes."""
         own, version = self._membership.id, planned.encoding.api_version
         readable = {*resource.decodable, version}
+        keys = self._readable_keys(resource)
         for entry in planned.change.after.entries:
             if entry.server_id == own:
                 continue
@@ -129,6 +170,11 @@ class Registrar:
                     f" {entry.encoding_version}, which this server cannot read: go up or down by"
                     " one release at a time"
                 )
+            if not is_readable(entry.key_id, keys):
+                raise KeyUnsupported(
+                    f"{entry.server_id} writes {resource.kind.group_resource} with encryption key"
+                    f" {entry.key_id or IDENTITY}, which this server cannot read: give it that key"
+                )
 
     async def _check_readable(self, resource: Resource, view: View) -> None:
         """Raises `VersionUnsupported` when something may be stored that this server cannot read.
@@ -142,11 +188,14 @@ class Registrar:
         readable = {hash_of(kind, version) for version in versions}
         persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
         foreign = undecodable(persisted, readable)
+        listed = (IDENTITY,) if view.state is None else view.state.state.keys
+        keys = self._readable_keys(resource)
+        foreign_keys = [key_id for key_id in listed if not is_readable(key_id, keys)]
         # A definition that was made anew under its old name may know other versions: what was
         # stored under the old one has gone with it, or is found now.
         if UNKNOWN_HASH in persisted or (foreign and resource.origin is not None):
             # What was stored before anything was listed does not become more; what is listed may.
-            if foreign or resource.root not in self._scanned:
+            if foreign or foreign_keys or resource.root not in self._scanned:
                 self._check_writers(resource, view)
                 await self._check_stored(resource)
                 self._scanned.add(resource.root)
@@ -155,6 +204,18 @@ class Registrar:
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
             )
+
+        elif foreign_keys:
+            raise KeyUnsupported(
+                f"{resource.kind.group_resource} may be stored under encryption keys that this"
+                f" server cannot read ({', '.join(foreign_keys)}): give it these keys, or have"
+                " it migrated by a server that has them"
+            )
+
+    def _readable_keys(self, resource: Resource) -> tuple[str, ...]:
+        if self._keys is None or resource.kind.pinned:
+            return (IDENTITY,)
+        return self._keys.readable(resource.kind.group_resource)
 
     def _check_writers(self, resource: Resource, view: View) -> None:
         """What is stored can only be judged when nobody goes on to store what cannot be read."""
@@ -168,7 +229,13 @@ class Registrar:
 
     async def _check_stored(self, resource: Resource) -> None:
         """Nobody knows what is stored, so look."""
-        found = await stored_versions(self._storage, resource.root)
+        found, unopened = await scan(self._storage, resource.root, self._keys)
+        if unopened:
+            listed = ", ".join(f"{count} with {name}" for name, count in unopened.items())
+            raise KeyUnsupported(
+                f"{resource.kind.group_resource} is encrypted with keys that this server does not"
+                f" have ({listed}): give it these keys"
+            )
         known = {*resource.decodable, resource.storage_api_version, UNREADABLE}
         foreign = {version: count for version, count in found.items() if version not in known}
         if foreign:
@@ -179,6 +246,17 @@ class Registrar:
             )
         if found[UNREADABLE]:
             logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+
+
+def _check_store(resource: Resource, planned: Planned) -> None:
+    """Raises `NotSettled` when servers with another store report a resource: what they agree on
+    says nothing about this one, nor the other way round."""
+    strangers = [entry.server_id for entry in planned.change.after.entries if entry.store]
+    if strangers:
+        raise NotSettled(
+            f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
+            f" their own ({', '.join(strangers)}): end them first, or do not host it here"
+        )
 
 
 def _is_of_definition(guard: Guard, resource: Resource) -> bool:

@@ -1,4 +1,5 @@
-"""Server-side rewrite: what is stored in another version is stored again in the agreed one.
+"""Server-side rewrite: what is stored in another version, or under another encryption key, is
+stored again as agreed.
 
 Raw values are read in order of key, some at a time, each time as they are now. What is in the
 target version already is left alone; the rest is converted and committed, each object in a
@@ -33,7 +34,7 @@ from typing import Final, NamedTuple
 
 from restow.coordination.records import decode_epoch, epoch_key, name_of
 from restow.coordination.rewrite_others import Others
-from restow.coordination.rewrite_page import Page, PageWork, Source
+from restow.coordination.rewrite_page import Page, PageWork, Source, Values
 from restow.coordination.rewrite_plan import Aborted
 from restow.coordination.rules import Agreement
 from restow.coordination.wire import decode_report, report_key
@@ -69,6 +70,7 @@ class Rewriter:
     def __init__(self, store: ResourceStore, policy: EncodingPolicy, clock: Clock) -> None:
         self._store = store
         self._storage = store.storage
+        self._values = Values(store.storage, store.sealed)
         self._policy = policy
         self._clock = clock
         self._pages = 0
@@ -102,11 +104,12 @@ class Rewriter:
         self._pages += 1
         try:
             standing = await self._read_standing(resource)
-            self._check(resource, target_version, standing, epoch)
+            target = Agreement(target_version, self._policy.encoding(resource).key_id)
+            self._check(resource, target, standing, epoch)
             confirm = partial(self._confirm, resource, standing.epoch)
             page = Page(epoch=standing.epoch, report_uid=standing.report_uid)
             source = Source(
-                self._storage,
+                self._values,
                 Span.of_prefix(resource.root).starting_at(start_key),
                 page,
                 limit=limit,
@@ -118,7 +121,8 @@ class Rewriter:
                 self._store,
                 self._clock,
                 resource,
-                target_version,
+                target,
+                self._values,
                 source,
                 page,
                 self.others.are_none,
@@ -153,15 +157,17 @@ class Rewriter:
         return Standing(record.epoch, record.agreement, uid)
 
     def _check(
-        self, resource: Resource, target: str, standing: Standing, epoch: int | None
+        self, resource: Resource, target: Agreement, standing: Standing, epoch: int | None
     ) -> None:
+        """`target` has the key that this server writes with."""
         what, own = resource.kind.group_resource, self.target(resource)
-        if own != target:
-            raise Aborted(f"this server writes {what} in {own}, not in {target}")
+        if own != target.version:
+            raise Aborted(f"this server writes {what} in {own}, not in {target.version}")
         if epoch is not None and epoch != standing.epoch:
             raise Aborted(
                 f"the agreement on {what} has changed: its epoch is {standing.epoch}, not {epoch}"
             )
         # Servers that have never said anything leave no epoch; they have no fence either.
-        if standing.epoch and (standing.agreement is None or standing.agreement.version != target):
-            raise Aborted(f"the servers do not agree on {target} for {what}")
+        if standing.epoch and standing.agreement != target:
+            key = f" under {target.key_id}" if target.key_id else ""
+            raise Aborted(f"the servers do not agree on {target.version}{key} for {what}")

@@ -10,13 +10,17 @@ from typing import Final, NamedTuple
 
 from restow.coordination.rewrite_plan import Aborted, RewritePlan, rewritten_form
 from restow.coordination.rewrite_remote import Outcome, converted_forms
+from restow.coordination.rules import Agreement
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
+from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
 from restow.resources.store import ResourceStore
 from restow.runtime import Clock, find_violation
-from restow.storage.errors import StoreDamaged
+from restow.storage.encryption.asking import open_value
+from restow.storage.errors import CannotOpen, StoreDamaged
 from restow.storage.interface import Item, Key, Refused, Span, Storage, Unknown
+from restow.storage.interface import Page as StoredPage
 
 IN_FLIGHT_MAX: Final = 64
 """Commits of one page under way."""
@@ -63,10 +67,41 @@ class Page:
     scanned: int = 0
     rewritten: int = 0
     skipped: int = 0
-    """Found in the target version."""
+    """Found in the target version, under the target key."""
     settled: int = 0
     """Changed by someone else meanwhile, and found in the target version then, or gone."""
     failed: list[Failure] = field(default_factory=list)
+
+
+class Found(NamedTuple):
+    """A value, and the encryption key that it is stored under."""
+
+    item: Item
+    """Opened. One that cannot be opened is as it is stored, which is no object."""
+    key_id: str
+
+
+class Values:
+    """The values of the store as they are now, opened."""
+
+    def __init__(self, storage: Storage, sealed: Sealed | None) -> None:
+        self._storage = storage if sealed is None else sealed.storage
+        self._keys = None if sealed is None else sealed.keys
+
+    async def range(self, span: Span, *, limit: int) -> tuple[StoredPage, list[Found]]:
+        page = await self._storage.range(span, limit=limit)
+        return page, [await self._open(item) for item in page.items]
+
+    async def get(self, key: Key) -> Found | None:
+        item = await self._storage.get(key)
+        return None if item is None else await self._open(item)
+
+    async def _open(self, item: Item) -> Found:
+        try:
+            value, key_id = await open_value(self._keys, item.key, item.value)
+        except CannotOpen:
+            return Found(item, "")  # whoever works it off says so
+        return Found(item if value is item.value else item._replace(value=value), key_id)
 
 
 class Source:
@@ -74,7 +109,7 @@ class Source:
 
     def __init__(
         self,
-        storage: Storage,
+        values: Values,
         span: Span,
         page: Page,
         *,
@@ -83,21 +118,21 @@ class Source:
         confirm: Callable[[], Awaitable[None]],
         is_late: Callable[[], bool],
     ) -> None:
-        self._storage = storage
+        self._values = values
         self._span = span
         self._page = page
         self._items_left = limit
         self._bytes_left = bytes_max
         self._confirm = confirm
         self._is_late = is_late
-        self._read: deque[Item] = deque()
+        self._read: deque[Found] = deque()
         self._next_items = READ_ITEMS_FIRST
         self._is_over = False
         self._reading = asyncio.Lock()
         self.prepare: Callable[[Sequence[Item]], Awaitable[None]] | None = None
         """Called with all values that were read together, before the first of them is given."""
 
-    async def next(self) -> Item | None:
+    async def next(self) -> Found | None:
         """None when the page is over."""
         while not self._read:
             async with self._reading:
@@ -108,7 +143,7 @@ class Source:
                 await self._read_on()
         if self._page.scanned and self._is_late():
             # Whoever goes on begins with the first that nobody has taken.
-            self._page.next_key, self._is_over = self._read[0].key, True
+            self._page.next_key, self._is_over = self._read[0].item.key, True
             self._read.clear()
             return None
         self._page.scanned += 1
@@ -117,13 +152,14 @@ class Source:
     async def _read_on(self) -> None:
         if self._page.revision:
             await self._confirm()
-        found = await self._storage.range(self._span, limit=min(self._next_items, self._items_left))
+        limit = min(self._next_items, self._items_left)
+        found, opened = await self._values.range(self._span, limit=limit)
         page, items = self._page, found.items
         if not page.revision:
             page.revision = found.revision
         if self.prepare is not None:
-            await self.prepare(items)
-        self._read.extend(items)
+            await self.prepare([each.item for each in opened])
+        self._read.extend(opened)
         if not found.more:
             self._is_over, page.next_key = True, None
             return
@@ -183,7 +219,8 @@ class PageWork:
         store: ResourceStore,
         clock: Clock,
         resource: Resource,
-        target: str,
+        target: Agreement,
+        values: Values,
         source: Source,
         page: Page,
         is_alone: Callable[[], bool],
@@ -192,7 +229,8 @@ class PageWork:
         self._clock = clock
         self._monotonic = clock.monotonic
         self._resource = resource
-        self._target = target
+        self._target, self._target_key = target
+        self._values = values
         self._source = source
         self._page = page
         self._serve = store.splicer(resource).serve
@@ -218,19 +256,19 @@ class PageWork:
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
         while self._workers <= self._pace.in_flight:
-            item = await self._source.next()
-            if item is None:
+            found = await self._source.next()
+            if found is None:
                 return  # and so will the others
             try:
-                await self._settle(item)
+                await self._settle(found)
             except (StoreDamaged, MachineryError, status.RequestEntityTooLarge) as error:
-                self._fail(item.key, str(error))
+                self._fail(found.item.key, str(error))
             self._add_workers(group)
         self._workers -= 1
 
-    async def _settle(self, item: Item) -> None:
+    async def _settle(self, found: Found) -> None:
         page = self._page
-        plan = await self._plan(item)
+        plan = await self._plan(found)
         if plan is None:
             page.skipped += 1
             return
@@ -249,23 +287,27 @@ class PageWork:
             if plan is None:
                 page.settled += 1
                 return
-        self._fail(item.key, f"it was changed {ATTEMPTS_MAX} times while it was rewritten")
+        self._fail(found.item.key, f"it was changed {ATTEMPTS_MAX} times while it was rewritten")
 
     async def _rest(self, seconds: float) -> None:
         until = self._monotonic() + seconds
         await self._clock.sleep(seconds)
         self._pace.note_late(self._monotonic() - until)
 
-    async def _plan(self, item: Item) -> RewritePlan | None:
-        """How to rewrite a value; None when it is in the target version."""
+    async def _plan(self, found: Found) -> RewritePlan | None:
+        """How to rewrite a value; None when it is in the target version, under the target key."""
+        item = found.item
         _, version, _ = self._serve(item.value, item.revision)
         if version == self._target:
-            return None
-        if self._resource.remote is None:
+            if found.key_id == self._target_key:
+                return None
+            value = item.value  # Only its key is another one.
+        elif self._resource.remote is None:
             value = rewritten_form(self._resource, item.value, version, self._target)
         else:
             value = await self._converted(item)
-        return RewritePlan(self._resource, item, self._target, value)
+        target = Agreement(self._target, self._target_key)
+        return RewritePlan(self._resource, item, target, value)
 
     async def _prepare(self, items: Sequence[Item]) -> None:
         """Have somebody else convert the values that are about to be worked off."""
@@ -288,12 +330,11 @@ class PageWork:
             return outcome
         raise outcome
 
-    async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> Item | None:
-        if isinstance(stopped, Unknown):
-            # If it lands yet, it lands under its guards, and the next try finds it done.
-            return await self._store.storage.get(plan.guard.key)
-        if stopped.guard is plan.guard:
-            return stopped.current
+    async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> Found | None:
+        # If its outcome is unknown, and it lands yet, it lands under its guards, and the next try
+        # finds it done.
+        if isinstance(stopped, Unknown) or stopped.guard is plan.guard:
+            return await self._values.get(plan.guard.key)
         raise Aborted(
             f"{self._resource.kind.group_resource} may not be written in {self._target} by this"
             f" server any more: {stopped.guard.key} has changed"

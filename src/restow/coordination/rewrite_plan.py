@@ -11,7 +11,9 @@ from typing import Final
 
 import orjson
 
+from restow.api.encryption_keys import IDENTITY
 from restow.coordination.errors import CoordinationError
+from restow.coordination.rules import Agreement
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, stored_form
 from restow.resources.plans import Written
@@ -33,8 +35,8 @@ class RewritePlan:
 
     place: Final = None
 
-    def __init__(self, resource: Resource, item: Item, target: str, value: bytes) -> None:
-        """`value` is what is to be stored, in version `target`."""
+    def __init__(self, resource: Resource, item: Item, target: Agreement, value: bytes) -> None:
+        """`value` is what is to be stored, in the version of `target`, and under its key."""
         self.resource = resource
         self.guard = RevisionIs(item.key, item.revision)
         self._target = target
@@ -47,11 +49,17 @@ class RewritePlan:
         return None
 
     def write(self, encoding: Encoding) -> Write:
-        """Raises `Aborted` when this server writes another version by now."""
-        if encoding.api_version != self._target:
+        """Raises `Aborted` when this server writes another version, or another key, by now."""
+        version, key_id = self._target
+        if encoding.api_version != version:
             raise Aborted(
                 f"this server writes {self.resource.kind.group_resource} in"
-                f" {encoding.api_version} now, not in {self._target}"
+                f" {encoding.api_version} now, not in {version}"
+            )
+        if encoding.key_id != key_id:
+            raise Aborted(
+                f"this server writes {self.resource.kind.group_resource} with encryption key"
+                f" {encoding.key_id or IDENTITY} now, not with {key_id or IDENTITY}"
             )
         return Put(self.guard.key, self._value)
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from restow.api.encryption_keys import IDENTITY
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.identity import Mode, ServerId
 
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
@@ -36,10 +36,12 @@ class Entry:
     """The encryption key it writes with; empty: none."""
     readable_keys: tuple[str, ...] = (IDENTITY,)
     """The encryption keys it can read, as `restow.api.encryption_keys` says."""
-    preferred_key: str = ""
-    """The key it would write with, if all others could read it."""
+    preferred_key: str | None = None
+    """The key it would write with, if all others could read it. None: the one it writes with."""
     store: str = ""
     """The id of the store in which it keeps its keys; empty: the one that the report is in."""
+    sequence: int = 0
+    """Of an entry with a store: the revision there at which it was said. Newer words win."""
     loose_seconds: float = 0.0
     """For so long after a change it may go on writing as before; 0: it is fenced."""
     definition: str = ""
@@ -125,8 +127,11 @@ def obstacle_to(
     """What stands against an agreement.
 
     `modes` are those of all servers that live, `unfenced` the ids of those that write without
-    guarding what they write.
+    guarding what they write. None of them writes into a store that is not theirs.
     """
+    entries = tuple(entries)
+    if entries and all(entry.store for entry in entries):
+        return None
     careless = sorted({*unfenced, *(server for server, mode in modes.items() if mode == "off")})
     if careless:
         return Obstacle(
@@ -171,12 +176,12 @@ def _conditions_after(
     moved = None not in (before.common_version, common) and before.common_version != common
     conditions = {condition.type: condition for condition in before.conditions}
     conditions[VERSIONS_EQUAL] = _transition(conditions.get(VERSIONS_EQUAL), versions, moved=moved)
-    if any(entry.key_id for entry in entries):
+    if any(entry.key_id or entry.preferred_key for entry in entries):
         keys = {entry.key_id for entry in entries}
         old = {entry.key_id for entry in before.entries}
         conditions[KEYS_EQUAL] = _transition(
             conditions.get(KEYS_EQUAL),
-            _keys_condition(keys, now),
+            _keys_condition(entries, now),
             moved=len(keys) == len(old) == 1 and keys != old,
         )
     else:
@@ -195,11 +200,26 @@ def _versions_condition(common: str | None, obstacle: Obstacle | None, now: str)
     return Condition(type=VERSIONS_EQUAL, status=status, reason=reason, message=message, since=now)
 
 
-def _keys_condition(keys: set[str], now: str) -> Condition:
+def _keys_condition(entries: tuple[Entry, ...], now: str) -> Condition:
     status, reason, message = "True", "CommonEncryptionKeySet", "All servers write with one key"
-    if len(keys) > 1:
+    if len({entry.key_id for entry in entries}) > 1:
         status, reason, message = "False", "CommonEncryptionKeyUnset", "Servers use different keys"
+    elif waiting := _waiting_for_keys(entries):
+        status, reason, message = "False", "EncryptionKeyPending", waiting
     return Condition(type=KEYS_EQUAL, status=status, reason=reason, message=message, since=now)
+
+
+def _waiting_for_keys(entries: tuple[Entry, ...]) -> str:
+    """Who would write with another key, and who cannot read it yet; empty: nobody would."""
+    for entry in entries:
+        wanted = entry.preferred_key
+        if wanted is not None and wanted != entry.key_id:
+            blind = [e.server_id for e in entries if not is_readable(wanted, e.readable_keys)]
+            return (
+                f"{entry.server_id} is to write with {wanted or IDENTITY}, which"
+                f" {', '.join(sorted(blind)) or 'nobody'} cannot read"
+            )
+    return ""
 
 
 def _transition(old: Condition | None, new: Condition, *, moved: bool) -> Condition:

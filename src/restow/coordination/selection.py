@@ -87,7 +87,7 @@ class Selection:
         if encoding is None or encoding.api_version == selected:
             return  # It is not open yet, and will be opened with what is selected then.
         try:
-            new = self._planner.encoding_of(resource, selected)
+            new = self._planner.encoding_of(resource, selected, encoding.key_id)
         except VersionUnsupported as error:
             self._table.close(resource, error=str(error))
             logger.error("%s", error)  # noqa: TRY400 - the text says it all

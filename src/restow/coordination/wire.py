@@ -35,6 +35,7 @@ from restow.api.names import (
     MEMBER_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
+    SEQUENCES_ANNOTATION,
     STORES_ANNOTATION,
 )
 from restow.coordination.identity import ServerId
@@ -66,6 +67,7 @@ _ENTRY_ANNOTATIONS: Final = (
     READABLE_KEYS_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     STORES_ANNOTATION,
+    SEQUENCES_ANNOTATION,
     LOOSE_ANNOTATION,
     DEFINITIONS_ANNOTATION,
 )
@@ -168,10 +170,12 @@ def _said(annotation: str, entry: Entry) -> object:
         case _ if annotation == READABLE_KEYS_ANNOTATION:
             return () if entry.readable_keys == _PLAIN else entry.readable_keys
         case _ if annotation == PREFERRED_KEYS_ANNOTATION:
-            is_other = entry.preferred_key != entry.key_id
-            return (entry.preferred_key or IDENTITY) if is_other else ""
+            wanted = entry.preferred_key
+            return "" if wanted is None else wanted or IDENTITY
         case _ if annotation == STORES_ANNOTATION:
             return entry.store
+        case _ if annotation == SEQUENCES_ANNOTATION:
+            return entry.sequence
         case _ if annotation == LOOSE_ANNOTATION:
             return entry.loose_seconds
         case _:
@@ -184,7 +188,7 @@ def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -
     server_id = entry.api_server_id
     definition = said[DEFINITIONS_ANNOTATION].get(server_id) or {}
     key_id = said[KEYS_ANNOTATION].get(server_id, "")
-    preferred = said[PREFERRED_KEYS_ANNOTATION].get(server_id, key_id)
+    preferred = said[PREFERRED_KEYS_ANNOTATION].get(server_id)
     return Entry(
         server_id=ServerId(server_id),
         encoding_version=entry.encoding_version,
@@ -194,6 +198,7 @@ def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -
         readable_keys=tuple(said[READABLE_KEYS_ANNOTATION].get(server_id, _PLAIN)),
         preferred_key="" if preferred == IDENTITY else preferred,
         store=said[STORES_ANNOTATION].get(server_id, ""),
+        sequence=said[SEQUENCES_ANNOTATION].get(server_id, 0),
         loose_seconds=said[LOOSE_ANNOTATION].get(server_id, 0.0),
         definition=definition.get("uid", ""),
         is_closing=definition.get("closing", False),

@@ -10,7 +10,7 @@ Not here: how a plan is made (`plans`, `store`), and which version is written (`
 from __future__ import annotations
 
 import asyncio
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from restow.machinery import status
 from restow.resources.caches import Caches
@@ -19,12 +19,17 @@ from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.errors import ResourceReplaced, translate
 from restow.resources.plans import Plan, Written
 from restow.resources.watch_cache import WatchCache
+from restow.storage.encryption.asking import open_value
+from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
+    Delete,
     Done,
     Item,
     Outcome,
+    Put,
     Refused,
+    RevisionIs,
     Storage,
     Transaction,
     Unknown,
@@ -106,11 +111,26 @@ class Begun:
         return entry[2]
 
 
+class Sealed(NamedTuple):
+    """Values as they are stored, and what opens them."""
+
+    storage: Storage
+    keys: Keys
+
+
 class Committer:
     """Gives the store what was planned."""
 
-    def __init__(self, storage: Storage, caches: Caches, policy: EncodingPolicy) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        caches: Caches,
+        policy: EncodingPolicy,
+        sealed: Sealed | None = None,
+    ) -> None:
+        """`sealed` is what lies beneath a storage that is encrypted; None: it is not."""
         self._storage = storage
+        self._sealed = sealed
         self._caches = caches
         self._policy = policy
         self.must_wait = False
@@ -142,10 +162,13 @@ class Committer:
                 check_current(resource)
             write = plan.write(encoding)
             if write is None:
+                write = await self._still_to_write(plan, encoding)
+            if write is None:
                 return plan.unchanged()
+            sealed = self._seal(encoding, write)
             try:
                 outcome = await self._storage.commit(
-                    _transaction(plan, encoding, write, in_background=is_rewrite)
+                    _transaction(plan, encoding, sealed, in_background=is_rewrite)
                 )
             except StorageError as error:
                 raise translate(error) from error
@@ -176,9 +199,10 @@ class Committer:
             return None
         write = plan.write(encoding)
         if write is None:
-            return plan.unchanged()
+            return plan.unchanged() if self._sealed is None else None
+        sealed = self._seal(encoding, write)
         try:
-            outcome = self._storage.submit(_transaction(plan, encoding, write))
+            outcome = self._storage.submit(_transaction(plan, encoding, sealed))
         except StorageError as error:
             raise translate(error) from error
         if outcome is None:
@@ -186,6 +210,34 @@ class Committer:
             return None
         cache = self._caches.ready(plan.resource.root)
         return Begun(outcome, plan, write, encoding.api_version, cache)
+
+    async def _still_to_write(self, plan: Plan, encoding: Encoding) -> Write | None:
+        """An object that does not change is written all the same if it is stored under another
+        key: how that is only the store itself can tell. Raises `StateMoved`."""
+        if self._sealed is None or plan.resource.kind.pinned:
+            return None
+        key, (storage, keys) = plan.guard.key, self._sealed
+        try:
+            item = await storage.get(key)
+            found = None if item is None else await open_value(keys, key, item.value)
+        except StorageError as error:
+            raise translate(error) from error
+        if item is None or found is None:
+            raise StateMoved(None)
+        if plan.guard != RevisionIs(key, item.revision):
+            raise StateMoved(item._replace(value=found.value))
+        return None if found.key_id == encoding.key_id else Put(key, found.value)
+
+    def _seal(self, encoding: Encoding, write: Write) -> Write:
+        """What is given to the store: nobody else sees a value that is encrypted."""
+        if not encoding.key_id or isinstance(write, Delete):
+            return write
+        assert self._sealed is not None, "a key was reported that nobody has"
+        try:
+            value = self._sealed.keys.seal(encoding.key_id, write.key, write.value)
+        except StorageError as error:
+            raise translate(error) from error
+        return Put(write.key, value)
 
     def _encoding(self, resource: Resource) -> Encoding:
         """How to write now. Raises `ResourceReplaced` when that is not for this resource to say."""

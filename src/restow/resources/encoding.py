@@ -21,6 +21,8 @@ class Encoding(NamedTuple):
 
     api_version: str
     guards: tuple[Guard, ...]
+    key_id: str = ""
+    """The encryption key to seal with; empty: none."""
 
 
 class EncodingPolicy(Protocol):
@@ -53,7 +55,7 @@ class FixedPolicy:
 def stored_form(resource: Resource, obj: Object, api_version: str, target: str) -> bytes:
     """The bytes to store for an object that is in `api_version`, in version `target`."""
     converted = resource.converter.convert(obj, api_version, target)
-    if resource.origin is not None and api_version != target:
+    if resource.is_custom and api_version != target:
         # A copy, since the object goes on in its own version, in which it may have more fields.
         converted = resource.shape.default(target, orjson.loads(orjson.dumps(converted)))
     return encode(converted, target, resource.kind.kind)

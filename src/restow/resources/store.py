@@ -22,7 +22,14 @@ from typing import Final, Protocol
 from restow.machinery import status
 from restow.resources import ownership, plans, strategy
 from restow.resources.caches import Caches
-from restow.resources.committing import Begun, Committer, PlaceMoved, StateMoved, check_current
+from restow.resources.committing import (
+    Begun,
+    Committer,
+    PlaceMoved,
+    Sealed,
+    StateMoved,
+    check_current,
+)
 from restow.resources.custom.conversion import Conversions
 from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
@@ -71,11 +78,19 @@ class ResourceStore:
     """All objects of one server."""
 
     def __init__(
-        self, storage: Storage, caches: Caches, policy: EncodingPolicy, runtime: Runtime
+        self,
+        storage: Storage,
+        caches: Caches,
+        policy: EncodingPolicy,
+        runtime: Runtime,
+        *,
+        sealed: Sealed | None = None,
     ) -> None:
+        """`sealed` is what lies beneath a storage that is encrypted."""
         self._storage = storage
+        self.sealed: Final = sealed
         self._caches = caches
-        self._committer = Committer(storage, caches, policy)
+        self._committer = Committer(storage, caches, policy, sealed)
         self._clock = runtime.clock
         self._ids = runtime.ids
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}

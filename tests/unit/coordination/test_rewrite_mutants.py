@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.coordination.rewrite_page import PageWork
+from restow.coordination.rewrite_page import Found, PageWork
 from restow.coordination.rewrite_plan import RewritePlan
 from restow.machinery.status_error import StatusError
 from restow.resources.store import ResourceStore
-from restow.storage.interface import Guard, Item, RevisionIs, ValueIs
+from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.testing.coordination_audit import PromiseBroken
 from tests.unit.coordination.rewrite_checks import (
     check_concurrent,
@@ -42,13 +42,13 @@ def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def _skips_equal_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PageWork._plan
 
-    async def plan_changes(self: PageWork, item: Item) -> RewritePlan | None:
-        found = await plan(self, item)
-        if found is not None:
-            old, new = orjson.loads(item.value), orjson.loads(found._value)
+    async def plan_changes(self: PageWork, found: Found) -> RewritePlan | None:
+        made = await plan(self, found)
+        if made is not None:
+            old, new = orjson.loads(found.item.value), orjson.loads(made._value)
             if {**old, "apiVersion": ""} == {**new, "apiVersion": ""}:
                 return None
-        return found
+        return made
 
     monkeypatch.setattr(PageWork, "_plan", plan_changes)
 

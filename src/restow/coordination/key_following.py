@@ -1,0 +1,98 @@
+"""Encryption keys that change while a server runs: what is written otherwise is registered anew.
+
+Two things move a server to another key: its own configuration, and what other servers say they can
+read. Both end in a registration, as a change of version does; until it is committed everything is
+written as before, and what is under way then fails its fence and is done again.
+
+Not here: which key is right (`planning`), and where keys come from (`restow.storage.encryption`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from restow.coordination.errors import CoordinationError
+from restow.coordination.records import name_of, resource_of_name
+from restow.coordination.registrar import Registrar
+from restow.machinery.errors import MachineryError
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Resource
+from restow.runtime import Runtime
+from restow.storage.encryption.interface import Keys
+from restow.storage.errors import StorageError
+
+RETRY_SECONDS: Final = 2.0
+"""After which a registration that failed is tried again, whatever has changed."""
+
+logger = logging.getLogger(__name__)
+
+
+class KeyFollowing:
+    """Keeps the registrations of one server up to date with its keys."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        catalog: Catalog,
+        registrar: Registrar,
+        runtime: Runtime,
+        *,
+        register: Callable[[Resource], Awaitable[None]],
+    ) -> None:
+        """`register` reports one resource anew, if it is reported."""
+        self._keys = keys
+        self._catalog = catalog
+        self._registrar = registrar
+        self._clock = runtime.clock
+        self._register = register
+        self._due: set[str] = set()
+        self._wake = asyncio.Event()
+        self.errors: dict[str, str] = {}
+        """Why resources are not registered with the keys that this server would use, by name."""
+        keys.listeners.append(self.look_at_all)
+
+    def look_at_all(self) -> None:
+        """The keys of this server have changed."""
+        self._due.update(name_of(r.kind.group_resource) for r in self._catalog.persisted())
+        self._wake.set()
+
+    def report_changed(self, name: str) -> None:
+        """Another server may be able to read more than before, or is gone."""
+        self._due.add(name)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Register for ever; the owner of the task ends it."""
+        while True:
+            if self.errors:
+                try:
+                    async with self._clock.timeout(RETRY_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    self._due.update(self.errors)
+            else:
+                await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                await self._look_at(self._due.pop())
+
+    async def _look_at(self, name: str) -> None:
+        group, plural = resource_of_name(name)
+        resource = self._catalog.named(group, plural)
+        error = ""
+        if resource is not None and resource.kind.persisted and not resource.kind.pinned:
+            try:
+                if self._registrar.would_change_keys(resource):
+                    await self._register(resource)
+            except (CoordinationError, StorageError, MachineryError, StatusError) as failed:
+                error = str(failed)
+        if error and error != self.errors.get(name):
+            logger.warning("%s is not written with other keys yet: %s", name, error)
+        if error:
+            self.errors[name] = error
+        else:
+            self.errors.pop(name, None)

@@ -1,0 +1,36 @@
+"""Opening one value, whatever it takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.storage.census.values import read_value
+from restow.storage.encryption.interface import Keys, NotPrepared, Opened
+from restow.storage.errors import CannotOpen
+from restow.storage.interface import Key
+
+SEALED_PREFIX: Final = b"k8s:enc:"
+"""How every value begins that is encrypted, and no other."""
+
+
+async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
+    """The value that was sealed for a key. Raises `CannotOpen`, or `Unavailable` when a plug-in
+    that has to be asked does not answer."""
+    if keys is None:
+        if value.startswith(SEALED_PREFIX):
+            raise CannotOpen(
+                f"it is encrypted with {key_named_in(value)}, and this server has no keys"
+            )
+        return Opened(value, "")
+    try:
+        return keys.open(key, value)
+    except NotPrepared:
+        await keys.prepare([value])
+        return keys.open(key, value)
+
+
+def key_named_in(value: bytes) -> str:
+    """Which key a sealed value names, for people."""
+    found = read_value(value)
+    scheme = f" {found.scheme}" if found.provider == "kms" else ""
+    return f"{found.provider}{scheme} key {found.key or '(unreadable)'}"
