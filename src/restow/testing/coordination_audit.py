@@ -4,10 +4,12 @@
 and raises when one breaks a promise, whoever made it. `audit_history` reads a store of any kind and
 asks of every object whether its version was reported when it was written.
 
-    R1   a versioned object is written only under a fence that names the version of its bytes
+    R1   a versioned object is written only under a fence that names the version of its bytes,
+         and the encryption key that they are under
     E1   an entry exists if and only if its encoder key does, with the same version
     G1   a common version is that of all entries
-    M4   what is stored is among the persisted hashes, unless these are unknown
+    M4   what is stored is among the persisted hashes, unless these are unknown; so is its key
+    K1   a server that has an entry and lives can read all that is stored, whatever its key
     EP   the epoch moves if and only if the agreement does
 
 The store learns custom resources from the definitions that are written to it. Of these also:
@@ -22,12 +24,13 @@ The store learns custom resources from the definitions that are written to it. O
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import encoder_of, hash_of
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.raw_scan import version_of
@@ -52,6 +55,7 @@ from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT, Definition
 from restow.resources.definition import Resource
+from restow.storage.encryption.interface import Opened
 from restow.storage.interface import (
     Done,
     Guard,
@@ -106,11 +110,21 @@ class _Audited:
         )
 
 
+Opens = Callable[[bytes], Opened]
+"""The value as it was before it was sealed, and the id of the key."""
+
+
+def _plain(value: bytes) -> Opened:
+    return Opened(value, "")
+
+
 class AuditedStorage(MemoryStorage):
     """A store in memory that refuses to go on once a promise is broken."""
 
-    def __init__(self, catalogs: Iterable[Catalog]) -> None:
+    def __init__(self, catalogs: Iterable[Catalog], *, opens: Opens = _plain) -> None:
         super().__init__()
+        self._opens = opens
+        """How the test that uses it reads values that are encrypted."""
         self._audited: dict[str, _Audited] = {}
         """By root."""
         self._by_name: dict[str, _Audited] = {}
@@ -204,9 +218,11 @@ class AuditedStorage(MemoryStorage):
                 continue
             if found.is_pinned or not self.is_fenced:
                 continue  # Guarded by the server's own key, or part of a registration.
-            version = version_of(write.value) if isinstance(write, Put) else None
+            version, key_id = self._how(write.value) if isinstance(write, Put) else (None, None)
             if not any(_fences(guard, found.name, version) for guard in transaction.guards):
                 raise PromiseBroken(f"R1: {write.key} is written in {version} without a fence")
+            if not any(_fences_key(guard, found.name, key_id) for guard in transaction.guards):
+                raise PromiseBroken(f"R1: {write.key} is under {key_id!r} without a fence")
             if found.definition_key is not None:
                 self._check_defined(transaction, write.key, version, found.definition_key)
             self.written += 1
@@ -267,24 +283,37 @@ class AuditedStorage(MemoryStorage):
         item = await self.get(state_key(name))
         if found is None or item is None or found.is_pinned:
             return
-        persisted = decode_state(item).state.persisted
-        if UNKNOWN_HASH in persisted:
+        state = decode_state(item).state
+        if UNKNOWN_HASH in state.persisted:
             return
         for stored in (await self.range(Span.of_prefix(found.root))).items:
-            if hash_of(found.kind, version_of(stored.value)) not in persisted:
-                raise PromiseBroken(f"M4: {stored.key} is not in {persisted}")
+            version, key_id = self._how(stored.value)
+            if hash_of(found.kind, version) not in state.persisted:
+                raise PromiseBroken(f"M4: {stored.key} is not in {state.persisted}")
+            if (key_id or IDENTITY) not in state.keys:
+                raise PromiseBroken(f"M4: {stored.key} is under {key_id!r}, not in {state.keys}")
 
     async def _check_readers(self, name: str) -> None:
         found = self._by_name.get(name)
         item = await self.get(report_key(name))
-        if found is None or item is None or found.definition_key is None:
+        if found is None or item is None or found.is_pinned:
             return
         objects = (await self.range(Span.of_prefix(found.root))).items
-        stored = {version_of(each.value) for each in objects}
+        stored = {self._how(each.value) for each in objects}
         for entry in decode_report(item).report.entries:
-            unread = stored - set(entry.decodable_versions)
-            if unread and await self.get(Key(SERVERS_PREFIX + entry.server_id)) is not None:
+            if await self.get(Key(SERVERS_PREFIX + entry.server_id)) is None:
+                continue
+            unread = {version for version, _ in stored} - set(entry.decodable_versions)
+            if unread and found.definition_key is not None:
                 raise PromiseBroken(f"C3: {entry.server_id} cannot read {unread} of {name}")
+            sealed = [key for _, key in stored if not is_readable(key, entry.readable_keys)]
+            if sealed:
+                raise PromiseBroken(f"K1: {entry.server_id} cannot read {sealed} of {name}")
+
+    def _how(self, value: bytes) -> tuple[str, str]:
+        """The version of a stored value, and the key that it is under."""
+        opened = self._opens(value)
+        return version_of(opened.value), opened.key_id
 
     async def _agreement(self, name: str) -> tuple[int, Agreement | None]:
         item = await self.get(epoch_key(name))
@@ -309,6 +338,14 @@ def _fences(guard: Guard, name: str, version: str | None) -> bool:
     if guard.key == SELECTED_PREFIX + name:
         return version in (None, guard.value.decode())
     return False
+
+
+def _fences_key(guard: Guard, name: str, key_id: str | None) -> bool:
+    """Whether a guard keeps a resource from being written under any other key."""
+    if not isinstance(guard, ValueIs) or not guard.key.startswith(ENCODERS_PREFIX):
+        return False
+    named = parse_encoder_key(guard.key)[1] == name
+    return named and key_id in (None, orjson.loads(guard.value)["key"])
 
 
 async def audit_history(storage: Storage, catalog: Catalog) -> int:
