@@ -22,7 +22,7 @@ from restow.resources.stored import Splicer
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
-from restow.storage.errors import Compacted, StorageClosed, StorageError
+from restow.storage.errors import Compacted, PluginSilent, StorageClosed, StorageError
 from restow.storage.interface import Event, Revision, Span, Storage, Watch
 
 LOAD_SLICE_ITEMS: Final = 500
@@ -304,6 +304,19 @@ class Caches:
             if not waiter.done():
                 waiter.set_result(None)
 
+    async def _reload_one(self, root: str, cache: WatchCache) -> None:
+        try:
+            page = await self._storage.range(Span.of_prefix(root))
+        except PluginSilent as error:
+            # Whoever asks for this root next tries again; the others must not wait for that.
+            logger.warning("%s cannot be read: %s", root, error)
+            if self._caches.get(root) is cache:
+                self.forget(root, cache.splicer)
+            return
+        if not cache.is_closed:
+            cache.load(page.items, page.revision)
+            cache.notify()
+
     async def _reload(self) -> bool:
         """Changes were missed: begin again from what the store holds now. Whether it worked."""
         watch: Watch | None = None
@@ -312,10 +325,7 @@ class Caches:
             watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
             self._reloads += 1
             for root, cache in list(self._caches.items()):
-                page = await self._storage.range(Span.of_prefix(root))
-                if not cache.is_closed:
-                    cache.load(page.items, page.revision)
-                    cache.notify()
+                await self._reload_one(root, cache)
         except StorageError as error:
             if watch is not None:
                 await watch.close()

@@ -166,6 +166,12 @@ class ResourceStore:
         self._caches.forget(resource.root)
         self._conversions.forget(resource)
 
+    def reload(self, root: str) -> None:
+        """What is stored under a root can be read otherwise than before: its watches end, and who
+        asks next has it loaded anew."""
+        found = self._splicers.get(root)
+        self._caches.forget(root, None if found is None else found[1])
+
     def seen(self, resource: Resource, entry: Entry, api_version: str) -> Entry:
         """An object as it is in a version, if somebody else converts it; otherwise as it is.
 

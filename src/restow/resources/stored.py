@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from restow.storage.errors import StoreDamaged
+from restow.storage.encryption.asking import SEALED_PREFIX, why_sealed
+from restow.storage.errors import CannotOpen, StoreDamaged
 
 _FIELD: Final = b'"resourceVersion":"%d",'
 
@@ -60,6 +61,7 @@ class Splicer:
 
     def _serve_foreign(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
         """A value that someone else wrote, with its fields in another order."""
+        check_opened(value)
         try:
             fields = orjson.loads(value)
             kind, version = fields["kind"], fields["apiVersion"]
@@ -75,6 +77,12 @@ class Splicer:
             raise StoreDamaged(f"it holds an object of kind {kind!r} instead of {self._kind}")
         if not isinstance(version, str) or version not in self._versions:
             raise StoreDamaged(f"it is stored in version {version!r}, which is not decodable here")
+
+
+def check_opened(value: bytes) -> None:
+    """Raises `CannotOpen` for a value that is still encrypted."""
+    if value.startswith(SEALED_PREFIX):
+        raise CannotOpen(why_sealed(value))
 
 
 @cache

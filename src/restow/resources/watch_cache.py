@@ -90,7 +90,8 @@ class WatchCache:
     ) -> None:
         self.root = root
         self._cut = len(root)
-        self._splicer = splicer
+        self.splicer = splicer
+        """How values become entries."""
         self._changes_max = changes_max
         self._changes_bytes_max = changes_bytes_max
         self._entries: dict[str, Entry] = {}
@@ -198,11 +199,15 @@ class WatchCache:
         """The last state of an object, with the revision at which it was deleted."""
         if event.previous is None:
             return before
-        return self._splicer.serve(event.previous.value, event.revision)
+        try:
+            return self.splicer.serve(event.previous.value, event.revision)
+        except StorageError as error:  # its key may be gone: that must not stop the watch
+            logger.warning("%s cannot be read as it was deleted: %s", event.key, error)
+            return _at_revision(before, event.revision)
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         try:
-            self._entries[key] = self._splicer.serve(value, revision)
+            self._entries[key] = self.splicer.serve(value, revision)
             if self.damaged:
                 self.damaged.pop(key, None)
         except StorageError as error:
@@ -256,10 +261,10 @@ class WatchCache:
         previous = event.previous
         try:
             if event.value is not None:
-                now = self._splicer.serve(event.value, event.revision)
+                now = self.splicer.serve(event.value, event.revision)
             if previous is not None:
                 revision = event.revision if now is None else previous.revision
-                before = self._splicer.serve(previous.value, revision)
+                before = self.splicer.serve(previous.value, revision)
         except StorageError as error:
             damage = str(error) if now is None and event.value is not None else None
         return Change(event.revision, event.key[self._cut :], now, before, damage=damage)
@@ -321,3 +326,10 @@ def _size(change: Change) -> int:
     if change.before is not None:
         size += len(change.before[2])
     return size
+
+
+def _at_revision(entry: Entry, revision: int) -> Entry:
+    """The same object with another resource version, which is the first field of its metadata."""
+    old, version, body = entry
+    field = b'"resourceVersion":"%d"'
+    return revision, version, body.replace(field % old, field % revision, 1)

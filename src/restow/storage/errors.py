@@ -8,6 +8,7 @@
     ├── FutureRevision          that revision is not there yet
     ├── Unavailable             nothing happened; try again later
     │   ├── StoreFull               no room; works again when there is
+    │   ├── PluginSilent            who keeps the encryption keys does not answer
     │   └── StorageClosed           this handle was closed
     ├── StoreDamaged            what was read cannot be right
     │   └── CannotOpen              it is encrypted, and no key of this server opens it
@@ -67,6 +68,10 @@ class Unavailable(StorageError):
 
 class StoreFull(Unavailable):
     """No space left. Nothing was written; writes work again when there is space."""
+
+
+class PluginSilent(Unavailable):
+    """A plug-in that keeps encryption keys does not answer: values under them cannot be opened."""
 
 
 class StorageClosed(Unavailable):

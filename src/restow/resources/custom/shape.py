@@ -23,7 +23,7 @@ from restow.machinery.structural import CompiledSchema, read_schema
 from restow.machinery.types import Field, Ref, Struct
 from restow.resources.custom.replicas import scale_problems
 from restow.resources.definition import Object, Resource, ScalePaths
-from restow.resources.stored import Splicer, encode, head_of, splice
+from restow.resources.stored import Splicer, check_opened, encode, head_of, splice
 from restow.storage.errors import StoreDamaged
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -178,6 +178,7 @@ class CustomSplicer(Splicer):
 
     def read(self, value: bytes) -> tuple[dict[str, Any], str]:
         """The fields as they are stored, and the version. Raises `StoreDamaged`."""
+        check_opened(value)
         try:
             fields: dict[str, Any] = orjson.loads(value)
             kind, version, metadata = fields["kind"], fields["apiVersion"], fields["metadata"]

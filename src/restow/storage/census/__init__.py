@@ -4,6 +4,7 @@
     naming      one key: the resource it belongs to
     targets     in which version each resource should be stored, as the store itself says
     tally       counts of all that, and what is left behind
+    keys        what is left under one encryption key
     sources     where keys and values come from: a SQLite file, etcd, a snapshot file
     snapshot    an etcd snapshot: the newest revision of each key
     bolt        the database file inside a snapshot: pages and buckets
@@ -16,6 +17,7 @@ only backup and restore use it, and of it only the sources: it stands here becau
 a server, only for what lies on disk.
 """
 
+from restow.storage.census.keys import KeyCount, count_key
 from restow.storage.census.naming import Selection
 from restow.storage.census.sources import SOURCE_FORMS, Source, open_source
 from restow.storage.census.tally import Census, ResourceCount, Row, Verdict, take_census
@@ -25,6 +27,7 @@ from restow.storage.census.values import Stored
 __all__ = [
     "SOURCE_FORMS",
     "Census",
+    "KeyCount",
     "ResourceCount",
     "Row",
     "Selection",
@@ -32,6 +35,7 @@ __all__ = [
     "Stored",
     "Target",
     "Verdict",
+    "count_key",
     "open_source",
     "take_census",
 ]

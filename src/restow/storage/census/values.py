@@ -54,6 +54,8 @@ class Stored(NamedTuple):
 
 
 UNREADABLE: Final = Stored("unreadable")
+UNREADABLE_SEAL: Final = Stored("unreadable", provider="")
+"""It begins like an encrypted value, but does not say under which key."""
 
 
 class _Head(msgspec.Struct):
@@ -104,7 +106,7 @@ def _read_envelope(value: bytes) -> Stored:
 def _read_encrypted(value: bytes) -> Stored:
     head = _ENCRYPTED_HEAD.match(value)
     if head is None:
-        return UNREADABLE
+        return UNREADABLE_SEAL
     provider, scheme, name = (part.decode(errors="backslashreplace") for part in head.groups())
     key_id = ""
     if (provider, scheme) == ("kms", "v2"):

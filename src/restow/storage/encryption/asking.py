@@ -13,6 +13,10 @@ SEALED_PREFIX: Final = b"k8s:enc:"
 """How every value begins that is encrypted, and no other."""
 
 
+PLAIN_REFUSED: Final = b"k8s:enc:identity:v1:not-taken:"
+"""Stands for a plain value of a resource that takes none: nobody must take it for an object."""
+
+
 async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
     """The value that was sealed for a key. Raises `CannotOpen`, or `Unavailable` when a plug-in
     that has to be asked does not answer."""
@@ -34,3 +38,16 @@ def key_named_in(value: bytes) -> str:
     found = read_value(value)
     scheme = f" {found.scheme}" if found.provider == "kms" else ""
     return f"{found.provider}{scheme} key {found.key or '(unreadable)'}"
+
+
+def why_sealed(value: bytes) -> str:
+    """Why a value that nobody could open is as it is, for people."""
+    if value == PLAIN_REFUSED:
+        return "it is not encrypted, and this server takes no plain values of this resource"
+    named = key_named_in(value)
+    if named.startswith("kms"):
+        return f"it is encrypted with {named}, whose plug-in is missing or does not decrypt it"
+    return (
+        f"it is encrypted with {named}, which this server does not have, or has with another"
+        " secret; add that key to its encryption configuration"
+    )

@@ -50,5 +50,9 @@ class Keys(Protocol):
         """The value that was sealed for this key. Raises `CannotOpen`; `NotPrepared` for one whose
         key a plug-in has to be asked for first."""
 
+    def settled(self) -> None:
+        """All that this server writes with and can read has been told to the others: what only an
+        earlier configuration could read need not be read any more."""
+
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Ask plug-ins for whatever is needed to open values. Raises `Unavailable`."""
