@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import hash_of
 from restow.coordination.identity import SERVERS_PREFIX, ServerRecord, decode_record
 from restow.coordination.raw_scan import version_of
@@ -15,7 +16,7 @@ from restow.coordination.records import (
     epoch_key,
     parse_encoder_key,
 )
-from restow.coordination.rules import agreement_of
+from restow.coordination.rules import Agreement, agreement_of
 from restow.coordination.wire import (
     LEASES_PREFIX,
     decode_report,
@@ -25,6 +26,7 @@ from restow.coordination.wire import (
 )
 from restow.storage.interface import Item, Key, Span
 from tests.scenarios.cluster import PREFERRED, WIDGETS, Cluster
+from tests.unit.coordination.named_keys import open_any
 from tests.unit.coordination.world import GROUP
 
 WIDGETS_ROOT = f"/registry/{GROUP}/widgets/"
@@ -44,11 +46,21 @@ NEIGHBOURS = ("x+1", "x+2")
 """Releases that can run together, and go up and down."""
 
 
+KEY_FILES = ("k1", "k1,identity", "identity,k1", "k2,k1", "k2,k1,identity", "k1,k2", "k2")
+"""What the configuration files of servers may say at some moment of a rotation."""
+
+
 def random_scenario(
-    seed: int, *, mode: str, steps: int, releases: Sequence[str] = NEIGHBOURS
+    seed: int,
+    *,
+    mode: str,
+    steps: int,
+    releases: Sequence[str] = NEIGHBOURS,
+    with_keys: bool = False,
 ) -> str:
-    """A scenario: servers of some releases come, go, suffer, and write."""
-    random = Random(f"{mode}/{seed}")
+    """A scenario: servers of some releases come, go, suffer, and write; `with_keys`: they encrypt,
+    and their keys change while they run."""
+    random = Random(f"{mode}/{seed}{'/keys' if with_keys else ''}")
     size = random.randint(2, 4)
     state: dict[str, str] = {}
     lines: list[str] = []
@@ -60,7 +72,8 @@ def random_scenario(
                 verb = random.choice(("start", "begin"))
                 if random.random() < 0.4:
                     lines.append(f"faults {name} {random.choice(FAULTS)}")
-                lines.append(f"{verb} {name} {release} mode={mode}")
+                keys = f" keys={random.choice(KEY_FILES)}" if with_keys else ""
+                lines.append(f"{verb} {name} {release} mode={mode}{keys}")
                 state[name] = "running"
             case "paused":
                 verb = random.choice(("wake", "wake", "kill", "advance"))
@@ -72,7 +85,7 @@ def random_scenario(
             case _:
                 verb = random.choice(
                     ("stop", "kill", "pause", "cut", "mend", "faults", "faults", "hang-up")
-                    + ("send",) * 6 + ("advance",) * 5
+                    + ("send",) * 6 + ("advance",) * 5 + ("keys",) * 5 * with_keys
                 )  # fmt: skip
                 if verb in ("stop", "kill", "pause"):
                     state[name] = "paused" if verb == "pause" else "ended"
@@ -81,6 +94,8 @@ def random_scenario(
                     lines.append(f"advance {seconds}s")
                 elif verb == "send":
                     lines.append(f"send {name} o{number}")
+                elif verb == "keys":
+                    lines.append(f"keys {name} {random.choice(KEY_FILES)}")
                 elif verb == "faults":
                     lines.append(f"faults {name} {random.choice(FAULTS)}")
                 else:
@@ -116,6 +131,14 @@ async def check_healed(cluster: Cluster) -> None:
     for node in running.values():
         table = node.server.coordinator.table
         assert table.find(node.server.resource()) is not None, f"{node.server.name} is closed"
+
+
+async def check_keys_agree(cluster: Cluster) -> None:
+    """Servers that have all read the same file write with its first key."""
+    report = await cluster.report()
+    if report is not None and cluster.running():
+        assert len({entry.key_id for entry in report.entries}) == 1, report.entries
+        assert all(entry.preferred_key is None for entry in report.entries), report.entries
 
 
 async def _tails(cluster: Cluster, prefix: str) -> set[str]:
@@ -199,16 +222,21 @@ def _check_entries(now: dict[Key, Item]) -> None:
     entries = decode_report(now[report_key(WIDGETS)]).report.entries
     ids = [entry.server_id for entry in entries]
     assert len(ids) == len(set(ids)), "a server has two entries"
-    stored = {version_of(item.value) for key, item in now.items() if key.startswith(WIDGETS_ROOT)}
+    found = [open_any(i.value) for key, i in now.items() if key.startswith(WIDGETS_ROOT)]
+    stored = {version_of(each.value) for each in found}
     for entry in entries:
         if Key(SERVERS_PREFIX + entry.server_id) in now:
             unread = stored - set(entry.decodable_versions)
             assert not unread, f"{entry.server_id} cannot read {unread}, which is stored"
+            sealed = [e.key_id for e in found if not is_readable(e.key_id, entry.readable_keys)]
+            assert not sealed, f"{entry.server_id} cannot read {sealed}, which is stored"
 
 
 def _check_write(before: dict[Key, Item], value: bytes, *, is_fenced: bool) -> None:
-    version = version_of(value)
+    opened = open_any(value)
+    version, key_id = version_of(opened.value), opened.key_id
     state = decode_state(before[state_key(WIDGETS)]).state
+    assert (key_id or IDENTITY) in state.keys, f"{key_id} is stored, and not listed"
     assert hash_of("Widget", version) in state.persisted, f"{version} is stored, and not listed"
     if not is_fenced:
         return
@@ -216,6 +244,8 @@ def _check_write(before: dict[Key, Item], value: bytes, *, is_fenced: bool) -> N
     reported = {entry.encoding_version for entry in report.entries}
     assert version in reported, f"{version} is written, and reported by nobody"
     agreed = decode_epoch(before[epoch_key(WIDGETS)].value).agreement
-    assert agreed is None or agreed.version == version, f"{version} is written, {agreed} agreed"
+    written = Agreement(version, key_id)
+    assert agreed in (None, written), f"{written} is written, {agreed} agreed"
+    assert key_id in {entry.key_id for entry in report.entries}, f"{key_id} is reported by nobody"
     selected = before.get(Key(SELECTED_PREFIX + WIDGETS))
     assert selected is None or selected.value.decode() == version, f"{version} is not selected"

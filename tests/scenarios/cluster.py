@@ -15,6 +15,7 @@ from restow.resources.catalog import Catalog
 from restow.storage.interface import Span
 from restow.testing.coordination_audit import AuditedStorage
 from tests.scenarios.faults import Wire
+from tests.unit.coordination.named_keys import open_any
 from tests.unit.coordination.world import GROUP, RELEASES, Server, World
 
 WIDGETS = f"{GROUP}.widgets"
@@ -69,7 +70,7 @@ class Cluster(World):
     def __init__(self, directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int) -> None:
         super().__init__(directory, kinds=kinds, seed=seed)
         self.catalogs = {name: _small(catalog) for name, catalog in self.catalogs.items()}
-        self.storage = AuditedStorage(self.catalogs.values())
+        self.storage = AuditedStorage(self.catalogs.values(), opens=open_any)
         self.nodes: dict[str, Node] = {}
         self.ended: list[Node] = []
 

@@ -1,12 +1,14 @@
 """Runs scenario files: one command a line, `#` begins a comment.
 
-    start s1 x+1 [mode=strict] [change-mode] [force]   start, and wait until it has registered
+    start s1 x+1 [mode=strict] [change-mode] [force] [keys=k2,k1,identity]
+                                                       start, and wait until it has registered
     begin s1 x+1 ...                                   start, and do not wait
     crash s1 at commit 3 before|after                  said before its start: it dies there
     stop s1        withdraw and end            kill s1     end without a word
     pause s1       SIGSTOP                     wake s1     SIGCONT
     cut s1         nothing gets through        mend s1     everything does, faults end too
     faults s1 reply_lost=0.1 delay=0.5 ...     chances, see `faults.Chances`; also before its start
+    keys s1 k2,k1  its encryption keys, the one to write with first, if that is not refused
     advance 17s                                move time on
     write s1 a     write, and wait for it      send s1 a   write, and do not wait
     hang-up        the clients of all writes that were sent go away
@@ -29,13 +31,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from restow.api.encryption_keys import IDENTITY
 from restow.coordination.changes import hash_of
-from restow.coordination.errors import ModeRefused
-from restow.coordination.rules import UNKNOWN_HASH
+from restow.coordination.errors import KeyUnsupported, ModeRefused
+from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH
 from restow.machinery.status_error import StatusError
-from restow.storage.errors import Unavailable
+from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Span
 from tests.scenarios.cluster import Cluster, Node
+from tests.unit.coordination.named_keys import NamedKeys
 from tests.unit.coordination.world import GROUP
 
 HEAL_SECONDS = 120.0
@@ -166,6 +170,8 @@ class Runner:
                     given["may_change_mode"] = True
                 case "force":
                     given["may_force"] = True
+                case "keys":
+                    given["keys"] = NamedKeys(value.split(","))
                 case _:
                     raise ValueError(f"no option of start: {option}")
         if given.get("mode") == "loose":
@@ -184,8 +190,11 @@ class Runner:
         if node.starting is None or not node.starting.done() or node.starting.cancelled():
             return
         error = node.starting.exception()
-        if isinstance(error, ModeRefused):
+        if isinstance(error, ModeRefused | OpenRefused):
             self._refusals[name] = str(error)
+            if isinstance(error, OpenRefused):
+                await self.cluster.run(node.server.stop())
+                await node.end()
         elif isinstance(error, Unavailable) and not node.server.coordinator.membership.is_member:
             await node.end()
         elif error is not None:
@@ -193,6 +202,21 @@ class Runner:
 
     async def do_crash(self, name: str, _at: str, _commit: str, number: str, moment: str) -> None:
         self._crashes[name] = (int(number), moment)
+
+    async def do_keys(self, name: str, names: str) -> None:
+        """As a new configuration file is taken: checked, then in force."""
+        server = self.cluster.nodes[name].server
+        assert server.keys is not None, f"{name} does not encrypt"
+        following = server.coordinator.key_following
+        assert following is not None
+        try:
+            await self.cluster.run(following.check(NamedKeys(names.split(","))))
+        except (KeyUnsupported, StorageError, TimeoutError) as error:
+            self._refusals[name] = str(error)
+            return
+        self._refusals.pop(name, None)
+        server.keys.change(names.split(","))
+        await self.cluster.clock.settle()
 
     async def do_stop(self, name: str) -> None:
         node = self.cluster.nodes[name]
@@ -329,6 +353,26 @@ class Runner:
             return NONE
         return f"{report.conditions[0].status} {report.conditions[0].reason}"
 
+    async def keys(self, wanted: list[str]) -> str:
+        """The encryption key that each server writes with."""
+        report = await self.cluster.report()
+        if report is None:
+            return NONE
+        return self._pairs((entry.server_id, _key_name(entry.key_id)) for entry in report.entries)
+
+    async def sealed(self, wanted: list[str]) -> str:
+        """The encryption key that an object is stored under."""
+        return f"{wanted[0]} {_key_name(await self.cluster.key_of(wanted[0]))}"
+
+    async def persisted_keys(self, wanted: list[str]) -> str:
+        return " ".join(map(_key_name, (await self.cluster.state()).keys))
+
+    async def keys_equal(self, wanted: list[str]) -> str:
+        report = await self.cluster.report()
+        conditions = () if report is None else report.conditions
+        found = [c for c in conditions if c.type == KEYS_EQUAL]
+        return f"{found[0].status} {found[0].reason}" if found else NONE
+
     async def ready(self, wanted: list[str]) -> tuple[bool, str]:
         states = {name: self.cluster.nodes[name].server.coordinator.completed for name in wanted}
         return all(states.values()), str(states)
@@ -381,12 +425,21 @@ EXPECTATIONS: dict[str, Callable[[Runner, list[str]], Awaitable[Seen]]] = {
     "epoch": Runner.epoch,
     "persisted": Runner.persisted,
     "condition": Runner.condition,
+    "keys": Runner.keys,
+    "sealed": Runner.sealed,
+    "persisted-keys": Runner.persisted_keys,
+    "keys-equal": Runner.keys_equal,
     "ready": Runner.ready,
     "waiting": Runner.waiting,
     "refused": Runner.refused,
     "accepted": Runner.accepted,
     "identities": Runner.renamed,
 }
+
+
+def _key_name(key_id: str) -> str:
+    """As scenarios call it."""
+    return key_id.split(":")[1] if ":" in key_id else IDENTITY
 
 
 def _short(version: str | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.chaos import check_healed, check_history, random_scenario
+from tests.scenarios.chaos import check_healed, check_history, check_keys_agree, random_scenario
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario
 from tests.sizes import SIZES
@@ -46,6 +46,31 @@ async def test_no_release_stores_what_another_that_runs_cannot_read(
             await _play(text, seed, tmp_path, is_fenced=True, heals=False)
         except Exception as error:
             raise AssertionError(f"{mode}, seed {seed}: {error}\n{text}") from error
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_keys_change_whatever_happens(mode: str, tmp_path: Path) -> None:
+    """Servers encrypt with keys that change while everything else happens to them, in an order
+    that no operator would choose: nothing is ever stored that one of them cannot read, or written
+    with a key that is not agreed on. Afterwards all are given the same keys, and agree."""
+    for seed in range(SIZES.coordination_seeds // 2):
+        text = random_scenario(seed, mode=mode, steps=SIZES.coordination_steps, with_keys=True)
+        try:
+            await _play_keys(text, seed, tmp_path)
+        except Exception as error:
+            raise AssertionError(f"{mode}, seed {seed}: {error}\n{text}") from error
+
+
+async def _play_keys(text: str, seed: int, directory: Path) -> None:
+    scenario = Scenario.of_text(f"seed {seed}", f"{text}heal\n")
+    async with open_cluster(directory, seed=seed) as cluster:
+        runner = Runner(cluster)
+        await runner.play(scenario)
+        files = [f"keys {name} k2,k1,identity\n" for name in cluster.running()]
+        await runner.play(Scenario.of_text("the same keys", f"{''.join(files)}heal\n"))
+        await check_keys_agree(cluster)
+        await check_healed(cluster)
+        check_history(cluster, is_fenced=True)
 
 
 async def _play(

@@ -78,6 +78,8 @@ class ServeOptions:
     client_ca_file: Path | None = None
     token_auth_file: Path | None = None
     service_account_signing_key_file: Path | None = None
+    encryption_provider_config: Path | None = None
+    """The keys that values are encrypted with; None: they are not, and none is readable that is."""
     compaction_interval_seconds: float = COMPACTION_SECONDS_DEFAULT
     event_ttl_seconds: float = EVENT_TTL_SECONDS_DEFAULT
     grace_seconds: float = 10.0

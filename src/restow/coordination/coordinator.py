@@ -166,10 +166,11 @@ class Coordinator:
                 runtime=runtime,
                 tasks=self._tasks,
             )
-        self._reconciler: RemoteReconciler | None = None
+        self.reconciler: RemoteReconciler | None = None
+        """What compares the main servers' reports with a store of this server's own."""
         if isinstance(self.registrar, RemoteRegistrar):
             assert remote is not None
-            self._reconciler = RemoteReconciler(
+            self.reconciler = RemoteReconciler(
                 storage,
                 mirror,
                 membership,
@@ -180,7 +181,7 @@ class Coordinator:
                 table=self.table,
                 leads=lambda: self.collector.leads,
             )
-            self._reconciler.on_lost = self.registrar.on_held = self._register_later
+            self.reconciler.on_lost = self.registrar.on_held = self._register_later
         self.agreements = Agreements(mirror, runtime.clock)
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
@@ -198,6 +199,9 @@ class Coordinator:
             hosted=hosted,
         )
         self._keys = keys
+        self._keys_changed = asyncio.Event()
+        if keys is not None:
+            keys.listeners.append(self._keys_changed.set)
         self.key_following: KeyFollowing | None = None
         """Who moves this server to other encryption keys, if it has any."""
         if keys is not None and mode != "off":
@@ -232,6 +236,10 @@ class Coordinator:
         """The version in which a resource is written now, or will be when it is opened."""
         encoding = self.table.find(resource)
         return resource.storage_api_version if encoding is None else encoding.api_version
+
+    def keys_waiting(self) -> int:
+        """How many resources this server would write with another encryption key than it does."""
+        return 0 if self.key_following is None else self.key_following.waiting()
 
     def own_key(self, resource: Resource) -> str:
         """The encryption key that this server would write with, if it were alone."""
@@ -281,8 +289,8 @@ class Coordinator:
             await self._come_without_a_fence()
             return
         self._loops.append(self._tasks.spawn("collector", self._collect()))
-        if self._reconciler is not None:
-            told = self._reconciler.run()
+        if self.reconciler is not None:
+            told = self.reconciler.run()
             self._loops.append(self._tasks.spawn("reports to the main servers", told))
         await self._registration().wait()
         if self._refusal is not None:
@@ -312,8 +320,8 @@ class Coordinator:
                 if revision is not None:
                     await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
                     await self.collector.sweep()
-                    if self._reconciler is not None:
-                        await self._reconciler.take_out_dead()
+                    if self.reconciler is not None:
+                        await self.reconciler.take_out_dead()
         except (StorageError, CoordinationError, TimeoutError, ExceptionGroup) as error:
             # Others will find out by themselves when the lease time is over.
             logger.warning("this server could not withdraw its reports: %s", error)
@@ -370,7 +378,7 @@ class Coordinator:
         while not await self._try_to_settle():
             if self._refusal is not None:
                 return
-            await self._clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
+            await self._rest(BACKOFF.delay_seconds(failures, self._runtime.randomness))
             failures += 1
         self._completed = True
         self.registration_seconds = self._clock.monotonic() - began_at
@@ -379,6 +387,16 @@ class Coordinator:
             len(self._catalog.persisted()),
             self.registration_seconds,
         )
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next try, or until other encryption keys are there: they may be what was
+        missing."""
+        self._keys_changed.clear()
+        try:
+            async with self._clock.timeout(seconds):
+                await self._keys_changed.wait()
+        except TimeoutError:
+            return
 
     async def _come_without_a_fence(self) -> None:
         """Be a member, and write only when nobody relies on an agreement any more."""

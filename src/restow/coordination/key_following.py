@@ -65,6 +65,12 @@ class KeyFollowing:
         self._due.add(name)
         self._wake.set()
 
+    def waiting(self) -> int:
+        """How many resources this server would write with another key than it does."""
+        return sum(
+            self._registrar.is_waiting_for_key(resource) for resource in self._catalog.persisted()
+        )
+
     async def run(self) -> None:
         """Register for ever; the owner of the task ends it."""
         while True:
@@ -79,6 +85,17 @@ class KeyFollowing:
             self._wake.clear()
             while self._due:
                 await self._look_at(self._due.pop())
+            if not self.errors:
+                self._keys.settled()
+
+    async def check(self, keys: Keys) -> None:
+        """Raises `KeyUnsupported` when something may be stored that these keys do not open.
+
+        Whoever writes with one that is to go hears of it by the registration that follows.
+        """
+        for resource in self._catalog.persisted():
+            if not resource.kind.pinned:
+                await self._registrar.check_keys(resource, keys)
 
     async def _look_at(self, name: str) -> None:
         group, plural = resource_of_name(name)

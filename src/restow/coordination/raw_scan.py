@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import orjson
 
+from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.storage.encryption.asking import key_named_in, open_value
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import CannotOpen
@@ -31,8 +33,11 @@ class Scan(NamedTuple):
     """How many cannot be opened, by the key that they name."""
 
 
-async def scan(storage: Storage, root: str, keys: Keys | None) -> Scan:
-    """Look at everything under a root."""
+async def scan(
+    storage: Storage, root: str, keys: Keys | None, readable: Collection[str] = (IDENTITY,)
+) -> Scan:
+    """Look at everything under a root. What is to be readable counts, which may be less than what
+    can be opened just now: keys that are given up are kept until all servers know."""
     found = Scan(Counter(), Counter())
     span, revision = Span.of_prefix(root), Revision(0)
     while True:
@@ -43,6 +48,9 @@ async def scan(storage: Storage, root: str, keys: Keys | None) -> Scan:
                 opened = await open_value(keys, item.key, item.value)
             except CannotOpen:
                 found.unopened[key_named_in(item.value)] += 1
+                continue
+            if not is_readable(opened.key_id, readable):
+                found.unopened[opened.key_id or IDENTITY] += 1
             else:
                 found.versions[version_of(opened.value)] += 1
         if not page.more:

@@ -20,6 +20,7 @@ from restow.coordination.custom import CustomResources
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import EpochRecord, decode_epoch, epoch_key, name_of
+from restow.coordination.remote_registration import Remote
 from restow.coordination.rules import Report, State
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
 from restow.kinds.releases import load_release
@@ -27,11 +28,13 @@ from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, release_catalog
+from restow.resources.committing import Sealed
 from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore, Written
 from restow.runtime import Runtime, SimulatedClock
+from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Batch,
@@ -46,6 +49,7 @@ from restow.storage.interface import (
     Watch,
 )
 from restow.testing.coordination_audit import AuditedStorage
+from tests.unit.coordination.named_keys import NamedKeys, open_any
 
 GROUP = "example.com"
 RELEASES = {"x": (["v1"], "v1"), "x+1": (["v1", "v2"], "v1"), "x+2": (["v1", "v2"], "v2"),
@@ -169,24 +173,45 @@ class Server:
     """One process life of an API server, without HTTP."""
 
     def __init__(
-        self, world: World, name: str, catalog: Catalog, *, custom: bool = False, **options: Any
+        self,
+        world: World,
+        name: str,
+        catalog: Catalog,
+        *,
+        custom: bool = False,
+        keys: NamedKeys | None = None,
+        **options: Any,
     ) -> None:
-        """`custom`: it hosts what is defined, besides its release."""
+        """`custom`: it hosts what is defined, besides its release. `keys`: it encrypts."""
         self.name = name
         self.catalog = catalog = Catalog(catalog, name=catalog.name) if custom else catalog
         self.clock = world.clock
         self.runtime = Runtime.simulated(f"{world.seed}/{name}", clock=world.clock)
         self.line = Line(world.storage)
         mode: Mode = options.pop("mode", "report")
+        remote: Remote | None = options.pop("remote", None)
         membership = MembershipOptions(host=name, mode=mode)
+        self.keys = keys
         self.coordinator = Coordinator(
-            self.line, catalog, self.runtime, CoordinatorOptions(membership=membership, **options)
+            self.line,
+            catalog,
+            self.runtime,
+            CoordinatorOptions(membership=membership, **options),
+            keys=keys,
+            remote=remote,
         )
-        self.caches = Caches(self.line, self.runtime)
-        self.store = ResourceStore(self.line, self.caches, self.coordinator.policy, self.runtime)
+        opened: Storage = self.line if keys is None else OpenedStorage(self.line, keys)
+        self.caches = Caches(opened, self.runtime)
+        self.store = ResourceStore(
+            opened,
+            self.caches,
+            self.coordinator.policy,
+            self.runtime,
+            sealed=None if keys is None else Sealed(self.line, keys),
+        )
         if custom:
             self.coordinator.custom = CustomResources(
-                self.line,
+                opened,
                 catalog,
                 self.runtime,
                 registration=self.coordinator.custom_registration,
@@ -271,7 +296,7 @@ class World:
             )
             for name in RELEASES
         }
-        self.storage = AuditedStorage(self.catalogs.values())
+        self.storage = AuditedStorage(self.catalogs.values(), opens=open_any)
         self.servers: list[Server] = []
         self._made = 0
 
@@ -311,7 +336,13 @@ class World:
         """The version in which an object is stored."""
         item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
         assert item is not None
-        return str(orjson.loads(item.value)["apiVersion"]).partition("/")[2]
+        return str(orjson.loads(open_any(item.value).value)["apiVersion"]).partition("/")[2]
+
+    async def key_of(self, name: str, kind: str = "Widget") -> str:
+        """The encryption key that an object is stored under."""
+        item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
+        assert item is not None
+        return open_any(item.value).key_id
 
     def _name(self, kind: str) -> str:
         return name_of(GroupResource(GROUP, _plural(kind)))

@@ -1,0 +1,93 @@
+"""Encryption at rest of one server: its configuration file, from the start to the end.
+
+The file is read before anything else is, and followed while the server runs. Other keys are taken
+only when nothing may be stored that they do not open; then they are registered, as a change of
+version is, and what only the old ones opened is given up when all servers know.
+
+Not here: what the file may say (`restow.storage.encryption`), which key is written when
+(`restow.coordination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from restow.coordination.coordinator import Coordinator
+from restow.coordination.errors import CoordinationError
+from restow.runtime import Runtime
+from restow.serving.health import Health
+from restow.serving.metrics import Metrics
+from restow.storage.encryption.interface import Keys
+from restow.storage.encryption.opened import OpenedStorage
+from restow.storage.encryption.reloading import ReloadedKeys
+from restow.storage.errors import OpenRefused
+from restow.storage.interface import Storage
+
+HEALTH_CHECK: Final = "kms-providers"
+
+
+class Encryption:
+    """The keys of a server, and its store as they open it."""
+
+    def __init__(self, keys: ReloadedKeys, storage: Storage, runtime: Runtime) -> None:
+        self.keys: Final = keys
+        self.storage: Final = OpenedStorage(storage, keys)
+        self._tasks = runtime.tasks("encryption")
+
+    @classmethod
+    async def load(cls, path: Path, storage: Storage, runtime: Runtime) -> Encryption:
+        """Read the file. Raises `OpenRefused` that says what is wrong in it."""
+        keys = ReloadedKeys(str(path), runtime)
+        await keys.load()
+        return cls(keys, storage, runtime)
+
+    def follow(self, coordinator: Coordinator, *, forget: Callable[[str], None]) -> None:
+        """From now on take what the file says when it changes.
+
+        `forget` drops what was made of values under a root that can be opened now.
+        """
+
+        async def check(keys: Keys) -> None:
+            following = coordinator.key_following
+            if following is None:
+                return
+            try:
+                await following.check(keys)
+            except CoordinationError as error:
+                raise OpenRefused(str(error)) from error
+
+        def recovered(roots: frozenset[str]) -> None:
+            for root in roots:
+                forget(root)
+
+        self.keys.check = check
+        self.storage.on_recovered = recovered
+        self._tasks.spawn("follow the configuration", self.keys.follow())
+
+    def publish(self, health: Health, metrics: Metrics, coordinator: Coordinator) -> None:
+        """Show how it is."""
+        health.add(HEALTH_CHECK, lambda: self.keys.problem() or None, "healthz", "readyz")
+        metrics.gauge(
+            "restow_encryption_config_in_force",
+            "Whether the encryption configuration file is in force as it is now: 1 or 0.",
+            (),
+            lambda: [((), float(not self.keys.last_error))],
+        )
+        metrics.gauge(
+            "restow_encryption_config_reloads",
+            "Changes of the encryption configuration file, by what has come of them.",
+            ("outcome",),
+            lambda: [((name,), float(count)) for name, count in self.keys.reloads.items()],
+        )
+        metrics.gauge(
+            "restow_encryption_keys_waiting",
+            "Resources that this server would write with another key, as soon as it may.",
+            (),
+            lambda: [((), float(coordinator.keys_waiting()))],
+        )
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self.keys.close()

@@ -1,0 +1,81 @@
+"""Encryption keys for simulations: they name a key and hide nothing.
+
+The form is that of real values, so that all who look at prefixes see what they would see; only the
+cipher is left out, which has tests of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from restow.api.encryption_keys import IDENTITY
+from restow.machinery.names import GroupResource
+from restow.storage.encryption.asking import SEALED_PREFIX
+from restow.storage.encryption.interface import Opened
+from restow.storage.errors import CannotOpen, Unavailable
+from restow.storage.interface import Key
+
+ENCRYPTED_ROOT = "/registry/example.com/"
+_HEAD = SEALED_PREFIX + b"aesgcm:v1:"
+
+
+def key_id_of(name: str) -> str:
+    """The id of a key; `identity` is none."""
+    return "" if name == IDENTITY else f"aesgcm:{name}:0"
+
+
+class NamedKeys:
+    """The keys of one server, by name, the one to write with first. Satisfies `Keys`."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._before: tuple[str, ...] = ()
+        """What was readable before the configuration changed, and is until all know of it."""
+        self.listeners: list[Callable[[], None]] = []
+
+    def change(self, names: Sequence[str]) -> None:
+        """Another configuration is in force."""
+        self._before, self.names = (*self._before, *self.names), tuple(names)
+        for listener in self.listeners:
+            listener()
+
+    def write_key(self, _resource: GroupResource) -> str:
+        return key_id_of(self.names[0])
+
+    def writable(self, _resource: GroupResource) -> tuple[str, ...]:
+        return tuple(map(key_id_of, self.names))
+
+    def readable(self, _resource: GroupResource) -> tuple[str, ...]:
+        return tuple(key_id_of(name) or IDENTITY for name in self.names)
+
+    def seal(self, key_id: str, key: Key, value: bytes) -> bytes:
+        if key_id not in map(key_id_of, (*self.names, *self._before)):
+            raise Unavailable(f"{key_id} is gone, and {key} cannot be written with it")
+        return seal(key_id, value)
+
+    def open(self, key: Key, value: bytes) -> Opened:
+        opened = open_any(value)
+        if not key.startswith(ENCRYPTED_ROOT):
+            return opened  # never encrypted
+        name = opened.key_id.split(":")[1] if opened.key_id else IDENTITY
+        if name not in (*self.names, *self._before):
+            raise CannotOpen(f"{key} is encrypted with {name}, which this server does not have")
+        return opened
+
+    def settled(self) -> None:
+        self._before = ()
+
+    async def prepare(self, _values: Iterable[bytes]) -> None:
+        return None
+
+
+def seal(key_id: str, value: bytes) -> bytes:
+    return value if not key_id else _HEAD + key_id.split(":")[1].encode() + b":" + value
+
+
+def open_any(value: bytes) -> Opened:
+    """What a test reads, which has all keys."""
+    if not value.startswith(_HEAD):
+        return Opened(value, "")
+    name, _, plain = value.removeprefix(_HEAD).partition(b":")
+    return Opened(plain, key_id_of(name.decode()))
