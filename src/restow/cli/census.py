@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from restow.cli import census_key
 from restow.cli.argument_types import whole_number
 from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
@@ -31,6 +32,7 @@ from restow.storage.census import (
     Selection,
     Stored,
     Verdict,
+    count_key,
     open_source,
     take_census,
 )
@@ -55,6 +57,7 @@ What can be counted: {SOURCE_FORMS}
   restow census --store etcd://127.0.0.1:2379 --target deployments.apps=v1
   restow census --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key' -o json
   restow census --snapshot backup.db secrets
+  restow census --key aesgcm:key1
 
 An object is left behind if it is stored in another version than it should be. Which that is, the
 store says itself: in a StorageVersion (the version that all servers write), in the definition of a
@@ -63,6 +66,11 @@ custom resource, or in a StorageState. --target says it for a store that does no
 The store is only read: a running etcd at one revision, a SQLite file beside running servers, a
 snapshot of `etcdctl snapshot save`, or a copied file. Nothing is decrypted: of encrypted objects
 the census says the provider and the key, and cannot say the version.
+
+--key asks another question: whether anything is left under one encryption key, called key1, or
+aesgcm:key1, or kms:PLUGIN:ID; identity means values that are not encrypted. That none is left is
+what the exit code 0 says then. Counted is the newest value of each object: older revisions, until
+they are compacted, and backups may still need the key.
 
 Exit codes: 0 nothing is left behind, 3 something is, 4 it cannot be told (an encrypted or
 unreadable object of a resource that has a target, or servers that do not agree); 1 the store cannot
@@ -95,6 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " ingresses.networking.k8s.io=networking.k8s.io/v1; may be repeated",
     )
     add(
+        "--key",
+        type=_key,
+        metavar="NAME",
+        help="only whether anything is left under this encryption key, such as aesgcm:key1",
+    )
+    add(
         "--list-left-behind",
         nargs="?",
         type=whole_number(1, SAMPLES_MAX, hint="; resources stand before this option"),
@@ -117,6 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
     address: str = arguments.store or STORE_DEFAULT
     if arguments.snapshot is not None:
         address = f"snapshot:{arguments.snapshot}"
+    if arguments.key is not None and arguments.target:
+        return _say("--target: not with --key, which does not look at versions", EXIT_USAGE)
     targets = {canonical(name): version for name, version in arguments.target}
     selection = Selection.of(arguments.resources)
     prefix = f"/{arguments.prefix.strip('/')}/"
@@ -138,6 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
     for name in (*selection.names, *targets):
         if not (census.knows(name) or is_builtin(name)):
             return _say(f"{name}: no such resource is in this store or known to restow", EXIT_USAGE)
+    if arguments.key is not None:
+        return _answer_key(census, arguments, address=address, prefix=prefix)
     if arguments.output == "json":
         print(orjson.dumps(_fields(census, address, prefix), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -150,6 +168,22 @@ def run(arguments: argparse.Namespace) -> int:
             return EXIT_UNDECIDED
         case _:
             return 0
+
+
+def _answer_key(census: Census, arguments: argparse.Namespace, *, address: str, prefix: str) -> int:
+    """Say what is left under a key."""
+    found = count_key(census, arguments.key)
+    if arguments.output == "json":
+        fields = census_key.fields_of(census, found, address=address, prefix=prefix)
+        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+    else:
+        width = None if sys.stdout.isatty() else WIDTH_OF_FILES
+        console = Console(width=width, highlight=False, markup=False, emoji=False)
+        is_listed = arguments.list_left_behind is not None
+        census_key.print_key(console, census, found, address=address, is_listed=is_listed)
+    sys.stdout.flush()
+    codes = {"left": EXIT_LEFT_BEHIND, "undecided": EXIT_UNDECIDED}
+    return codes.get(census_key.verdict_of(found), 0)
 
 
 async def _take(
@@ -193,7 +227,7 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
 
 def _print_all(census: Census, *, address: str, prefix: str, listed: int | None) -> None:
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    console = Console(width=width, highlight=False, markup=False)
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     if not census.resources:
         console.print(f"nothing is stored under {prefix} in {address}", soft_wrap=True)
     else:
@@ -347,6 +381,12 @@ def _target(text: str) -> tuple[str, str]:
     if not name or not version:
         raise argparse.ArgumentTypeError(f"{text!r} is not RESOURCE=VERSION")
     return name, version
+
+
+def _key(text: str) -> str:
+    if not text or text != text.strip() or text.startswith(":") or text.endswith(":"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a key, such as aesgcm:key1")
+    return text
 
 
 def _say(error: Exception | str, code: int) -> int:

@@ -10,7 +10,7 @@ import argparse
 import io
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,8 +30,10 @@ from restow.client import (
     ConfigInvalid,
     NoSuchResource,
 )
+from restow.controllers.encryption_keys import labels_of
 from restow.controllers.migrator.progress import duration_text
 from restow.controllers.overview import look
+from restow.controllers.overview_keys import KeysSeen, key_problems
 from restow.controllers.overview_values import (
     Hash,
     MigrationSeen,
@@ -62,8 +64,10 @@ EPILOG = """\
   restow status -w
   restow status -o json | jq '.resources[] | select(.verdict != "ok") | .resource'
 
-A resource is ok when all its objects are stored in the version in which servers write it; it is to
-be migrated when some may be stored in another one. `restow census` counts what is really stored.
+A resource is ok when all its objects are stored in the version in which servers write it, and under
+the encryption key, if there is one; it is to be migrated when some may be stored otherwise. `restow
+census` counts what is really stored. What an aggregated server stores that does not report how is
+left alone.
 
 With -w it goes on until Ctrl-C, by watches: on a terminal in place, otherwise with another block of
 lines, or line of JSON, whenever something has changed. It survives restarts of servers.
@@ -77,6 +81,7 @@ _STYLES = {
     Verdict.TO_MIGRATE: "yellow",
     Verdict.DISAGREEING: "red",
     Verdict.UNKNOWN: "",
+    Verdict.LEFT_ALONE: "",
 }
 PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
@@ -151,15 +156,17 @@ def print_all(
 ) -> None:
     """The whole overview; of the resources only some, if these are given."""
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    console = console or Console(width=width, highlight=False, markup=False)
+    console = console or Console(width=width, highlight=False, markup=False, emoji=False)
     if view.servers:
         console.print(_servers(view))
         console.print()
     if view.resources:
         chosen = view.resources if resources is None else resources
-        console.print(_resources(chosen))
+        console.print(resources_table(chosen, labels=_labels(view)))
         if (more := len(view.resources) - len(chosen)) > 0:
             console.print(f"… and {more:,} more")
+        for names, problem in key_problems((each.resource, each.keys) for each in view.resources):
+            console.print(shown(f"{names}: {problem.what}: {problem.advice}"), soft_wrap=True)
         console.print()
     if view.migrations:
         console.print(_migrations(view))
@@ -190,17 +197,48 @@ def _servers(view: Overview) -> Table:
     return table
 
 
-def _resources(resources: Sequence[ResourceSeen]) -> Table:
-    table = _table("RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", "")
+def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, str]) -> Table:
+    """Of encryption keys only where there are any: `labels` are how they are called."""
+    headings = ["RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", ""]
+    if labels:
+        headings[3:3] = ["WRITTEN WITH", "MAY BE STORED UNDER"]
+    table = _table(*headings)
     for each in resources:
-        table.add_row(
+        cells = [
             Text(shown(each.resource)),
             Text(shown(str(each.written)) or "–"),
             Text(", ".join(shown(str(version)) for version in each.persisted) or "?"),
             Text(shown(agreement_of(each))),
             Text(each.verdict.value, style=_STYLES[each.verdict]),
-        )
+        ]
+        if labels:
+            cells[3:3] = _key_cells(each.keys, labels)
+        table.add_row(*cells)
     return table
+
+
+def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:
+    if keys is None:
+        return [Text("–"), Text("–")]
+    counts = Counter(key for _, key in keys.servers)
+    written = labels.get(keys.agreed, "?")
+    if keys.differ:
+        parts = [f"{count} {labels[key]}" for key, count in sorted(counts.items())]
+        return [
+            Text(shown(", ".join(parts)), style="red"),
+            Text(shown(", ".join(labels[key] for key in keys.persisted))),
+        ]
+    stored = Text(shown(", ".join(labels[key] for key in keys.persisted)))
+    if keys.waiting:
+        wanted = ", ".join(sorted({labels[key] for _, key in keys.waiting}))
+        return [Text(shown(f"{written}, {wanted} waits"), style="yellow"), stored]
+    return [Text(shown(written)), stored]
+
+
+def _labels(view: Overview) -> dict[str, str]:
+    """How the keys are called that anything is said of; empty where nobody encrypts."""
+    seen = [each.keys for each in view.resources if each.keys is not None]
+    return labels_of(key for keys in seen for key in keys.all_ids)
 
 
 def _migrations(view: Overview) -> Table:
@@ -336,6 +374,20 @@ def _resource_fields(seen: ResourceSeen) -> dict[str, Any]:
         "persisted": [_hash_fields(each) for each in seen.persisted],
         "heartbeatTime": _time(seen.heartbeat),
         "servers": [{"id": server, "version": version} for server, version in seen.servers],
+        "encryption": None if seen.keys is None else _key_fields(seen.keys),
+    }
+
+
+def _key_fields(keys: KeysSeen) -> dict[str, Any]:
+    problem = keys.problem
+    return {
+        "key": keys.agreed or None,
+        "persisted": list(keys.persisted),
+        "servers": [{"id": server, "key": key} for server, key in keys.servers],
+        "waiting": [{"id": server, "key": key} for server, key in keys.waiting],
+        "blockedBy": [{"id": server, "key": key} for server, key in keys.blind],
+        "problem": None if problem is None else problem.what,
+        "advice": None if problem is None else problem.advice,
     }
 
 

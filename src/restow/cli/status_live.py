@@ -48,8 +48,15 @@ from restow.controllers.overview_reading import (
     migration_seen,
     resources_seen,
     server_seen,
+    silent_apis,
 )
 from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
+from restow.controllers.remote_apis import (
+    API_SERVICES,
+    LEFT_ALONE_END,
+    left_alone_text,
+    remote_apis,
+)
 from restow.controllers.times import time_text
 from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status_error import StatusError
@@ -69,6 +76,7 @@ _URGENCY: Final = (
     Verdict.TO_MIGRATE,
     Verdict.UNKNOWN,
     Verdict.OK,
+    Verdict.LEFT_ALONE,
 )
 _MOMENTS: Final = frozenset({"time", "renewTime", "heartbeatTime"})
 """What changes all the time, and is no news."""
@@ -96,7 +104,7 @@ class Following:
     async def start(self, tasks: Tasks) -> None:
         """Look once, then follow what there is. Raises as `look` does."""
         first = await look(self._client, self._names)
-        self._notes = first.notes
+        self._notes = [each for each in first.notes if not each.endswith(LEFT_ALONE_END)]
         await self._discover()
         for name, informer in self._made().items():
             self._informers[name] = informer
@@ -142,13 +150,16 @@ class Following:
         view.leaders = [leader_seen(each, moment) for each in leaders]
         view.servers.sort(key=lambda each: each.id)
         view.migrations.sort(key=lambda each: (each.resource, each.name))
+        remote = remote_apis(self._objects("services"))
         view.resources = resources_seen(
             self._discovered,
             self._objects("states"),
             self._objects("reports"),
             view.migrations,
             self._wanted,
+            remote=remote,
         )
+        view.notes += left_alone_text(silent_apis(remote, self._objects("reports")))
         return view
 
     def _made(self) -> dict[str, Informer]:
@@ -160,6 +171,7 @@ class Following:
             ("states", STATES, "", None),
             ("reports", STORAGE_VERSIONS, "", None),
             ("servers", LEASES, LEASE_NAMESPACE, identity),
+            ("services", API_SERVICES, "", None),
         ]
         for name in (TRIGGER_LEASE, MIGRATOR_LEASE):
             options = ListOptions(field_selector=f"metadata.name={name}")
@@ -255,7 +267,9 @@ class Blocks:
     """A block of lines for each change, with the time above it."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(width=WIDTH_OF_FILES, highlight=False, markup=False)
+        self._console = console or Console(
+            width=WIDTH_OF_FILES, highlight=False, markup=False, emoji=False
+        )
         self._last: object = None
         self._is_stale = False
 
@@ -296,7 +310,7 @@ class Screen:
     """Drawn in place; what does not fit is counted."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, markup=False)
+        self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
 
@@ -334,6 +348,7 @@ class Screen:
             color_system="truecolor" if not self._console.no_color else None,
             highlight=False,
             markup=False,
+            emoji=False,
         )
         with sheet.capture() as capture:
             print_all(view, sheet, resources=resources)

@@ -1,9 +1,9 @@
 """The custom resources of `migration.k8s.io/v1alpha1`, for servers that do not have them built in.
 
 Names and fields are those of kube-storage-version-migrator, so that its clients and objects go on
-working. Added: the reports of several observers, progress, failed objects, columns, and two rules
-that the proposal asks for and the original leaves to good will: the name of a StorageState is that
-of its resource, and the resource of an object never changes.
+working. Added: encryption keys, the reports of several observers, progress, failed objects,
+columns, and two rules that the proposal asks for and the original leaves to good will: the name of
+a StorageState is that of its resource, and the resource of an object never changes.
 
 `upgraded` lays ours over a definition that is there already, and keeps what others have put there.
 
@@ -88,6 +88,11 @@ _STATE_STATUS: Final = _object(
     {
         "persistedStorageVersionHashes": _list(
             "Hashes of versions in which objects may be stored; Unknown stands for any.",
+            {"type": "string"},
+            maxItems=HASHES_MAX,
+        ),
+        "persistedEncryptionKeys": _list(
+            "Encryption keys under which objects may be stored; none: nothing is encrypted.",
             {"type": "string"},
             maxItems=HASHES_MAX,
         ),

@@ -20,6 +20,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
+from restow.api.encryption_keys import IDENTITY
 from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
 from restow.client import (
     ApiClient,
@@ -32,7 +33,7 @@ from restow.client import (
 )
 from restow.client.lease_record import LeaseRecord
 from restow.controllers.migrator import agreement as agreements
-from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, NotAgreed
+from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
 from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.jobs import Ending, Job, Listener, Outcome
@@ -49,6 +50,7 @@ from restow.controllers.names import (
 )
 from restow.controllers.notes import Note, Notes
 from restow.controllers.outlets import NO_RECORDER, NO_TRIGGER_METRICS
+from restow.controllers.remote_apis import find_remote
 from restow.controllers.requests import (
     condition,
     has_ended,
@@ -99,7 +101,7 @@ class Verdict(Enum):
 
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
-    """Nothing has changed since the last run."""
+    """Nothing has changed since the last run, or it is none of ours."""
     FAILED = "failed"
     ABORTED = "aborted"
     """Servers stopped agreeing, or the request was deleted."""
@@ -202,6 +204,8 @@ class ByHand:
             )
         except NotAgreed as error:
             return _result(name, Verdict.NOT_AGREED, str(error))
+        except LeftAlone as error:
+            return _result(name, Verdict.SKIPPED, str(error))
         if not self._options.is_forced:
             why = await self._why_done(name, agreed)
             if why:
@@ -211,7 +215,8 @@ class ByHand:
             await self._note(name, outcome)
             return _result_of(name, outcome)
         api, request = await self._ask(resource)
-        job = Job(resource=resource, request=request, request_api=api)
+        is_remote = bool(await find_remote(self._client, resource.resource.group_version))
+        job = Job(resource=resource, request=request, request_api=api, is_remote=is_remote)
         ended = None
         if not await self._is_led(MIGRATOR_LEASE):
             ended = await self._run(job, listener)
@@ -264,8 +269,11 @@ class ByHand:
             return ""
         if self._has_states:
             state = await self._state(resource)
-            if state is not None and state_seen(state).status.persisted == (agreed.target,):
-                return f"all objects are stored as {agreed.target_version or agreed.target}"
+            status = None if state is None else state_seen(state).status
+            wanted = (agreed.target,), (agreed.target_key or IDENTITY,)
+            if status is not None and (status.persisted, status.keys) == wanted:
+                key = f", under the key {agreed.target_key}" if agreed.target_key else ""
+                return f"all objects are stored as {agreed.target_version or agreed.target}{key}"
         proofs = [
             Note.of_text(marks_of(r)[PROOF_ANNOTATION]) for _, r in await self._ended(resource)
         ]

@@ -1,7 +1,8 @@
 """What `restow status` shows, read from the API in a few lists: one look at a whole cluster.
 
 Stored how (StorageState), written how (StorageVersion, or the hash in discovery), being migrated
-(requests of either API), by which servers (identity leases), led by whom (leases of controllers).
+(requests of either API), by which servers (identity leases), led by whom (leases of controllers),
+and which groups other servers serve (APIServices).
 What a server does not have, or does not let us see, is said in the notes, and the rest is shown.
 
 Nothing is decided from it: the lists are of several moments. Not here: how it is printed.
@@ -22,8 +23,10 @@ from restow.controllers.overview_reading import (
     migration_seen,
     resources_seen,
     server_seen,
+    silent_apis,
 )
 from restow.controllers.overview_values import Overview
+from restow.controllers.remote_apis import API_SERVICES, left_alone_text, remote_apis
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
@@ -59,7 +62,11 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
     if wanted:
         chosen = {str(each) for each in wanted}
         view.migrations = [each for each in view.migrations if each.resource in chosen]
-    view.resources = resources_seen(discovered, states, reports, view.migrations, wanted)
+    remote = remote_apis(await reader.all_of(API_SERVICES, ""))
+    view.resources = resources_seen(
+        discovered, states, reports, view.migrations, wanted, remote=remote
+    )
+    view.notes += left_alone_text(silent_apis(remote, reports))
     return view
 
 

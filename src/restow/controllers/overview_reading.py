@@ -6,16 +6,19 @@ Nothing in an object is believed to have the right type. Not here: which objects
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import StorageVersion, name_of
+from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
 from restow.api.names import HOSTNAME_LABEL
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.controllers import requests
+from restow.controllers.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.controllers.overview_keys import keys_seen
 from restow.controllers.overview_values import (
     Hash,
     LeaderSeen,
@@ -32,7 +35,7 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.names import GroupResource, GroupVersion
 from restow.machinery.version_hash import storage_version_hash
 
-__all__ = ["leader_seen", "migration_seen", "resources_seen", "server_seen"]
+__all__ = ["leader_seen", "migration_seen", "resources_seen", "server_seen", "silent_apis"]
 
 _LEASE_SECONDS_DEFAULT: Final = 3_600
 
@@ -43,7 +46,10 @@ def resources_seen(
     reports: list[Object],
     migrations: list[MigrationSeen],
     wanted: frozenset[GroupResource],
+    *,
+    remote: Mapping[GroupVersion, str] | None = None,
 ) -> list[ResourceSeen]:
+    """`remote` are the APIs that other servers serve (`remote_apis`)."""
     by_resource = {str(requests.resource_of(state)): state for state in states}
     by_report = {key_of(report).name: report for report in reports}
     versions, stored_as = _versions(discovered), _stored_as(discovered)
@@ -62,11 +68,22 @@ def resources_seen(
             continue
         report = by_report.get(name_of(stored.group_resource))
         known = versions.get(each.kind, ())
-        found.append(_resource(each, state, report, known, is_migrating=name in migrating))
+        resource = _resource(each, state, report, known, is_migrating=name in migrating)
+        if report is None and each.resource.group_version in (remote or {}):
+            resource = replace(resource, verdict=Verdict.LEFT_ALONE)
+        found.append(resource)
     if not wanted:
         gone = by_resource.keys() - seen
         found += [_vanished(name, by_resource[name]) for name in gone]
     return sorted(found, key=lambda each: each.resource)
+
+
+def silent_apis(
+    remote: Mapping[GroupVersion, str], reports: Iterable[Object]
+) -> dict[GroupVersion, str]:
+    """Those of the remote APIs of whose group no server reports anything."""
+    told = {resource_of_name(key_of(each).name).group for each in reports}
+    return {place: name for place, name in remote.items() if place.group not in told}
 
 
 def _versions(discovered: Discovered) -> dict[str, set[GroupVersion]]:
@@ -117,6 +134,8 @@ def _resource(
     if reported is not None and entries:
         written = reading_of(reported, kind=found.kind, follows=False).common
     persisted = tuple(name(each) for each in _hashes(status))
+    said = KeysSaid() if reported is None else keys_said(reported)
+    keys = keys_seen(said, persisted_keys(status))
     return ResourceSeen(
         resource=str(found.group_resource),
         written=name(written),
@@ -125,12 +144,24 @@ def _resource(
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
         has_state=state is not None,
         is_reported=bool(entries),
-        verdict=_verdict(written, persisted, is_reported=bool(entries), is_migrating=is_migrating),
+        keys=keys,
+        verdict=_verdict(
+            written,
+            persisted,
+            keys_left=keys is not None and keys.is_left,
+            is_reported=bool(entries),
+            is_migrating=is_migrating,
+        ),
     )
 
 
 def _verdict(
-    written: str, persisted: tuple[Hash, ...], *, is_reported: bool, is_migrating: bool
+    written: str,
+    persisted: tuple[Hash, ...],
+    *,
+    keys_left: bool,
+    is_reported: bool,
+    is_migrating: bool,
 ) -> Verdict:
     if is_reported and not written:
         return Verdict.DISAGREEING
@@ -138,7 +169,8 @@ def _verdict(
         return Verdict.MIGRATING
     if not persisted or not written:
         return Verdict.UNKNOWN
-    return Verdict.OK if {each.hash for each in persisted} == {written} else Verdict.TO_MIGRATE
+    is_right = {each.hash for each in persisted} == {written} and not keys_left
+    return Verdict.OK if is_right else Verdict.TO_MIGRATE
 
 
 def _vanished(name: str, state: Object) -> ResourceSeen:
@@ -150,6 +182,7 @@ def _vanished(name: str, state: Object) -> ResourceSeen:
         persisted=tuple(Hash(each) for each in _hashes(status)),
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         has_state=True,
+        keys=keys_seen(KeysSaid(), persisted_keys(status)),
     )
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from restow.controllers.overview_keys import KeysSeen
 from restow.controllers.trigger.values import Phase
 
 __all__ = [
@@ -34,9 +35,11 @@ class Verdict(StrEnum):
     TO_MIGRATE = "to migrate"
     """Objects may be stored in other versions, and nobody is at it."""
     DISAGREEING = "disagreeing"
-    """Servers write it in different versions."""
+    """Servers write it in different versions, or with different encryption keys."""
     UNKNOWN = "unknown"
     """Nobody keeps track of what is stored."""
+    LEFT_ALONE = "left alone"
+    """An aggregated server stores it, and does not say how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class ResourceSeen:
     has_state: bool = False
     is_reported: bool = False
     """Whether servers say what they write."""
+    keys: KeysSeen | None = None
+    """With which encryption keys; None: nobody encrypts it."""
     verdict: Verdict = Verdict.UNKNOWN
 
 
@@ -129,6 +134,8 @@ def agreement_of(resource: ResourceSeen) -> str:
     if not resource.is_reported:
         return "–"
     counts = Counter(version for _, version in resource.servers)
+    if len(counts) == 1 and resource.verdict is Verdict.DISAGREEING and resource.keys is not None:
+        return "keys differ"
     if len(counts) == 1:
         many = len(resource.servers)
         return f"{many} agree{'s' * (many == 1)}"

@@ -20,6 +20,7 @@ from restow.api.migration_v1alpha1 import GROUP as MIGRATION
 from restow.api.resources import DEFINITIONS, IN_TREE_GROUP
 from restow.client import ApiClient, ConnectionFailed
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.controllers.remote_apis import API_SERVICES
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status_error import StatusError
 
@@ -168,6 +169,14 @@ RIGHTS: Final = (
         verbs=("update",),
         who="migrator",
         why="takes versions out of status.storedVersions once none is stored in them",
+        is_needed=False,
+    ),
+    Right(
+        group=API_SERVICES.group,
+        resource=API_SERVICES.resource,
+        verbs=("get",),
+        who="migrator",
+        why="leaves alone what another server stores, if that does not say how",
         is_needed=False,
     ),
     Right(

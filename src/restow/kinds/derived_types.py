@@ -32,6 +32,7 @@ _BATCH: Final = "io.k8s.api.batch"
 _MIGRATION: Final = "io.k8s.migration.v1alpha1"
 _VOTE: Final = "io.k8s.internal.kube-apiserver.v1alpha1"
 _STORAGE_MIGRATION: Final = "io.k8s.api.storagemigration"
+_INTERNAL: Final = "io.k8s.api.apiserverinternal.v1alpha1"
 _HPA: Final = "HorizontalPodAutoscaler"
 
 
@@ -121,6 +122,10 @@ def _rewrite_types(package: str) -> dict[str, tuple[Field, ...]]:
     }
 
 
+def _texts(json: str) -> Field:
+    return Field(json=json, type=ListOf(Scalar.STRING), omitempty=True, list_type="set")
+
+
 _OWN: Final[dict[str, tuple[Field, ...]]] = {
     f"{_MIGRATION}.StorageState": (
         _OBJECT_META,
@@ -129,11 +134,9 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
     ),
     f"{_MIGRATION}.StorageStateSpec": (_part("resource", "GroupResource"),),
     f"{_MIGRATION}.StorageStateStatus": (
-        Field(
-            json="persistedStorageVersionHashes",
-            type=ListOf(Scalar.STRING),
-            omitempty=True,
-            list_type="atomic",
+        *(
+            Field(json=name, type=ListOf(Scalar.STRING), omitempty=True, list_type="atomic")
+            for name in ("persistedStorageVersionHashes", "persistedEncryptionKeys")
         ),
         _text("currentStorageVersionHash"),
         _time("lastHeartbeatTime"),
@@ -210,6 +213,17 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
         ),
     ),
     f"{_VOTE}.VersionCandidate": (_text("apiServerID"), _text("preferredVersion")),
+    # Of the subresource `report`, by which a server with a store of its own says how it writes.
+    f"{_INTERNAL}.StorageVersionReport": (
+        _OBJECT_META,
+        *(_text(name) for name in ("serverID", "store")),
+        _number("sequence"),
+        *(_text(name) for name in ("objectKind", "encodingVersion")),
+        *(_texts(name) for name in ("decodableVersions", "servedVersions")),
+        _text("encryptionKey"),
+        _texts("readableEncryptionKeys"),
+        _text("preferredEncryptionKey"),
+    ),
     **_rewrite_types(_MIGRATION),
     **_rewrite_types(f"{_STORAGE_MIGRATION}.v1"),
     **_rewrite_types(f"{_STORAGE_MIGRATION}.v1beta1"),

@@ -240,3 +240,119 @@ def test_durations_read_well(page: Page) -> None:
     """
     found = ["0 s", "59 s", "1 min", "3 min 20 s", "1 h", "2 h 5 min", "1 d 1 h"]
     assert run(page, script) == found
+
+
+# Two servers; what each says of the keys of secrets, and what the state says.
+KEYS_OF: Final = """
+  const { Model, judge } = await import("/dashboard/static/js/model.js");
+  const own = "coordination.restow.dev/";
+  const modelOf = (secrets) => {
+    const model = new Model({ nameOf: () => "v1" });
+    for (const id of ["a", "b"]) {
+      const annotations = { [`${own}address`]: `127.0.0.1:${id === "a" ? 1 : 2}` };
+      model.take({ name: "leases" }, "PRESENT", { metadata: { name: id, uid: id, annotations } });
+    }
+    for (const [resource, said] of Object.entries({ secrets, pods: {} })) {
+      const annotations = {};
+      for (const [name, value] of Object.entries(said.keys ?? {})) {
+        annotations[own + name] = JSON.stringify(value);
+      }
+      const storageVersions = ["a", "b"].map((apiServerID) => (
+        { apiServerID, encodingVersion: "v1", decodableVersions: ["v1"] }));
+      const conditions = said.reason
+        ? [{ type: "AllEncryptionKeysEqual", status: "False", reason: said.reason, message: "" }]
+        : [];
+      model.take({ name: "reports" }, "PRESENT", {
+        metadata: { name: `core.${resource}`, uid: `r ${resource}`, annotations },
+        status: { storageVersions, commonEncodingVersion: "v1", conditions },
+      });
+      model.take({ name: "states" }, "PRESENT", {
+        metadata: { name: resource, uid: `s ${resource}` },
+        spec: { resource: { resource } },
+        status: { persistedStorageVersionHashes: ["h"], persistedEncryptionKeys: said.stored },
+      });
+    }
+    return model;
+  };
+  const [k1, k2] = ["aesgcm:key1:11", "aesgcm:key2:22"];
+  const plain = {};
+  const calm = { keys: { "encryption-keys": { a: k1, b: k1 } }, stored: [k1] };
+  const left = { keys: { "encryption-keys": { a: k2, b: k2 } }, stored: [k1, k2] };
+  const split = {
+    keys: { "encryption-keys": { a: k1, b: k2 } }, stored: [k1, k2],
+    reason: "CommonEncryptionKeyUnset",
+  };
+  const pending = {
+    keys: {
+      "encryption-keys": { a: k1, b: k1 },
+      "preferred-encryption-keys": { a: k2 },
+      "readable-encryption-keys": { a: [k1, k2], b: [k1] },
+    },
+    stored: [k1],
+    reason: "EncryptionKeyPending",
+  };
+"""
+DRAWN: Final = """
+  const { Matrix } = await import("/dashboard/static/js/views/matrix.js");
+  const { drawSummary } = await import("/dashboard/static/js/views/summary.js");
+  document.getElementById("main").hidden = false;
+  const drawn = (said) => {
+    const table = document.getElementById("matrix");
+    table.tHead.replaceChildren();
+    table.tBodies[0].replaceChildren();
+    const model = modelOf(said);
+    new Matrix(model).draw();
+    drawSummary(model);
+    const cell = table.querySelector('tr[data-resource="core.secrets"] .key');
+    return {
+      columns: [...table.tHead.rows[0].cells].map((each) => each.firstChild.textContent),
+      agreed: table.querySelector('tr[data-resource="core.secrets"] .agreed').textContent,
+      chips: [...(cell?.children ?? [])].map((each) => `${each.className}: ${each.textContent}`),
+      titles: [...(cell?.children ?? [])].map((each) => each.title),
+      verdict: document.getElementById("verdict").textContent,
+    };
+  };
+"""
+
+
+def test_keys_are_judged_like_versions(page: Page) -> None:
+    """Different ones are a disagreement, older ones are left to migrate, one that is waited for
+    is neither; nothing is said of what nobody encrypts."""
+    script = """
+      const found = (said) => {
+        const model = modelOf(said);
+        const { keysDiffer, isLeft, keys } = judge(model, model.resources.get("core.secrets"));
+        return [model.isEncrypted, keysDiffer, isLeft, keys?.blind.map(({ id }) => id) ?? null];
+      };
+      return [plain, calm, left, split, pending].map(found);
+    """
+    assert run(page, KEYS_OF + script) == [
+        [False, False, False, None],
+        [True, False, False, []],
+        [True, False, True, []],
+        [True, True, False, []],
+        [True, False, False, ["b"]],
+    ]
+
+
+def test_keys_are_drawn(page: Page) -> None:
+    """A column where somebody encrypts: what is written with, what may be left, what waits, who
+    blocks it; and the sentence on top says it."""
+    found = run(page, KEYS_OF + DRAWN + "return [plain, calm, left, split, pending].map(drawn);")
+    plain, calm, left, split, pending = found
+    assert "Key" not in plain["columns"]
+    assert plain["chips"] == []
+    assert "Key" in calm["columns"]
+    assert calm["chips"] == ["chip current: aesgcm:key1"]
+    assert left["chips"] == ["chip current: aesgcm:key2", "chip old: aesgcm:key1"]
+    assert "under an older key: secrets" in left["verdict"]
+    assert split["agreed"] == "keys differ"
+    assert split["chips"] == [
+        "chip old: aesgcm:key1 by 127.0.0.1:1",
+        "chip old: aesgcm:key2 by 127.0.0.1:2",
+    ]
+    assert "key aesgcm:key1 by 127.0.0.1:1, key aesgcm:key2 by 127.0.0.1:2" in split["verdict"]
+    assert pending["agreed"] == "v1"
+    assert pending["chips"] == ["chip current: aesgcm:key1", "chip unknown: aesgcm:key2 waits"]
+    assert "127.0.0.1:2 cannot read it" in pending["titles"][1]
+    assert "aesgcm:key2 waits: 127.0.0.1:2 cannot read it" in pending["verdict"]

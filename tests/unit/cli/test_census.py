@@ -254,3 +254,38 @@ def census_of_widgets(
     code = run(server.store, "widgets.example.com", "-o", "json")
     (found,) = json.loads(capsys.readouterr().out)["resources"]
     return code, found
+
+
+def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Something is exit code 3, with the keys if asked; nothing is exit code 0, and says so."""
+    assert run(store, "--key", "aescbc:key1", "--list-left-behind") == 3
+    out = capsys.readouterr().out
+    assert "left under aescbc:key1: 1 of 7 objects" in out
+    assert "/registry/secrets/default/a" in out
+    assert run(store, "--key", "aescbc:key2") == 0
+    out = capsys.readouterr().out
+    assert "no value is left under aescbc:key2: 7 objects of 3 resources" in out
+    assert "until they are compacted" in out
+    assert run(store, "--key", "kms:vault:k7", "-o", "json") == 3
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["verdict"], fields["left"], fields["key"]) == ("left", 1, "kms:vault:k7")
+    assert fields["resources"][0]["keys"] == ["/registry/secrets/default/b"]
+    assert run(store, "pods", "--key", "aescbc:key1", "-o", "json") == 0
+
+
+def test_a_seal_without_a_key_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What begins like an encrypted value and names no key may be under any: exit code 4."""
+    address = f"sqlite:{tmp_path / 'odd.db'}"
+    uvloop.run(fill(address, {"/registry/secrets/default/a": b"k8s:enc:aesgcm:"}))
+    assert run(address, "--key", "aesgcm:key1") == 4
+    assert "undecided" in capsys.readouterr().out
+
+
+def test_wrong_words_with_a_key(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A target has nothing to do with keys, and a name must be one."""
+    assert run(store, "--key", "key1", "--target", "pods=v1") == 2
+    assert "--key" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(store, "--key", "aesgcm:")

@@ -167,6 +167,7 @@ def test_json_has_everything() -> None:
         "persisted": [{"hash": "h", "version": "v1"}],
         "heartbeatTime": None,
         "servers": [{"id": "a", "version": "v1"}],
+        "encryption": None,
     }
     assert len(fields["migrations"]) == 7
     assert fields["migrations"][1]["failedObjects"][0]["name"] == "o"

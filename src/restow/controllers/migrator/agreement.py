@@ -5,6 +5,9 @@
                                       every state has the target as its common version
     discovery                         any other: the hash that it shows, looked at again and again
 
+What servers agree on is a version and an encryption key. A resource of an aggregated API that tells
+neither is left alone.
+
 `follow` runs beside the migration and raises `Lost` as soon as it is over. `confirm` asks once
 more, by a fresh read, before anything is concluded. Where servers keep an epoch a watch may break:
 what happened meanwhile, the epoch tells. Elsewhere what was not seen counts as a change.
@@ -21,6 +24,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import StorageVersion, name_of
 from restow.api.resources import STORAGE_VERSIONS
 from restow.client import (
@@ -34,8 +38,10 @@ from restow.client import (
     key_of,
     version_of,
 )
+from restow.controllers.encryption_keys import keys_said
 from restow.controllers.migrator.options import EngineOptions
 from restow.controllers.migrator.passes import Lost
+from restow.controllers.remote_apis import find_remote
 from restow.controllers.trigger.readings import reading_of
 from restow.controllers.trigger.values import Record, StorageVersionReading
 from restow.machinery.names import GroupVersionKind
@@ -59,6 +65,10 @@ class NotAgreed(Exception):
     """The servers do not write one version now: nothing can be begun."""
 
 
+class LeftAlone(Exception):
+    """Another server stores the resource, and does not tell how: nothing is begun, now or later."""
+
+
 class Agreement(Protocol):
     """What a migration is begun for."""
 
@@ -66,6 +76,8 @@ class Agreement(Protocol):
     """The hash of what all servers write; empty where none is shown."""
     target_version: str
     """The apiVersion behind the hash; empty where only the hash is known."""
+    target_key: str
+    """The encryption key that all servers write with; empty: none, as far as is told."""
     epoch: int | None
     by: str
     """How it is known: goes into the proof."""
@@ -93,7 +105,7 @@ async def begin(
 ) -> Agreement:
     """What the servers agree on now.
 
-    Raises `NotAgreed`; `Lost` if a request was made for something else.
+    Raises `NotAgreed`, `LeftAlone`; `Lost` if a request was made for something else.
     """
     found = await _find_report(client, resource)
     agreed: Agreement
@@ -101,6 +113,7 @@ async def begin(
         agreed = Reported(client, resource, found, options=options)
         is_moved = record is not None and _is_moved(record, agreed.seen)
     else:
+        await _check_remote(client, resource)
         agreed = Shown(client, resource, options=options)
         # A request that was made by a StorageVersion is not worked off without one.
         is_moved = record is not None and bool(record.storage_version)
@@ -110,8 +123,28 @@ async def begin(
             " agreement has changed since"
         )
     if found is not None and not agreed.target:
-        raise NotAgreed(f"the servers do not agree on a version of {resource.group_resource}")
+        raise NotAgreed(
+            f"the servers do not agree on {_matter(found)} of {resource.group_resource}"
+        )
     return agreed
+
+
+def _matter(found: _Report) -> str:
+    is_version_agreed = bool(found.version) and found.is_split
+    return "the encryption key" if is_version_agreed else "a version"
+
+
+async def _check_remote(client: ApiClient, resource: ApiResource) -> None:
+    """An aggregated server that reports nothing and shows no hash: nobody could tell what a rewrite
+    does, or whether it was needed."""
+    if resource.storage_version_hash:
+        return
+    service = await find_remote(client, resource.resource.group_version)
+    if service:
+        raise LeftAlone(
+            f"{resource.group_resource} is served by APIService {service}, which reports no storage"
+            " versions: it is left alone"
+        )
 
 
 def _is_moved(record: Record, seen: StorageVersionReading) -> bool:
@@ -167,6 +200,8 @@ class _Report:
     version: str
     """The common encoding version; empty when there is none."""
     reading: StorageVersionReading
+    is_split: bool
+    """Whether servers write with different encryption keys."""
     version_read: str
     """The resource version at which it was read."""
 
@@ -181,6 +216,7 @@ class _Report:
             str(found.metadata.get("name") or ""),
             found.status.common_encoding_version or "",
             reading_of(found, kind=kind, follows=False),
+            not keys_said(found).agreed,
             version_read,
         )
 
@@ -194,6 +230,7 @@ class Reported:
         self.by = BY_LOOSE if found.reading.loose_seconds else BY_REPORTS
         self.target = found.reading.common
         self.target_version = found.version
+        self.target_key = "" if found.reading.key == IDENTITY else found.reading.key
         epoch = found.reading.epoch
         self.epoch = int(epoch) if epoch.isdecimal() else None
         self.seen = found.reading
@@ -278,9 +315,11 @@ class Reported:
     def _check(self, report: _Report) -> None:
         now, begun = report.reading, self._begun
         if not now.common:
-            raise Lost(f"the servers do not agree on {self._name} any more")
+            raise Lost(f"the servers do not agree on {_matter(report)} of {self._name} any more")
         if now.common != begun.common or report.version != self.target_version:
             raise Lost(f"the servers write {self._name} in {report.version} now")
+        if now.key != begun.key:
+            raise Lost(f"the servers write {self._name} with the key {now.key} now")
         if (now.uid, now.epoch) != (begun.uid, begun.epoch):
             raise Lost(f"the agreement on {self._name} was interrupted")
 
@@ -292,6 +331,7 @@ class Shown:
     mark: str = ""
     epoch: int | None = None
     target_version: str = ""
+    target_key: str = ""
 
     def __init__(self, client: ApiClient, resource: ApiResource, *, options: EngineOptions) -> None:
         self.target = resource.storage_version_hash

@@ -34,6 +34,7 @@ from restow.controllers.migrator.passes import Failure, PageDone
 from restow.controllers.migrator.progress import Progress
 from restow.controllers.names import REASON_FAILED, REASON_NO_RESOURCE
 from restow.controllers.outlets import MigratorMetrics, Recorder
+from restow.controllers.remote_apis import find_remote
 from restow.controllers.requests import (
     REQUESTS,
     is_going,
@@ -242,13 +243,16 @@ class MigratorController:
         place, request = found.api.resource, found.request
         try:
             resource = await find_resource(self._client, found.resource)
+            is_remote = resource is not None and bool(
+                await find_remote(self._client, resource.resource.group_version)
+            )
         except (StatusError, ConnectionFailed) as error:
             message = str(error)
             return await self._interrupted(found, message), str(found.resource)
         if resource is None:
             return await self._unknown(found), str(found.resource)
         label = label_of(resource)
-        job = Job(resource=resource, request=request, request_api=found.api)
+        job = Job(resource=resource, request=request, request_api=found.api, is_remote=is_remote)
         missing = VERBS_OF_PATCHES - resource.verbs
         if missing and not job.can_rewrite:
             message = f"{found.resource} has no verb {', '.join(sorted(missing))}"

@@ -24,7 +24,13 @@ from typing import Final
 
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
 from restow.controllers.migrator import agreement as agreements
-from restow.controllers.migrator.agreement import BY_LOOSE, Agreement, NotAgreed, hash_of
+from restow.controllers.migrator.agreement import (
+    BY_LOOSE,
+    Agreement,
+    LeftAlone,
+    NotAgreed,
+    hash_of,
+)
 from restow.controllers.migrator.following import Followed, RequestGone
 from restow.controllers.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.controllers.migrator.options import (
@@ -44,6 +50,7 @@ from restow.controllers.names import (
     REASON_AGREEMENT_LOST,
     REASON_COMPLETE,
     REASON_FAILED,
+    REASON_LEFT_ALONE,
     REASON_NOT_PROVEN,
     REASON_OBJECTS_FAILED,
     REASON_PAUSED,
@@ -173,6 +180,8 @@ class _Run:
             )
         except NotAgreed as error:
             return self._outcome(Ending.UNREADY, REASON_AGREEMENT_LOST, str(error))
+        except LeftAlone as error:
+            return await self._fail(Ending.FAILED, REASON_LEFT_ALONE, str(error))
         except Lost as lost:
             return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(lost))
         self._moment = "" if self._agreement.epoch is None else str(self._agreement.epoch)
@@ -217,7 +226,7 @@ class _Run:
         (self._listener.resumed if resumed else self._listener.began)()
         if self._writer is not None:
             await self._writer.begin(self._position, self._purpose())
-            await self._writer.running(self._progress, "it is begun")
+            await self._writer.running(self._progress, f"it is begun{self._under_key()}")
         await self._count_objects()
         while True:
             is_renamed = await self._do_pass(resumed=resumed)
@@ -233,7 +242,9 @@ class _Run:
                     return await self._prove()
             elif is_last:
                 message = (
-                    f"{counts.rewritten} objects were found in another version in pass {number}"
+                    f"{counts.rewritten} objects were found in another version"
+                    f"{' or under another key' * bool(self._agreement.target_key)}"
+                    f" in pass {number}"
                 )
                 return self._outcome(Ending.FAILED, REASON_NOT_PROVEN, message)
             self._position = self._position.next_pass()
@@ -385,7 +396,7 @@ class _Run:
     async def _conclude(self, proof: Proof) -> Outcome:
         """What follows from a proof."""
         message = (
-            f"all {proof.objects:,} objects are stored in the target version,"
+            f"all {proof.objects:,} objects are stored in the target version{self._under_key()},"
             f" {self._progress.rewritten:,} were rewritten"
         )
         message += await self._trim()
@@ -393,6 +404,11 @@ class _Run:
         if self._writer is not None:
             await self._writer.succeeded(reason, message, self._progress)
         return self._outcome(Ending.SUCCEEDED, reason, message, proof=proof)
+
+    def _under_key(self) -> str:
+        """Said where objects are encrypted: it may be the key alone that is another one."""
+        key = self._agreement.target_key
+        return f", under the key {key}" if key else ""
 
     async def _is_defined_as_noted(self) -> bool:
         """Whether the definition has not changed since a pass began. If it has, be it in something

@@ -59,12 +59,17 @@ class Job:
     """None: nobody's; then nothing is saved, and nothing can be resumed."""
     request_api: ApiResource | None = None
     """Where the request is."""
+    is_remote: bool = False
+    """Whether another server serves the resource: the one that has the request cannot rewrite it,
+    even if it has the same store, since it does not know the kind."""
 
     @property
     def can_rewrite(self) -> bool:
         """Whether the server itself can rewrite."""
         api = self.request_api
-        return self.request is not None and api is not None and SUBRESOURCE in api.subresources
+        if self.is_remote or self.request is None or api is None:
+            return False
+        return SUBRESOURCE in api.subresources
 
 
 def _ignore(*_values: Any) -> None:

@@ -25,12 +25,15 @@ from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
 from restow.controllers import requests
+from restow.controllers.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.controllers.preflight.dropping import KeyedResource, KeyedView
 from restow.controllers.preflight.values import (
     ClusterView,
     ResourceView,
     ServerEntry,
     Target,
 )
+from restow.controllers.remote_apis import API_SERVICES, remote_apis
 from restow.controllers.times import read_time
 from restow.controllers.trigger.values import Phase
 from restow.kinds.kubernetes_releases import is_known, minor_of
@@ -38,7 +41,6 @@ from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status_error import StatusError
 
 BALLOTS: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
-API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apiservices")
 
 RESTOW_MARK: Final = "+restow."
 """In the version of a restow server."""
@@ -99,6 +101,37 @@ async def read_cluster(client: ApiClient, target: Target | None = None) -> Clust
     )
 
 
+async def read_keys(client: ApiClient) -> KeyedView:
+    """Look at the encryption keys of a cluster. Raises as `read_cluster` does."""
+    version = await client.version()
+    discovered = await client.discover()
+    reader = _Reader(client, discovered)
+    seen = await reader.read_all()
+    for place, error in discovered.failures.items():
+        if place.group not in seen.elsewhere:
+            reader.unseen.append(f"{place} could not be read: {error}")
+    names = sorted({*seen.states, *seen.reports}, key=str)
+    return KeyedView(
+        server=client.server,
+        version=_git_version(version),
+        resources=tuple(_keyed(name, seen) for name in names),
+        says_keys=is_restow(version),
+        unseen=tuple(reader.unseen),
+    )
+
+
+def _keyed(name: GroupResource, seen: _Seen) -> KeyedResource:
+    report, state = seen.reports.get(name), seen.states.get(name)
+    status = requests.mapping(state or {}, "status")
+    persisted = _texts(status.get("persistedStorageVersionHashes"))
+    return KeyedResource(
+        resource=name,
+        said=KeysSaid() if report is None else keys_said(report),
+        persisted=None if state is None else tuple(persisted),
+        keys=persisted_keys(status),
+    )
+
+
 class _Reader:
     """Reads lists; what cannot be read is empty, and is told."""
 
@@ -125,10 +158,8 @@ class _Reader:
                 seen.selected[name] = version, frozenset(_voters(ballot))
         for definition in await self._all_of(DEFINITIONS):
             seen.definitions[_resource_of_definition(definition)] = definition
-        for service in await self._all_of(API_SERVICES):
-            spec = requests.mapping(service, "spec")
-            if spec.get("service"):
-                seen.elsewhere.add(requests.text(spec, "group"))
+        remote = remote_apis(await self._all_of(API_SERVICES))
+        seen.elsewhere.update(place.group for place in remote)
         await self._read_migrations(seen)
         return seen
 

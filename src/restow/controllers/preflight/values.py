@@ -119,6 +119,14 @@ class Reason(StrEnum):
     UNSEEN = "unseen"
     """It could not be looked at."""
     SKIPPED_RELEASE = "skipped-release"
+    KEY_WRITTEN = "key-written"
+    """A server writes with the encryption key."""
+    KEY_PREFERRED = "key-preferred"
+    """A server would, if all others could read it."""
+    KEY_STORED = "key-stored"
+    """A StorageState says that something may be stored under it."""
+    KEY_FOUND = "key-found"
+    """Something was found in the store under it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, assert_never
 
 from restow.api.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
+from restow.controllers.encryption_keys import PLAIN
 from restow.controllers.outlets import Recorder, TriggerMetrics
 from restow.controllers.requests import is_going, ref_of
 from restow.controllers.trigger.actions import (
@@ -190,6 +191,7 @@ def _others(base: Object) -> Object:
     found = base.get("status")
     ours = {
         "persistedStorageVersionHashes",
+        "persistedEncryptionKeys",
         "currentStorageVersionHash",
         "currentStorageVersionHashes",
         "lastHeartbeatTime",
@@ -216,4 +218,5 @@ def _api_of(ref: MigrationRef) -> GroupVersionResource:
 
 
 def _told(status: StateStatus) -> str:
-    return f"objects may be stored as {', '.join(status.persisted)}"
+    keys = "" if status.keys == PLAIN else f", under the keys {', '.join(status.keys)}"
+    return f"objects may be stored as {', '.join(status.persisted)}{keys}"

@@ -84,7 +84,9 @@ def _forget(view: View, state: StateSeen, shown: str, now: Now) -> list[Action]:
     update = UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
-        status=StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=now.wall),
+        status=StateStatus(
+            persisted=(UNKNOWN,), keys=state.status.keys, current=shown, heartbeat=now.wall
+        ),
         change=state.resource_version,
         reason=reason,
     )
@@ -98,6 +100,7 @@ def _record_change(
     reason = "the storage version has changed"
     status = StateStatus(
         persisted=appended(state.status.persisted, memory.owed | {shown}),
+        keys=state.status.keys,
         current=shown,
         heartbeat=now.wall,
     )

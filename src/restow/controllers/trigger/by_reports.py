@@ -165,6 +165,7 @@ def _report(
         precondition=Precondition.of(state),
         status=StateStatus(
             persisted=persisted,
+            keys=status.keys,
             current=agreed or status.current,
             heartbeat=now.wall,
             reports=reports,
@@ -183,6 +184,7 @@ def _forget(view: View, state: StateSeen, reading: LocalReading, now: Now) -> Up
         precondition=Precondition.of(state),
         status=StateStatus(
             persisted=(UNKNOWN, reading.hash),
+            keys=state.status.keys,
             current=agreed_hash(reports) or state.status.current,
             heartbeat=now.wall,
             reports=reports,

@@ -1,5 +1,7 @@
 """The trigger by StorageVersions (KEP-2339): migrate what all servers agree on, abort otherwise.
 
+They agree on a version and an encryption key: another key is a storage change like another version.
+
 Where servers keep an epoch they also write the state in the same transaction as the agreement, so
 the state that was read tells of every change before it. Elsewhere (real Kubernetes) the trigger
 itself records what any server writes, the whole StorageVersion stands for the epoch, and a change
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from restow.controllers.encryption_keys import PLAIN
 from restow.controllers.trigger.actions import (
     Action,
     CreateState,
@@ -21,7 +24,7 @@ from restow.controllers.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.controllers.trigger.hashes import appended, uncovered
+from restow.controllers.trigger.hashes import appended, keys_appended, uncovered
 from restow.controllers.trigger.requests import (
     cancel,
     census_gate,
@@ -92,6 +95,7 @@ def _begin(view: View, reading: StorageVersionReading, now: Now) -> list[Action]
     reason = "nothing is known yet of how it is stored"
     status = StateStatus(
         persisted=appended((UNKNOWN,), reading.written),
+        keys=keys_appended(PLAIN, reading.keys),
         current=reading.common,
         heartbeat=now.wall,
     )
@@ -119,7 +123,7 @@ def _react(
     if not reading.common:
         stopped = cancel(view.migrations, "servers do not agree on a version")
     is_moved = bool(reading.common) and state.status.current != reading.common
-    if is_moved or memory.owed:
+    if is_moved or memory.owed or not reading.keys <= set(state.status.keys):
         return [*(stopped or _overtaken(view, reading)), _record(view, state, reading, memory, now)]
     if not reading.common:
         idle = [*stopped, Nothing(reason="servers do not agree on a version")]
@@ -140,6 +144,7 @@ def _react(
         narrow=census_gate(view, reading.common, since, settings=settings),
         now=now,
         settings=settings,
+        key=reading.key,
     )
     return with_heartbeat(found, view, state, now=now, settings=settings)
 
@@ -159,6 +164,8 @@ def _record(
 ) -> UpdateState:
     """All in one update: what servers write, what they agree on, the heartbeat."""
     reason = "servers write in a version that the state does not tell of"
+    if not reading.keys <= set(state.status.keys):
+        reason = "servers write with an encryption key that the state does not tell of"
     if UNKNOWN in memory.owed:
         reason = "servers may have written in other versions while nobody watched"
     return UpdateState(
@@ -170,6 +177,7 @@ def _record(
                 state.status.persisted,
                 memory.owed | ({reading.common} if reading.common else frozenset()),
             ),
+            keys=keys_appended(state.status.keys, reading.keys),
             current=reading.common or state.status.current,
             heartbeat=now.wall,
         ),

@@ -1,4 +1,4 @@
-"""Rules about the persisted hashes and the heartbeat of a state.
+"""Rules about the persisted hashes, the persisted keys and the heartbeat of a state.
 
 Not here: when they are applied.
 """
@@ -21,6 +21,11 @@ def uncovered(persisted: tuple[str, ...], hashes: Iterable[str]) -> frozenset[st
 def appended(persisted: tuple[str, ...], hashes: Iterable[str]) -> tuple[str, ...]:
     """The persisted hashes and these, each once; an empty list knows nothing."""
     return tuple(dict.fromkeys((*(persisted or (UNKNOWN,)), *sorted(hashes))))
+
+
+def keys_appended(persisted: tuple[str, ...], keys: Iterable[str]) -> tuple[str, ...]:
+    """The persisted encryption keys and these, each once."""
+    return tuple(dict.fromkeys((*persisted, *sorted(keys))))
 
 
 def age_seconds(heartbeat: datetime, now: Now) -> float:

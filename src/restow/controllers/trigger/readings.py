@@ -10,8 +10,10 @@ from typing import Final
 
 import orjson
 
+from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
+from restow.controllers.encryption_keys import UNKNOWN_KEY, keys_said
 from restow.controllers.trigger.values import UNKNOWN, StorageVersionReading
 from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupVersionKind
@@ -19,8 +21,6 @@ from restow.machinery.version_hash import storage_version_hash
 
 __all__ = ["reading_of"]
 
-# Servers that write with different encryption keys do not agree, whatever the common version says.
-_KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
 LOOSE_SECONDS_MAX: Final = 24 * 3600.0
 
 
@@ -45,7 +45,9 @@ def reading_of(
     if found is None:
         return StorageVersionReading(written=written, follows=follows)
     status, metadata = found.status, found.metadata
-    is_split = any(c.type == _KEYS_EQUAL and c.status != "True" for c in status.conditions)
+    said = keys_said(found)
+    # Servers that write with different encryption keys do not agree, whatever the version says.
+    is_split = said.is_split or (bool(said.writes) and not said.agreed)
     common = UNKNOWN if is_split else _hash(status.common_encoding_version or "", kind)
     annotations = metadata.get("annotations") or {}
     return StorageVersionReading(
@@ -55,6 +57,8 @@ def reading_of(
         common="" if common == UNKNOWN else common,
         written=written,
         follows=follows,
+        key=said.agreed or IDENTITY,
+        keys=frozenset(said.writes.values()) - {IDENTITY, UNKNOWN_KEY},
         loose_seconds=_loose_seconds(str(annotations.get(LOOSE_ANNOTATION) or "")),
     )
 

@@ -100,20 +100,29 @@ def first(*gates: Gate) -> Gate:
 
 def work_off(
     view: View, state: StateSeen, wanted: Record, *, start: Gate, narrow: Gate, now: Now,
-    settings: Settings,
+    settings: Settings, key: str | None = None,
 ) -> list[Action]:  # fmt: skip
-    """What to do about requests when the servers agree on the record's target."""
+    """What to do about requests when the servers agree on the record's target.
+
+    `key` is the encryption key that they agree on. A source that shows no keys has none: then the
+    persisted ones stay as they are.
+    """
     actions: list[Action] = [
         DeleteMigration(ref=each.ref, reason="it was made for what is no longer so")
         for each in view.migrations
         if each.is_open and each.record is not None and each.record != wanted
     ]
-    if state.status.persisted == (wanted.target,):
+    keys = state.status.keys if key is None else (key,)
+    if (state.status.persisted, state.status.keys) == ((wanted.target,), keys):
         return actions or [Nothing(reason="all objects are stored in the current version")]
     counting = {each.phase: each for each in view.migrations if each.record == wanted}
     if Phase.SUCCEEDED in counting:
         if narrow.is_open:
-            return [*actions, _narrow(view, state, counting[Phase.SUCCEEDED], wanted.target, now)]
+            success = counting[Phase.SUCCEEDED]
+            return [
+                *actions,
+                _narrow(view, state, success, target=wanted.target, keys=keys, now=now),
+            ]
         return [*actions, narrow.action()]
     if any(phase in counting for phase in (Phase.PENDING, Phase.RUNNING)):
         return [*actions, Nothing(reason="a migration is on its way")]
@@ -122,7 +131,7 @@ def work_off(
         start = first(retry, start)
     if not start.is_open:
         return [*actions, start.action()]
-    return [*actions, *_launch(view, wanted)]
+    return [*actions, *_launch(view, state, wanted)]
 
 
 def counted_success(view: View, wanted: Record) -> MigrationSeen | None:
@@ -131,9 +140,11 @@ def counted_success(view: View, wanted: Record) -> MigrationSeen | None:
     return next((each for each in found if each.phase is Phase.SUCCEEDED), None)
 
 
-def _launch(view: View, wanted: Record) -> list[Action]:
+def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:
     """One new request, in the place of all of ours that have ended."""
     resource = view.resource.group_resource
+    is_by_version = state.status.persisted != (wanted.target,)
+    other = "in other versions" if is_by_version else "under other encryption keys"
     return [
         *(
             DeleteMigration(ref=each.ref, reason="another takes its place")
@@ -144,18 +155,27 @@ def _launch(view: View, wanted: Record) -> list[Action]:
             resource=view.resource,
             name=name_of(resource, wanted),
             record=wanted,
-            reason="objects may be stored in other versions than the current one",
+            reason=f"objects may be stored {other} than the current one",
         ),
     ]
 
 
 def _narrow(
-    view: View, state: StateSeen, migration: MigrationSeen, target: str, now: Now
+    view: View,
+    state: StateSeen,
+    migration: MigrationSeen,
+    *,
+    target: str,
+    keys: tuple[str, ...],
+    now: Now,
 ) -> Narrow:
+    """Versions and keys in one: a record of half of it would be of no state that ever was."""
     return Narrow(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
-        status=replace(state.status, persisted=(target,), current=target, heartbeat=now.wall),
+        status=replace(
+            state.status, persisted=(target,), keys=keys, current=target, heartbeat=now.wall
+        ),
         migration=migration.ref,
         reason="the migration to the current version has succeeded, and nothing changed meanwhile",
     )

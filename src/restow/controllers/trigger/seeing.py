@@ -22,6 +22,7 @@ from restow.api import migration_v1alpha1
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import EPOCH_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
+from restow.controllers.encryption_keys import PLAIN, persisted_keys
 from restow.controllers.requests import mapping, marks_of, text
 from restow.controllers.times import read_time, time_text
 from restow.controllers.trigger.records import CHANGE_ANNOTATION
@@ -100,6 +101,8 @@ def status_body(status: StateStatus) -> dict[str, Any]:
         "persistedStorageVersionHashes": list(status.persisted),
         "currentStorageVersionHash": status.current,
     }
+    if status.keys != PLAIN:
+        body["persistedEncryptionKeys"] = list(status.keys)
     if status.heartbeat is not None:
         body["lastHeartbeatTime"] = time_text(status.heartbeat)
     if status.reports:
@@ -117,6 +120,7 @@ def status_body(status: StateStatus) -> dict[str, Any]:
 def _status_of(status: Any) -> StateStatus:
     return StateStatus(
         persisted=_persisted(status.get("persistedStorageVersionHashes")),
+        keys=persisted_keys(status),
         current=text(status, "currentStorageVersionHash"),
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         reports=tuple(_reports(status.get("currentStorageVersionHashes"))),

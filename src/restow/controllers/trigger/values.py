@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
+from restow.api.encryption_keys import IDENTITY
 from restow.machinery.names import GroupVersionResource
 
 UNKNOWN: Final = "Unknown"
@@ -79,6 +80,10 @@ class StorageVersionReading:
     follows: bool = False
     """Whether every change since the last reading has been seen. It is itself read, not watched:
     one that comes late would let what others have recorded since be narrowed away."""
+    key: str = IDENTITY
+    """The encryption key that all servers write with, if they agree (`common`)."""
+    keys: frozenset[str] = frozenset()
+    """The encryption keys that any server writes with, beside `identity`."""
     loose_seconds: float = 0.0
     """For so long after a change servers may go on writing as before; 0: they do not."""
 
@@ -136,6 +141,9 @@ class StateStatus:
     """The status of a StorageState: always written whole, in one update."""
 
     persisted: tuple[str, ...]
+    keys: tuple[str, ...] = (IDENTITY,)
+    """The encryption keys under which objects may be stored. If a version is unknown, so are they.
+    Servers append to them; only those who see the servers' keys may take any out."""
     current: str = ""
     heartbeat: datetime | None = None
     reports: tuple[HashReport, ...] = ()

@@ -43,6 +43,8 @@ HASHES_MAX: Final = 1024
 """Other controllers append a hash at each change, be it listed or not."""
 REPORTERS_MAX: Final = 256
 HASH_LENGTH_MAX: Final = 253
+KEY_LENGTH_MAX: Final = 2048
+"""Of the id of an encryption key; a plug-in may give its keys names of a kilobyte."""
 REPORTER_LENGTH_MAX: Final = 1024
 
 
@@ -99,15 +101,20 @@ def _state_status_causes(status: Object) -> Causes:
     causes: Causes = []
     for name, count_max in (
         ("persistedStorageVersionHashes", HASHES_MAX),
+        ("persistedEncryptionKeys", HASHES_MAX),
         ("currentStorageVersionHashes", REPORTERS_MAX),
     ):
         count = len(status.get(name) or ())
         if count > count_max:
             causes.append(errors.too_many(f"status.{name}", count=count, count_max=count_max))
-    for index, text in enumerate(_texts(status, "persistedStorageVersionHashes")):
-        if len(text) > HASH_LENGTH_MAX:
-            place = f"status.persistedStorageVersionHashes[{index}]"
-            causes.append(errors.too_long(place, length_max=HASH_LENGTH_MAX))
+    for name, length_max in (
+        ("persistedStorageVersionHashes", HASH_LENGTH_MAX),
+        ("persistedEncryptionKeys", KEY_LENGTH_MAX),
+    ):
+        for index, text in enumerate(_texts(status, name)):
+            if len(text) > length_max:
+                place = f"status.{name}[{index}]"
+                causes.append(errors.too_long(place, length_max=length_max))
     current = ("currentStorageVersionHash",)
     check_length(causes, status, field="status", names=current, length_max=HASH_LENGTH_MAX)
     seen: set[str] = set()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 
-from restow.api.names import EPOCH_ANNOTATION
+from restow.api.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.controllers.migrator import agreement as agreements
-from restow.controllers.migrator.agreement import Agreement, NotAgreed, hash_of
+from restow.controllers.migrator.agreement import Agreement, LeftAlone, NotAgreed, hash_of
 from restow.controllers.migrator.controller import find_resource
 from restow.controllers.migrator.passes import Lost
 from restow.controllers.trigger.values import Record
@@ -44,6 +45,13 @@ def report(common: str | None = V2, *, epoch: str = "", **more: Any) -> dict[str
         "metadata": {"uid": "u", "annotations": {EPOCH_ANNOTATION: epoch} if epoch else {}},
         "status": {"storageVersions": entries, "commonEncodingVersion": common, **more},
     }
+
+
+def under_key(key: str, *, epoch: str = "", **more: Any) -> dict[str, Any]:
+    """A report of servers that write with this encryption key."""
+    found = report(epoch=epoch, **more)
+    found["metadata"]["annotations"][KEYS_ANNOTATION] = orjson.dumps({"a": key}).decode()
+    return found
 
 
 @pytest.fixture
@@ -103,6 +111,7 @@ async def test_a_change_that_is_none(api: FakeApi, client: ApiClient, epoch: str
         {**report(), "metadata": {"uid": "other"}},
         report(epoch="4"),
         report(conditions=[{"type": "AllEncryptionKeysEqual", "status": "False"}]),
+        under_key("aesgcm:key1:11"),
         {"metadata": {}, "status": {"storageVersions": 7}},
     ],
 )
@@ -113,6 +122,49 @@ async def test_lost_by_a_change(api: FakeApi, client: ApiClient, changed: dict[s
     await follow_until_lost(agreed)
     with pytest.raises(Lost):
         await agreed.confirm()
+
+
+@pytest.mark.parametrize("epoch", ["", "3"])
+async def test_an_encryption_key_is_part_of_it(api: FakeApi, client: ApiClient, epoch: str) -> None:
+    """What objects are rewritten under is told, and another key ends it, by epoch or not."""
+    api.put(PATH, under_key("aesgcm:key1:11", epoch=epoch))
+    agreed = await begin(client)
+    assert (agreed.target, agreed.target_key) == (TARGET, "aesgcm:key1:11")
+    await agreed.confirm()
+    api.put(PATH, under_key("aesgcm:key2:22", epoch=epoch))
+    with pytest.raises(Lost, match="aesgcm:key2:22"):
+        await agreed.confirm()
+
+
+async def test_a_key_that_is_waited_for_is_no_obstacle(api: FakeApi, client: ApiClient) -> None:
+    """As long as all write with one; when they do not, that is what is said."""
+    condition = {"type": "AllEncryptionKeysEqual", "status": "False"}
+    pending = [{**condition, "reason": "EncryptionKeyPending"}]
+    api.put(PATH, under_key("aesgcm:key1:11", conditions=pending))
+    assert (await begin(client)).target == TARGET
+    split = [{**condition, "reason": "CommonEncryptionKeyUnset"}]
+    api.put(PATH, under_key("aesgcm:key1:11", conditions=split))
+    with pytest.raises(NotAgreed, match="encryption key of widgets"):
+        await begin(client)
+
+
+@pytest.mark.parametrize("service", [{"name": "theirs", "namespace": "x"}, None])
+async def test_what_another_server_stores_unsaid_is_left_alone(
+    api: FakeApi, client: ApiClient, service: dict[str, str] | None
+) -> None:
+    """An aggregated API without reports and without a hash; not one of the server itself, nor one
+    that shows a hash."""
+    api.remove(PATH)
+    spec = {"group": "example.com", "version": "v2", "service": service}
+    api.put("/apis/apiregistration.k8s.io/v1/apiservices/v2.example.com", {"spec": spec})
+    silent = replace(WIDGETS, storage_version_hash="")
+    begun = agreements.begin(client, silent, record=None, options=QUICK)
+    if service is None:
+        assert (await begun).target == ""
+    else:
+        with pytest.raises(LeftAlone, match=r"APIService v2\.example\.com.*left alone"):
+            await begun
+    assert (await begin(client)).target == TARGET
 
 
 async def test_lost_by_what_passed(api: FakeApi, client: ApiClient) -> None:

@@ -21,6 +21,22 @@ HA = TriggerOptions(source=Source.DISCOVERY_HA)
 MINUTE = 60.0
 
 
+@pytest.mark.parametrize("options", [DISCOVERY, HA, TriggerOptions()], ids=lambda each: each.source)
+async def test_what_shows_no_hash_is_left_alone(options: TriggerOptions) -> None:
+    """As that of an aggregated server that does not tell how it stores: no state, no request."""
+    world = Kubernetes()
+    world.server("s1", "")
+    world.show_endpoints("s1")
+    async with open_stage(world.clock) as stage:
+        controller = stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(controller.resources))
+        await world.clock.advance(25 * MINUTE)
+        await world.clock.settle()
+        stage.check()
+        assert STATE not in world.objects
+        assert world.open == []
+
+
 async def test_the_life_of_a_storage_state_by_discovery() -> None:
     """KEP-2343's life of a StorageState happens to the object itself, from install to reset."""
     world = Kubernetes()

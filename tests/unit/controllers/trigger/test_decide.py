@@ -58,6 +58,7 @@ def ago(minute: float) -> datetime:
 statuses = st.builds(
     StateStatus,
     persisted=st.lists(st.sampled_from([UNKNOWN, "h1", "h2"]), unique=True).map(tuple),
+    keys=st.sampled_from([("identity",), ("identity",), ("k1",), ("identity", "k1"), ("k2",)]),
     current=st.sampled_from(["h1", "h1", "h1", "h2", ""]),
     heartbeat=minutes.map(ago) | minutes.map(ago) | st.none(),
     reports=st.lists(
@@ -87,6 +88,8 @@ versions = st.builds(
     epoch=texts,
     common=st.sampled_from(["h1", "h1", "h1", "h2", ""]),
     written=st.frozensets(hashes),
+    key=st.sampled_from(["identity", "identity", "k1", "k2"]),
+    keys=st.sampled_from([frozenset[str](), frozenset[str](), frozenset({"k1"})]),
     follows=st.booleans(),
 )
 records = st.builds(
@@ -179,19 +182,24 @@ def naive_due(heartbeat: datetime | None) -> bool:
 
 
 def naive_requests(
-    state: StateSeen, found: tuple[MigrationSeen, ...], wanted: Record
+    state: StateSeen, found: tuple[MigrationSeen, ...], wanted: Record, *, key: str = ""
 ) -> Outcome:  # with the heartbeat
     ours = [each for each in found if each.record is not None]
     deleted = {each.ref.name for each in ours if each.is_open and each.record != wanted}
     beat = None
     if naive_due(state.status.heartbeat):
         beat = replace(state.status, heartbeat=NOW.wall)
-    if state.status.persisted == (wanted.target,):
+    keys = (key,) if key else state.status.keys  # who sees no keys leaves them as they are
+    if state.status.persisted == (wanted.target,) and state.status.keys == keys:
         return Outcome(deleted, beat)
     counting = [each for each in ours if each.record == wanted]
     if any(each.phase is Phase.SUCCEEDED for each in counting):
         narrowed = replace(
-            state.status, persisted=(wanted.target,), current=wanted.target, heartbeat=NOW.wall
+            state.status,
+            persisted=(wanted.target,),
+            keys=keys,
+            current=wanted.target,
+            heartbeat=NOW.wall,
         )
         return Outcome(deleted, narrowed, narrows=True)
     if any(each.is_open for each in counting):
@@ -211,7 +219,10 @@ def naive_discovery(view: View, shown: str, memory: Memory | None) -> Outcome:
     new = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=NOW.wall)
     if not shown:
         return Outcome(set())
-    if state is None or naive_stale(state.status.heartbeat, memory):
+    if state is None:
+        return Outcome(running, new)
+    new = replace(new, keys=state.status.keys)
+    if naive_stale(state.status.heartbeat, memory):
         return Outcome(running, new)
     persisted = state.status.persisted
     owed = {shown} | (set(memory.owed) if memory else set())
@@ -239,6 +250,7 @@ def naive_storage_version(
             running,
             StateStatus(
                 persisted=naive_append((UNKNOWN,), set(reading.written)),
+                keys=("identity", *sorted(reading.keys)),
                 current=reading.common,
                 heartbeat=NOW.wall,
             ),
@@ -258,7 +270,8 @@ def naive_storage_version(
     common = reading.common
     if common and reading.epoch and state.epoch and state.epoch != reading.epoch:
         return Outcome(set())
-    if owed or (common and state.status.current != common):
+    unlisted = [each for each in sorted(reading.keys) if each not in state.status.keys]
+    if owed or unlisted or (common and state.status.current != common):
         if common:
             running = {
                 each.ref.name
@@ -274,6 +287,7 @@ def naive_storage_version(
         status = replace(
             state.status,
             persisted=added,
+            keys=(*state.status.keys, *unlisted),
             current=common or state.status.current,
             heartbeat=NOW.wall,
         )
@@ -288,7 +302,7 @@ def naive_storage_version(
         epoch=state.epoch,
         storage_version=mark,
     )
-    return naive_requests(state, view.migrations, wanted)
+    return naive_requests(state, view.migrations, wanted, key=reading.key)
 
 
 # Tests.

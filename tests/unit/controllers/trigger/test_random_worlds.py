@@ -3,7 +3,8 @@
 Every example is a history of hash changes and rollbacks, writes, migrations that go on through any
 server, fail or end, time that passes, and controllers that read, act late on what they read, crash
 between two actions and within one, or lose their watch. The world checks after every step that the
-persisted hashes tell of every stored object (M4, and M14 where servers keep the state), at every
+persisted hashes tell of every stored object (M4, and M14 where servers keep the state) and the
+persisted keys of every key that an object is stored under (M17), at every
 decision that heartbeat, current hash and appended hash are one conditional write (M6) and that a
 stale state is forgotten (M7), and at every narrowing that it tells the truth (M5).
 """
@@ -24,7 +25,11 @@ Step = tuple[str, int, int]
 
 # The more often one stands here, the more often it happens.
 CONTROLLER_STEPS = (*["step"] * 3, *["cycle"] * 3, "crash", "tear", "gap", "lead")
-OTHER_STEPS = (*["flap", "change", "write", "finish", "tick"] * 2, "leave", "rewrite", "fail")
+OTHER_STEPS = (
+    *["flap", "change", "rekey", "write", "finish", "tick"] * 2,
+    *("leave", "rewrite", "fail"),
+)
+KEYS = ("identity", "aesgcm:key1:1", "aesgcm:key2:2")
 HEAL_ROUNDS_MAX = 20
 TICKS = (1.0, 60.0, 301.0, 601.0, 601.0, 1300.0, 2000.0)
 histories = st.lists(
@@ -50,6 +55,8 @@ def made(source: str, *, kept: bool, options: Settings | None = None) -> World:
         name = server if source == "discovery-ha" else f"c{number}"
         world.controllers[name] = Controller(name, world, server, is_leader=number == 0)
     world.objects = {"a": "h1", "b": "h0"}
+    # Whoever has not looked yet does not know of a key that nobody writes with any more.
+    world.sealed = {"a": KEYS[0], "b": KEYS[2] if kept else KEYS[0]}
     return world
 
 
@@ -109,6 +116,10 @@ def happen(world: World, what: str, server: str, number: int) -> None:
                 world.serve(server, f"h{number % 3}")
                 world.write(server, "abc"[number % 3])
                 world.serve(server, before)
+        case "rekey":
+            # A configuration is read anew: one server writes with another key.
+            if world.kept and server in world.servers:
+                world.serve(server, world.servers[server], key=KEYS[number % 3])
         case "leave":
             if world.source == "storageversion" and number == 0:
                 world.serve(server, None)
@@ -126,25 +137,38 @@ def happen(world: World, what: str, server: str, number: int) -> None:
             raise ValueError(what)
 
 
+def is_narrowed(world: World, key: str) -> bool:
+    """To one version, and by StorageVersions to one key: other sources do not see keys."""
+    assert world.state is not None
+    status = world.state.status
+    return status.persisted == ("h2",) and (
+        world.source != "storageversion" or status.keys == (key,)
+    )
+
+
 def heal(world: World) -> None:
     """Servers agree, one controller leads, time passes, and all that is asked for is done."""
     for number, controller in enumerate(world.controllers.values()):
         controller.is_leader = number == 0
+    key = KEYS[1] if world.kept else KEYS[0]
     for _ in range(HEAL_ROUNDS_MAX):
         for server in servers_of(world.source):
-            if world.servers.get(server) != "h2" and world.may_change(server):
-                world.serve(server, "h2")
+            is_right = world.servers.get(server) == "h2" and world.key_of(server) == key
+            if not is_right and world.may_change(server):
+                world.serve(server, "h2", key=key)
         for controller in world.controllers.values():
             controller.cycle()
         assert world.state is not None
-        if world.state.status.persisted == ("h2",) and world.agreed == "h2":
+        if is_narrowed(world, key) and world.agreed == "h2":
             break
         world.rewrite(next(iter(world.servers)), all_of_it=True)
         world.seconds += 310.0
     assert world.state is not None
-    assert world.state.status.persisted == ("h2",)
+    assert is_narrowed(world, key), world.state
     assert world.state.status.current == "h2"
     assert set(world.objects.values()) == {"h2"}
+    if world.source == "storageversion":
+        assert set(world.sealed.values()) == {key}
     world.check_all_told()
 
 

@@ -33,6 +33,7 @@ HASHES = st.text(alphabet="abcXYZ019+/=", min_size=1, max_size=12)
 STATUSES = st.builds(
     StateStatus,
     persisted=st.lists(HASHES | st.just(UNKNOWN), unique=True, max_size=4).map(tuple),
+    keys=st.lists(HASHES | st.just("identity"), unique=True, min_size=1, max_size=3).map(tuple),
     current=HASHES | st.just(""),
     heartbeat=st.none() | MOMENTS,
     reports=st.lists(
@@ -56,6 +57,7 @@ def test_a_status_comes_back_as_it_was_written(status: StateStatus) -> None:
     """But for the parts of seconds, which are cut and never rounded up."""
     seen = state_seen({"metadata": {"uid": "u"}, "status": status_body(status)}).status
     assert (seen.persisted, seen.current) == (status.persisted, status.current)
+    assert seen.keys == status.keys
     assert seen.heartbeat == (None if status.heartbeat is None else _cut(status.heartbeat))
     assert seen.reports == tuple(
         HashReport(reporter_id=e.reporter_id, hash=e.hash, heartbeat=_cut(e.heartbeat))
@@ -71,13 +73,16 @@ def test_nothing_in_a_state_is_believed(status: Any, hashes: Any, reports: Any) 
         {
             "status": {
                 "persistedStorageVersionHashes": hashes,
+                "persistedEncryptionKeys": hashes,
                 "currentStorageVersionHashes": reports,
             }
         }
     ).status
     if isinstance(hashes, list) and any(not isinstance(each, str) for each in hashes):
         assert UNKNOWN in seen.persisted
+        assert UNKNOWN in seen.keys
     assert len(seen.persisted) == len(set(seen.persisted))
+    assert len(seen.keys) == len(set(seen.keys)) > 0
 
 
 def test_annotations_of_a_state() -> None:
@@ -125,3 +130,10 @@ def test_a_storage_version_that_is_none_is_named() -> None:
         storage_version_of(
             {"metadata": {"name": "apps.deployments"}, "status": {"storageVersions": 5}}
         )
+
+
+def test_nothing_is_said_of_keys_where_nothing_is_encrypted() -> None:
+    """A state of Kubernetes has no such field, and what is sent back has none either."""
+    status = state_seen({"metadata": {}, "status": {"currentStorageVersionHash": "h"}}).status
+    assert status.keys == ("identity",)
+    assert "persistedEncryptionKeys" not in status_body(status)

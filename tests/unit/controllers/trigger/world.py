@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from restow.api.encryption_keys import IDENTITY
 from restow.controllers.trigger.actions import (
     Action,
     CreateMigration,
@@ -65,7 +66,11 @@ class World:
         self.state: StateSeen | None = None
         self.jobs: dict[str, Job] = {}
         self.servers: dict[str, str] = {}
+        self.server_keys: dict[str, str] = {}
+        """With which encryption key each server writes; only where servers keep the state."""
         self.objects: dict[str, str] = {}
+        self.sealed: dict[str, str] = {}
+        """Under which key each object is stored."""
         self.epoch = 0
         self.version_uid = ""
         self.version_number = 0
@@ -89,12 +94,22 @@ class World:
 
     @property
     def agreed(self) -> str:
-        found = set(self.servers.values())
-        return found.pop() if len(found) == 1 else ""
+        """The version that all write; none if they write it under different keys."""
+        return self.agreement[0]
 
-    def serve(self, server: str, version: str | None) -> None:
-        """A server begins to write in a version, or ends (None)."""
-        before = self.agreed
+    @property
+    def agreement(self) -> tuple[str, str]:
+        found = {(version, self.key_of(server)) for server, version in self.servers.items()}
+        return found.pop() if len(found) == 1 else ("", "")
+
+    def key_of(self, server: str) -> str:
+        return self.server_keys.get(server, IDENTITY)
+
+    def serve(self, server: str, version: str | None, *, key: str = "") -> None:
+        """A server begins to write in a version, and with a key, or ends (None)."""
+        before = self.agreement
+        if key and self.kept:
+            self.server_keys[server] = key
         if version is None:
             self.servers.pop(server, None)
         else:
@@ -108,9 +123,9 @@ class World:
         if self.kept:
             self._keep(before)
 
-    def _keep(self, before: str) -> None:
+    def _keep(self, before: tuple[str, str]) -> None:
         """As the servers of restow do it, in the transaction of the entry."""
-        moved = self.agreed != before
+        moved = self.agreement != before
         self.epoch += moved
         old = self.state
         status = StateStatus(persisted=(UNKNOWN,), heartbeat=self.now.wall)
@@ -120,6 +135,7 @@ class World:
         status = replace(
             status,
             persisted=tuple(dict.fromkeys((*status.persisted, *new))),
+            keys=tuple(dict.fromkeys((*status.keys, *map(self.key_of, self.servers)))),
             current=self.agreed or status.current,
         )
         if old is None:
@@ -154,6 +170,7 @@ class World:
     def write(self, server: str, obj: str) -> None:
         if server in self.servers:
             self.objects[obj] = self.servers[server]
+            self.sealed[obj] = self.key_of(server)
             self.check()
 
     # The migrator.
@@ -264,12 +281,15 @@ class World:
             # Changes that nobody has seen yet: a window of one polling period, by the proposal.
             told |= set(self.servers.values())
         assert set(self.objects.values()) <= told, (self.objects, self.state, self.servers)
+        # M17: under which key is told as well as in which version.
+        assert set(self.sealed.values()) <= set(self.state.status.keys), (self.sealed, self.state)
 
     def check_all_told(self) -> None:
         """M4 without any allowance, when everybody has seen everything."""
         assert self.state is not None
         persisted = self.state.status.persisted
         assert UNKNOWN in persisted or set(self.objects.values()) <= set(persisted)
+        assert UNKNOWN in persisted or set(self.sealed.values()) <= set(self.state.status.keys)
 
 
 @dataclass
@@ -288,6 +308,8 @@ class Controller:
     reading: Reading | None = None
     stored: frozenset[str] = frozenset()
     """What was stored when the servers were read."""
+    sealed: frozenset[str] = frozenset()
+    """Under which keys, then."""
     read_at: int = 0
     said: tuple[int, frozenset[str]] = (0, frozenset())
     """When the servers were read for its last report, and what was stored then."""
@@ -319,6 +341,7 @@ class Controller:
             case 2:
                 self.reading = self.read()
                 self.stored = frozenset(self.world.objects.values())
+                self.sealed = frozenset(self.world.sealed.values())
                 self.read_at = int(self.world.fresh())
             case 3:
                 self.decide()
@@ -376,6 +399,8 @@ class Controller:
                     resource_version=str(world.version_number) if world.version_uid else "",
                     epoch=str(world.epoch) if world.kept and world.version_uid else "",
                     common=world.agreed,
+                    key=world.agreement[1] or IDENTITY,
+                    keys=frozenset(map(world.key_of, world.servers)) - {IDENTITY},
                     written=frozenset().union(*passed, world.servers.values()),
                     follows=self.position is not None,
                 )
@@ -407,6 +432,7 @@ class Controller:
             if old is not None and not isinstance(each, Narrow):
                 lost = set(old.persisted) - set(new.persisted)
                 assert not lost or UNKNOWN in new.persisted
+                assert set(old.keys) <= set(new.keys)  # only a migration takes a key out
             if isinstance(each, UpdateState | Narrow):
                 assert view.state is not None
                 assert each.precondition == Precondition.of(view.state)
@@ -428,3 +454,6 @@ class Controller:
             stored = min(said, key=lambda each: each[0])[1]
         assert len(action.status.persisted) == 1
         assert stored <= set(action.status.persisted), (stored, action)
+        if self.world.source == "storageversion":
+            assert len(action.status.keys) == 1
+        assert self.sealed <= set(action.status.keys), (self.sealed, action)

@@ -4,11 +4,15 @@
 // migrator writes.
 
 import { resourceKey, shortVersion, splitKey } from "./format.js";
+import { IDENTITY, canRead, keyLabels } from "./keys.js";
 import { Timeline } from "./timeline.js";
 
 const OWN = "coordination.restow.dev/";
 const SAMPLES_MAX = 60;
 const UNKNOWN = "Unknown";
+const KEYS_EQUAL = "AllEncryptionKeysEqual";
+// All write with one key, and some wait for another: that is no disagreement.
+const KEY_PENDING = "EncryptionKeyPending";
 
 export class Model {
   constructor(hashes) {
@@ -111,7 +115,7 @@ export class Model {
       found = {
         key, group, resource,
         entries: new Map(), common: "", conditions: [], epoch: "",
-        persisted: [], current: "", hasReport: false, hasState: false, touched: 0,
+        persisted: [], keys: [IDENTITY], current: "", hasReport: false, hasState: false, touched: 0,
       };
       this.resources.set(key, found);
     }
@@ -134,8 +138,15 @@ export class Model {
       return this.drop(resource);
     }
     const status = report.status ?? {};
+    const said = (name) => parse(report.metadata.annotations?.[`${OWN}${name}`]) ?? {};
+    const [keys, preferred] = [said("encryption-keys"), said("preferred-encryption-keys")];
+    const readable = said("readable-encryption-keys");
     for (const entry of objectsOf(status.storageVersions)) {
-      resource.entries.set(textOf(entry.apiServerID), {
+      const id = textOf(entry.apiServerID);
+      resource.entries.set(id, {
+        key: textOf(keys[id]) || IDENTITY,
+        preferredKey: textOf(preferred[id]),
+        readableKeys: readable[id] === undefined ? [IDENTITY] : listOf(readable[id]).map(textOf),
         encoding: textOf(entry.encodingVersion),
         decodable: listOf(entry.decodableVersions).map(textOf),
         served: listOf(entry.servedVersions).map(textOf),
@@ -157,6 +168,8 @@ export class Model {
     resource.hasState = !isGone;
     const hashesBefore = resource.persisted;
     resource.persisted = isGone ? [] : listOf(state.status?.persistedStorageVersionHashes).map(textOf);
+    const keys = isGone ? [] : listOf(state.status?.persistedEncryptionKeys).map(textOf);
+    resource.keys = keys.length ? keys : [IDENTITY];
     resource.current = isGone ? "" : textOf(state.status?.currentStorageVersionHash);
     if (this.isSynced && before !== undefined && !isGone) {
       this.timeline.persisted(resource, hashesBefore, (hash) => this.stored(resource, hash).name, new Date());
@@ -172,6 +185,16 @@ export class Model {
     const written = [...resource.entries.values()].map(({ encoding }) => shortVersion(encoding));
     const isCurrent = name !== null && written.length ? written.includes(name) : hash === resource.current;
     return { hash, name: name ?? hash, meaning: isCurrent ? "current" : "old" };
+  }
+
+  // Whether anything is encrypted at all; if not, nothing is said of keys.
+  get isEncrypted() {
+    return [...this.resources.values()].some((resource) => keysOf(resource) !== null);
+  }
+
+  // How keys are called on the page.
+  keyLabels() {
+    return keyLabels([...this.resources.values()].flatMap((resource) => keysOf(resource)?.all ?? []));
   }
 
   // All versions that any server names, for telling hashes apart.
@@ -279,19 +302,42 @@ export function judge(model, resource) {
     const version = shortVersion(encoding);
     encodings.set(version, [...(encodings.get(version) ?? []), id]);
   }
-  const refusal = resource.conditions.find((each) => each.status === "False");
+  const refusals = resource.conditions.filter((each) => each.status === "False" && each.reason !== KEY_PENDING);
+  const refusal = refusals.find((each) => each.type !== KEYS_EQUAL) ?? refusals[0];
   const differs = encodings.size > 1 || (resource.entries.size > 0 && !resource.common);
-  const keysDiffer = refusal?.type === "AllEncryptionKeysEqual";
+  const keys = keysOf(resource);
+  const keysDiffer = refusal?.type === KEYS_EQUAL || Boolean(keys?.differ);
   const stored = resource.persisted.map((hash) => model.stored(resource, hash));
-  const isLeft = stored.some((each) => each.meaning === "old");
+  const isLeft = stored.some((each) => each.meaning === "old") || Boolean(keys?.old.length);
   const isUnsure = stored.some((each) => each.meaning === "unknown");
   const migration = model.migrationOf(resource.key);
   const attention =
     (migration?.phase === "failed" ? 16 : 0) +
     (differs || keysDiffer ? 8 : 0) +
     (migration?.isActive ? 4 : 0) +
-    (isLeft ? 2 : 0);
-  return { encodings, differs, keysDiffer, refusal, stored, isLeft, isUnsure, migration, attention };
+    (isLeft || keys?.waiting.length ? 2 : 0);
+  return { encodings, differs, keysDiffer, keys, refusal, stored, isLeft, isUnsure, migration, attention };
+}
+
+// The encryption keys of a resource: who writes with which, who waits for which, who cannot read
+// that, and which may still be stored. null where nobody encrypts.
+export function keysOf(resource) {
+  const entries = [...resource.entries];
+  const written = new Map();
+  for (const [id, { key }] of entries) written.set(key, [...(written.get(key) ?? []), id]);
+  const waiting = entries.filter(([, each]) => each.preferredKey).map(([id, each]) => ({ id, key: each.preferredKey }));
+  const known = entries.flatMap(([, each]) => each.readableKeys);
+  const all = new Set([...written.keys(), ...waiting.map(({ key }) => key), ...resource.keys]);
+  if (![...all, ...known].some((key) => key !== IDENTITY)) return null;
+  const wanted = [...new Set(waiting.map(({ key }) => key))];
+  const blind = wanted.flatMap((key) =>
+    entries.filter(([, each]) => !canRead(each.readableKeys, key)).map(([id]) => ({ id, key })),
+  );
+  const agreed = written.size === 1 ? [...written.keys()][0] : "";
+  // If a version is not known, keys are not either.
+  const isUnsure = resource.persisted.includes(UNKNOWN);
+  const old = agreed && !isUnsure ? resource.keys.filter((key) => key !== agreed) : [];
+  return { all: [...all], written, agreed, differ: written.size > 1, waiting, blind, old };
 }
 
 // --- reading what came ---

@@ -18,6 +18,8 @@ export class Matrix {
     this.columns = [];
     this.wish = { text: "", differing: false, sort: "attention" };
     this.needsOrder = true;
+    this.hasKeys = false;
+    this.keyLabel = null;
     this.listen();
   }
 
@@ -44,7 +46,12 @@ export class Matrix {
   draw() {
     const { model } = this;
     let names = model.changed;
-    if (model.serversChanged && this.drawHead()) names = model.resources.keys();
+    const hasKeys = model.isEncrypted;
+    const isOther = this.hasKeys !== hasKeys;
+    this.hasKeys = hasKeys;
+    // Once for all rows: what a key is called depends on all others.
+    this.keyLabel = hasKeys ? model.keyLabels() : null;
+    if ((model.serversChanged || isOther) && (this.drawHead() || isOther)) names = model.resources.keys();
     for (const key of [...names]) this.drawRow(key);
     if (model.changed.size || this.needsOrder) this.order();
   }
@@ -61,6 +68,7 @@ export class Matrix {
       fixed(" name", "Resource"),
       ...servers.map((server) => ({ id: server.id, title: serverName(server), detail: server.release || server.id.slice(-6), server })),
       fixed(" agreed", "Agreed"),
+      ...(this.hasKeys ? [fixed(" key", "Key")] : []),
       fixed(" stored", "May be stored"),
       fixed(" migration", "Migration"),
     ];
@@ -95,6 +103,7 @@ export class Matrix {
       { id: " name", resource },
       ...this.columns.map((id) => ({ id, entry: resource.entries.get(id), resource, found })),
       { id: " agreed", resource, found },
+      ...(this.hasKeys ? [{ id: " key", found }] : []),
       { id: " stored", found },
       { id: " migration", found },
     ];
@@ -117,6 +126,7 @@ export class Matrix {
     if (id === " stored") return element("td", { class: "stored", "data-label": "May be stored" });
     if (id === " migration") return element("td", { class: "migration", "data-label": "Migration" });
     if (id === " agreed") return element("td", { class: "agreed", "data-label": "Agreed" });
+    if (id === " key") return element("td", { class: "stored key", "data-label": "Key" });
     return element("td", { class: "version" });
   }
 
@@ -126,6 +136,8 @@ export class Matrix {
         return undefined;
       case " agreed":
         return drawAgreed(node, resource, found);
+      case " key":
+        return this.drawKeys(node, found.keys);
       case " stored":
         return drawStored(node, found.stored);
       case " migration":
@@ -145,11 +157,40 @@ export class Matrix {
     }
     const version = shortVersion(entry.encoding);
     setText(node, version);
-    set(node, "title", `writes ${entry.encoding}, reads ${entry.decodable.join(", ")}`);
+    const key = found.keys === null ? "" : `, with the key ${this.keyLabel(entry.key)}`;
+    set(node, "title", `writes ${entry.encoding}${key}, reads ${entry.decodable.join(", ")}`);
     // The lesser part of the servers stands out, so that one sees who it is.
     const sizes = [...found.encodings.values()].map((ids) => ids.length);
     const isLesser = found.encodings.get(version).length < Math.max(...sizes);
     set(node, "data-look", found.encodings.size < 2 ? "same" : isLesser ? "other" : "split");
+  }
+
+  // The key that is written with, those under which objects may be left, and the one that waits.
+  drawKeys(node, keys) {
+    const label = this.keyLabel;
+    const nameOf = (id) => serverName(this.model.servers.get(id) ?? { id });
+    const chips = [];
+    for (const [key, ids] of keys?.written ?? []) {
+      const who = keys.differ ? ` by ${ids.map(nameOf).sort().join(", ")}` : "";
+      chips.push({ id: `written ${key}`, look: keys.differ ? "old" : "current", text: label(key) + who, title: `written with ${key}` });
+    }
+    for (const key of keys?.old ?? []) {
+      chips.push({ id: `old ${key}`, look: "old", text: label(key), title: `objects may still be stored under ${key}: migrate` });
+    }
+    for (const key of new Set((keys?.waiting ?? []).map((each) => each.key))) {
+      const blind = keys.blind.filter((each) => each.key === key).map(({ id }) => nameOf(id)).sort();
+      const why = blind.length ? `${blind.join(", ")} cannot read it: add it to the encryption configuration there` : "the servers change to it by themselves";
+      chips.push({ id: `waiting ${key}`, look: "unknown", text: `${label(key)} waits`, title: why });
+    }
+    keyed(node, chips, {
+      key: ({ id }) => id,
+      make: () => element("span"),
+      update: (chip, { look, text, title }) => {
+        set(chip, "class", `chip ${look}`);
+        set(chip, "title", title);
+        setText(chip, text);
+      },
+    });
   }
 
   order() {

@@ -25,10 +25,11 @@ export function drawSummary(model) {
 }
 
 function sumUp(model) {
-  const sums = { differing: [], left: [], unsure: [], active: [], failed: [], total: model.resources.size };
+  const sums = { differing: [], waiting: [], left: [], unsure: [], active: [], failed: [], total: model.resources.size };
   for (const resource of model.resources.values()) {
     const found = judge(model, resource);
     if (found.differs || found.keysDiffer) sums.differing.push(resource);
+    if (found.keys?.blind.length) sums.waiting.push(...found.keys.blind);
     if (found.isLeft) sums.left.push(resource);
     else if (found.isUnsure) sums.unsure.push(resource);
     if (found.migration?.phase === "failed") sums.failed.push(found.migration);
@@ -37,24 +38,45 @@ function sumUp(model) {
   return sums;
 }
 
-function verdict(model, { differing, left, active, failed, total }) {
+function verdict(model, { differing, waiting, left, active, failed, total }) {
   const names = (found) => listed(found.map((each) => displayName(each.key)));
   if (differing.length === 1) return ["differs", `Servers differ on ${who(model, differing[0])}.`];
   if (differing.length > 1) return ["differs", `Servers differ on ${plural(differing.length, "resource")}: ${names(differing)}.`];
   if (failed.length) return ["failed", `${plural(failed.length, "migration")} failed: ${names(failed)}.`];
   if (active.length) return ["active", `All servers agree. ${plural(active.length, "migration")} under way: ${names(active)}.`];
-  if (left.length) return ["left", `All servers agree. ${plural(left.length, "resource")} may still be stored in an older version: ${names(left)}.`];
+  if (waiting.length) return ["left", `All servers agree. ${whoIsBlind(model, waiting)}.`];
+  if (left.length) return ["left", `All servers agree. ${plural(left.length, "resource")} may still be stored ${how(model, left)}: ${names(left)}.`];
   return ["calm", `All servers agree on all ${plural(total, "resource")}.`];
 }
 
 // "widgets.example.com: v1 by 127.0.0.1:6443, v2 by 127.0.0.1:6444"
 function who(model, resource) {
-  const { encodings, refusal } = judge(model, resource);
+  const { encodings, refusal, keys } = judge(model, resource);
   const name = displayName(resource.key);
+  if (encodings.size < 2 && keys?.differ) return `${name}: ${whoWrites(model, keys.written)}`;
   if (encodings.size < 2) return `${name}: ${refusal?.message || "no version is agreed on"}`;
   const nameOf = (id) => serverName(model.servers.get(id) ?? { id });
   const parts = [...encodings].sort().map(([version, ids]) => `${version} by ${listed(ids.map(nameOf).sort())}`);
   return `${name}: ${parts.join(", ")}`;
+}
+
+// "key aesgcm:key1 by 127.0.0.1:6443, key aesgcm:key2 by 127.0.0.1:6444"
+function whoWrites(model, written) {
+  const [label, nameOf] = [model.keyLabels(), (id) => serverName(model.servers.get(id) ?? { id })];
+  return [...written].sort().map(([key, ids]) => `key ${label(key)} by ${listed(ids.map(nameOf).sort())}`).join(", ");
+}
+
+// "The encryption key aesgcm:key2 waits: 127.0.0.1:6444 cannot read it"
+function whoIsBlind(model, blind) {
+  const [label, nameOf] = [model.keyLabels(), (id) => serverName(model.servers.get(id) ?? { id })];
+  const keys = [...new Set(blind.map(({ key }) => label(key)))].sort();
+  const who = [...new Set(blind.map(({ id }) => nameOf(id)))].sort();
+  return `The encryption key ${keys.join(", ")} waits: ${listed(who)} cannot read it`;
+}
+
+function how(model, left) {
+  const isKeyOnly = left.every((resource) => judge(model, resource).stored.every(({ meaning }) => meaning !== "old"));
+  return isKeyOnly ? "under an older key" : "in an older version";
 }
 
 function tiles(model, { differing, left, unsure, active, failed, total }) {
@@ -76,7 +98,7 @@ function tiles(model, { differing, left, unsure, active, failed, total }) {
     {
       name: "Left to migrate",
       value: String(left.length),
-      detail: `with older versions${unsure.length ? `, ${unsure.length} not looked at yet` : ""}`,
+      detail: `with older versions${model.isEncrypted ? " or keys" : ""}${unsure.length ? `, ${unsure.length} not looked at yet` : ""}`,
       level: left.length ? "left" : "calm",
     },
     {

@@ -1,0 +1,167 @@
+"""What StorageVersions and StorageStates tell of encryption keys, and how keys are called.
+
+A key that is not there is `identity`: nothing is encrypted. Servers of Kubernetes say nothing of
+keys, which reads the same. What cannot be read stands for any key: it agrees with nothing.
+
+Pure. Not here: what follows from it (the trigger's rules, `overview_keys`, `preflight`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.names import (
+    KEYS_ANNOTATION,
+    PREFERRED_KEYS_ANNOTATION,
+    READABLE_KEYS_ANNOTATION,
+    STORES_ANNOTATION,
+)
+
+__all__ = [
+    "KEYS_EQUAL",
+    "KEY_PENDING",
+    "PLAIN",
+    "UNKNOWN_KEY",
+    "KeysSaid",
+    "is_called",
+    "keys_said",
+    "labels_of",
+    "persisted_keys",
+]
+
+KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
+KEY_PENDING: Final = "EncryptionKeyPending"
+"""The reason of that condition when all write with one key and some wait for another."""
+UNKNOWN_KEY: Final = "Unknown"
+PLAIN: Final = (IDENTITY,)
+_KMS: Final = "kms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysSaid:
+    """What the servers that report a resource say of keys, each by its id."""
+
+    writes: Mapping[str, str] = field(default_factory=dict)
+    """The key that each server writes with."""
+    prefers: Mapping[str, str] = field(default_factory=dict)
+    """Who would write with another one, as soon as all can read it."""
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The keys that each server can read."""
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """Who keeps its objects in a store of its own."""
+    is_split: bool = False
+    """Whether the servers say themselves that they do not write with one key."""
+
+    @property
+    def agreed(self) -> str:
+        """The key that all write with; empty when they differ, and when there is nobody."""
+        found = set(self.writes.values()) - {UNKNOWN_KEY}
+        is_one = len(found) == 1 and UNKNOWN_KEY not in self.writes.values() and not self.is_split
+        return found.pop() if is_one else ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether anybody has anything to do with a key."""
+        known = {*self.writes.values(), *self.prefers.values()}
+        return known - {IDENTITY} != set() or any(
+            set(each) - {IDENTITY} for each in self.reads.values()
+        )
+
+    def blind_to(self, key_id: str) -> tuple[str, ...]:
+        """The servers that cannot read what is written under a key."""
+        return tuple(
+            sorted(server for server, known in self.reads.items() if not is_readable(key_id, known))
+        )
+
+
+def keys_said(found: StorageVersion) -> KeysSaid:
+    """What a StorageVersion tells of keys."""
+    metadata, servers = found.metadata, [e.api_server_id for e in found.status.storage_versions]
+    annotations = metadata.get("annotations")
+    said = annotations if isinstance(annotations, dict) else {}
+    keys = _object(said.get(KEYS_ANNOTATION))
+    prefers = _object(said.get(PREFERRED_KEYS_ANNOTATION)) or {}
+    reads = _object(said.get(READABLE_KEYS_ANNOTATION))
+    stores = _object(said.get(STORES_ANNOTATION)) or {}
+    condition = next((e for e in found.status.conditions if e.type == KEYS_EQUAL), None)
+    return KeysSaid(
+        writes={each: _key(keys, each) for each in servers},
+        prefers={each: _text(prefers[each]) for each in servers if each in prefers},
+        reads={each: _keys(reads, each) for each in servers},
+        stores={each: _text(stores[each]) for each in servers if each in stores},
+        is_split=condition is not None
+        and condition.status != "True"
+        and condition.reason != KEY_PENDING,
+    )
+
+
+def persisted_keys(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys under which objects may be stored, by the status of a StorageState."""
+    found = status.get("persistedEncryptionKeys")
+    if found is None or found == []:
+        return PLAIN
+    if not isinstance(found, list):
+        return (UNKNOWN_KEY,)
+    return tuple(dict.fromkeys(_text(each) for each in found))
+
+
+# Names.
+
+
+def labels_of(key_ids: Iterable[str]) -> dict[str, str]:
+    """How keys are called among people: without the fingerprint, if that tells them apart.
+
+    The last part of a key of a plug-in is its name there, and stays.
+    """
+    ids = sorted(set(key_ids))
+    short = {each: _name(each) for each in ids}
+    counts = Counter(short.values())
+    return {each: name if counts[name] == 1 else each for each, name in short.items()}
+
+
+def is_called(key_id: str, name: str) -> bool:
+    """Whether a person who says this name may mean this key: `key1`, `aesgcm:key1`, or its id."""
+    if key_id in (IDENTITY, UNKNOWN_KEY):
+        return key_id == name
+    provider, _, rest = key_id.partition(":")
+    plain, _, _ = rest.partition(":")
+    return name in {key_id, plain, f"{provider}:{plain}"}
+
+
+def _name(key_id: str) -> str:
+    provider, _, rest = key_id.partition(":")
+    return key_id if provider == _KMS or not rest else f"{provider}:{rest.partition(':')[0]}"
+
+
+# Nothing in an annotation is believed to have the right type.
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    """The object that an annotation holds; None: it holds something else."""
+    if value is None or value == "":
+        return {}
+    try:
+        found = orjson.loads(value) if isinstance(value, str) else None
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _key(said: dict[str, Any] | None, server: str) -> str:
+    return UNKNOWN_KEY if said is None else _text(said.get(server, IDENTITY))
+
+
+def _keys(said: dict[str, Any] | None, server: str) -> tuple[str, ...]:
+    found = PLAIN if said is None else said.get(server, PLAIN)
+    return tuple(map(_text, found)) if isinstance(found, list | tuple) else PLAIN
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and value else UNKNOWN_KEY

@@ -1,0 +1,69 @@
+"""`restow preflight --drop-key` against a server and its store: the answer, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from restow.cli.main import main
+from restow.testing.server_process import ServerProcess
+from tests.unit.storage.census.stores import fill
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data") as found:
+        yield found
+
+
+def ask(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[int, dict[str, Any]]:
+    code = main(["preflight", "--kubeconfig", str(server.kubeconfig), "-o", "json", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_key_that_nobody_has_may_go(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No server writes with it, no state lists it, and the store holds nothing under it."""
+    code, found = ask(server, capsys, "--drop-key", "aesgcm:key1", "--store", server.store)
+    assert (code, found["blockers"], found["safe"]) == (0, [], True)
+    assert found["target"] == "without the key aesgcm:key1"
+    assert found["resources"] > 10
+    words = ["preflight", "--kubeconfig", str(server.kubeconfig), "--drop-key", "key1"]
+    assert main([*words, "--data-dir", str(server.data_dir)]) == 0
+    out = capsys.readouterr().out
+    assert "safe: " in out
+    assert "without the key key1" in out
+    assert "backups" in out
+
+
+def test_the_store_must_be_that_of_the_cluster(
+    server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store that does not know the servers proves nothing, nor does one that is not there."""
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    uvloop.run(fill(other, {"/registry/pods/default/a": b"{}"}))
+    for address in (other, f"sqlite:{tmp_path / 'none.db'}"):
+        code, found = ask(server, capsys, "--drop-key", "key1", "--store", address)
+        assert code == 1
+        assert [each["reason"] for each in found["blockers"]] == ["unseen"]
+        assert "--store" in found["blockers"][0]["advice"]
+
+
+def test_words_that_do_not_go_together(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One question at a time, and a store only where it is read."""
+    words = ["preflight", "--kubeconfig", str(server.kubeconfig)]
+    assert main([*words, "--to", "x", "--store", "sqlite:a"]) == 2
+    assert "--drop-key" in capsys.readouterr().err
+    for wrong in ([], ["--to", "x", "--drop-key", "key1"]):
+        with pytest.raises(SystemExit):
+            main([*words, *wrong])
