@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
+# Whoever starts many processes of Python should compile each file once.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Python 3.11 if there is one, otherwise a python3 that is new enough.
 ifndef PYTHON

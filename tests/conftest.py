@@ -1,5 +1,7 @@
-"""For all tests: their sizes, and the closing table with the time of each area."""
+"""For all tests: their sizes and order, and the closing table with the time of each area."""
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,18 @@ from tests.sizes import NAMED, SIZES
 # The suites there use plain asserts; let pytest explain them too.
 pytest.register_assert_rewrite("restow.testing")
 
+# Tests start hundreds of processes. If each of them compiled all that it imports, whatever the
+# environment says about that, most of the time would go there.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 TESTS = Path(__file__).parent
 
 # Folders that say how a test works. What it is about is the folder inside, if there is one.
 MANNERS = frozenset({"unit", "conformance", "e2e"})
+
+# Folders of tests that take long: real processes, whole searches, disks that fail.
+LONG_ONES = frozenset({"conformance", "e2e", "model", "scenarios", "storage"})
 
 for _name, _sizes in NAMED.items():
     settings.register_profile(
@@ -36,12 +46,22 @@ for _name, _sizes in NAMED.items():
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.timeout is None:
         config.option.timeout = SIZES.test_seconds_max
+    if hasattr(config.option, "loadscopereorder"):  # an option of xdist
+        config.option.loadscopereorder = False  # by the number of tests; see `is_filler`
     config.pluginmanager.register(AreaTimes(), "area-times")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.user_properties.append(("area", area_of(item)))
+    if hasattr(config, "workerinput"):  # side by side
+        items.sort(key=is_filler)
+
+
+def is_filler(item: pytest.Item) -> bool:
+    """Whether a test is of a file that takes little time, and is kept for the end: a worker that
+    has nothing else to do takes many of these, while another one ends what it has begun."""
+    return not LONG_ONES & set(item.path.relative_to(TESTS).parts[:-1])
 
 
 def area_of(item: pytest.Item) -> str:

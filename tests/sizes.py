@@ -67,6 +67,9 @@ class Sizes:
     switch_writes: int
     """Writes of a custom resource while its storage version goes to and fro."""
 
+    switch_writes_converted: int
+    """The same, where a slow webhook converts them."""
+
     migration_stores: tuple[str, ...]
     """Where it hardly matters in which store they are."""
 
@@ -89,7 +92,8 @@ SMALL: Final = Sizes(
     coordination_steps=30,
     migration_objects=30,
     migration_rollbacks=1,
-    switch_writes=20_000,
+    switch_writes=5_000,
+    switch_writes_converted=400,
     migration_stores=("sqlite",),
 )
 
@@ -112,6 +116,7 @@ LONG: Final = Sizes(
     migration_objects=200,
     migration_rollbacks=10,
     switch_writes=1_000_000,
+    switch_writes_converted=20_000,
     migration_stores=("sqlite", "etcd"),
 )
 

@@ -40,6 +40,8 @@ WRITERS_PER_SERVER: Final = 4
 OBJECTS_PER_WRITER: Final = 20
 PAUSE_SECONDS_MAX: Final = 0.3
 """Between two switches: some come before all servers have made the last one."""
+SWITCHES_MIN: Final = 20
+"""However fast the writes are: with few switches hardly a write would meet one."""
 
 
 def definition(storage: str = "v1") -> dict[str, Any]:
@@ -100,6 +102,10 @@ class Hammer:
     """Answers that asked to come again."""
     unexpected: list[str] = field(default_factory=list)
 
+    @property
+    def _is_enough(self) -> bool:
+        return self.written >= self.writes_wanted and self.switches >= SWITCHES_MIN
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             switching = group.create_task(self._switch(), name="switching")
@@ -115,7 +121,7 @@ class Hammer:
         client, turn = client_of(server), 0
         made: set[str] = set()
         try:
-            while self.written < self.writes_wanted and not self.unexpected:
+            while not self._is_enough and not self.unexpected:
                 turn += 1
                 version = VERSIONS[turn % 2]
                 name = f"{server.port}-{number}-{turn % OBJECTS_PER_WRITER}"

@@ -37,7 +37,7 @@ HELD_PER_SERVER: Final = 12
 QUESTIONS_PER_SERVER: Final = 8
 """So many are asked of a webhook at once by one server; others wait for their turn."""
 WRITERS_PER_SERVER: Final = 4
-WRITES: Final = SIZES.switch_writes // 50
+WRITES: Final = SIZES.switch_writes_converted
 SWITCHES_MIN: Final = 4
 ANSWER_SECONDS_MAX: Final = 0.03
 PAUSE_SECONDS_MAX: Final = 0.3
