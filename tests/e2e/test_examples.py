@@ -9,13 +9,20 @@ import pytest
 import uvloop
 from kubernetes import client, config, dynamic
 
+from restow.apiserver.aggregated import AggregatedServer
+from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
+from restow.client import ApiClient, read_kubeconfig
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import Forbidden, NotFound, ServiceUnavailable
 from restow.runtime import Runtime
 from restow.storage.interface import Key
 from restow.storage.opening import open_storage
 
-WIDGETS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "widgets.py"))["WIDGETS"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WIDGETS = runpy.run_path(str(EXAMPLES / "widgets.py"))["WIDGETS"]
+GADGETS = runpy.run_path(str(EXAMPLES / "gadgets.py"))
 
 
 def use_widgets(kubeconfig: Path) -> dict[str, Any]:
@@ -68,3 +75,53 @@ async def serve_widgets(tmp_path: Path) -> None:
     await storage.close()
     assert stored is not None
     assert stored.value.startswith(b'{"kind":"Widget","apiVersion":"example.com/v1"')
+
+
+def test_gadgets(tmp_path: Path) -> None:
+    """A kind declared in Python is served behind a main server, and its admission knows who has
+    asked there."""
+    uvloop.run(serve_gadgets(tmp_path))
+
+
+async def serve_gadgets(tmp_path: Path) -> None:
+    runtime = Runtime.system()
+    options = ServeOptions(data_dir=tmp_path / "main", port=0, grace_seconds=1)
+    main = await ApiServer.start(options, runtime)
+    behind = None
+    try:
+        serve = ServeOptions(data_dir=tmp_path / "gadgets", port=0, grace_seconds=1)
+        behind = await AggregatedServer.start(
+            AggregatedOptions(serve=serve, main_kubeconfig=main.kubeconfig),
+            runtime,
+            kinds=[GADGETS["GADGETS"]],
+            admission=[GADGETS["Limits"]()],
+        )
+        config = await asyncio.to_thread(read_kubeconfig, [main.kubeconfig])
+        async with ApiClient.connect(config, runtime=runtime) as api:
+            await use_gadgets(api)
+    finally:
+        if behind is not None:
+            await behind.stop()
+        await main.stop()
+
+
+async def use_gadgets(api: ApiClient) -> None:
+    """What a user of the main server does and sees."""
+    gadgets = GroupVersionResource("gadgets.example.com", "v1", "gadgets")
+    body = {
+        "apiVersion": "gadgets.example.com/v1",
+        "kind": "Gadget",
+        "metadata": {"name": "a"},
+        "spec": {"level": 3},
+    }
+    async with asyncio.timeout(30):
+        while True:  # it was registered a moment ago
+            try:
+                await api.create(gadgets, body, namespace="default")
+                break
+            except (NotFound, ServiceUnavailable):
+                await api.runtime.clock.sleep(0.1)
+    found = await api.get(gadgets, "a", namespace="default")
+    assert found["spec"] == {"level": 3}
+    with pytest.raises(Forbidden, match="no gadget of restow-admin goes above level 9"):
+        await api.update(gadgets, {**found, "spec": {"level": 10}}, namespace="default")

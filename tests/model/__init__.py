@@ -7,5 +7,6 @@ process lives and one or two objects. No file here imports restow.
     protocol.py     the rules that can be switched, and the world they are tried in
     actions.py      what can happen next
     invariants.py   what must hold, always
+    remote.py       servers with a store of their own, which report to another one
     search.py       breadth-first search; knows nothing of all this
 """

@@ -24,6 +24,7 @@ __all__ = [
     "PREFERRED_KEYS_ANNOTATION",
     "READABLE_KEYS_ANNOTATION",
     "RELEASE_ANNOTATION",
+    "SEQUENCES_ANNOTATION",
     "STORES_ANNOTATION",
 ]
 
@@ -55,6 +56,8 @@ PREFERRED_KEYS_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}preferred-encrypti
 """Which server would write with another key, and waits until all can read it, as JSON."""
 STORES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}stores"
 """Which server keeps its keys in another store, and in which, as JSON."""
+SEQUENCES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}store-revisions"
+"""At which revision of its own store such a server has said what it says, as JSON."""
 LOOSE_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}loose-seconds"
 """Which server may go on writing as before for how long after a change, as JSON."""
 FIGURES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}figures"

@@ -1,12 +1,21 @@
 """One API server process: the composition root that joins storage, resources and serving.
 
     from restow.apiserver import ServeOptions, declare_kind, serve
+    from restow.apiserver import AggregatedOptions, load_kinds, serve_aggregated
 
 Not here: anything that a test or another program could want without a whole server.
 """
 
+from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
-from restow.apiserver.serve import serve
+from restow.apiserver.serve import load_kinds, serve, serve_aggregated
 from restow.resources.declared import declare_kind
 
-__all__ = ["ServeOptions", "declare_kind", "serve"]
+__all__ = [
+    "AggregatedOptions",
+    "ServeOptions",
+    "declare_kind",
+    "load_kinds",
+    "serve",
+    "serve_aggregated",
+]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
@@ -19,9 +20,11 @@ from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks
 from restow.coordination.custom import CustomResources, Registration, Unregistered
+from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.committing import Sealed
 from restow.resources.custom import definitions
 from restow.resources.custom.definition_shape import DefinitionShape
 from restow.resources.custom.hosting import custom_resource
@@ -30,7 +33,7 @@ from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
 from restow.serving.admission import Admission
-from restow.serving.app import App, Barrier, open_barrier
+from restow.serving.app import Actions, App, Barrier, Handler, open_barrier
 from restow.serving.authentication import (
     Authentication,
     CertificateAuthenticator,
@@ -38,10 +41,11 @@ from restow.serving.authentication import (
     Sessions,
     TokenAuthenticator,
 )
-from restow.serving.authorization import MastersOnly
+from restow.serving.authorization import Authorizer, MastersOnly
 from restow.serving.context import User
 from restow.serving.continue_tokens import ContinueTokens
 from restow.serving.discovery import Discovery, VersionHash, no_version_hash
+from restow.serving.handlers.reporting import Reporting, Withdrawing
 from restow.serving.handlers.rewriting import Rewriting
 from restow.serving.handlers.server import Server
 from restow.serving.health import Health
@@ -68,6 +72,14 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """Who comes in by which credential, and may do what, in the place of a cluster's own rules."""
+
+    authentication: Authentication
+    authorizer: Authorizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
     """The parts of one server that others need to reach."""
 
@@ -84,8 +96,12 @@ class Assembly:
     """What is defined through the API. Whoever has opened the server for writing starts it."""
     webhooks: Webhooks
     tasks: Tasks
+    aggregation: Aggregation | None = None
+    """What passes on requests for other servers. Whoever listens starts it before."""
 
     async def close(self) -> None:
+        if self.aggregation is not None:
+            await self.aggregation.close()
         await self.custom.close()
         await self.tasks.close()
         await self.webhooks.close()
@@ -96,7 +112,7 @@ class Assembly:
 class _Judge:
     """Answers reviews by what decides about requests."""
 
-    authorizer: MastersOnly
+    authorizer: Authorizer
     tokens: TokenAuthenticator
 
     def allows(self, user: User, info: RequestInfo) -> bool:
@@ -131,6 +147,15 @@ def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
         catalog.host(replace(resource, shape=shape))
 
 
+def _actions(rewriter: Rewriter, reports: RemoteReports | None) -> Actions:
+    """What is done by subresources that are no part of their objects."""
+    found: dict[tuple[str, str], Handler] = {("rewrite", "create"): Rewriting(rewriter)}
+    if reports is not None:
+        found["report", "create"] = Reporting(reports)
+        found["report", "delete"] = Withdrawing(reports)
+    return found
+
+
 async def assemble(
     storage: Storage,
     catalog: Catalog,
@@ -144,16 +169,24 @@ async def assemble(
     version_of: VersionOf = preferred_version,
     admission: Sequence[Admission] = (),
     registration: Registration | None = None,
+    reports: RemoteReports | None = None,
+    doors: Doors | None = None,
+    sealed: Sealed | None = None,
+    passes_on: AggregationOptions | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
 
-    `registration` is how custom resources are reported to other servers.
+    `registration` is how custom resources are reported to other servers; `reports` takes what
+    servers with a store of their own say. With `doors` of its own a server has no dashboard: that
+    is for those who have a credential of the cluster itself. `sealed` is what lies beneath a
+    storage that is encrypted. `passes_on` makes it one that others
+    may stand behind.
     """
     caches = Caches(storage, runtime)
     await caches.start()
     tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
     policy = policy or FixedPolicy()
-    store = ResourceStore(storage, caches, policy, runtime)
+    store = ResourceStore(storage, caches, policy, runtime, sealed=sealed)
     rewriter = Rewriter(store, policy, runtime.clock)
     webhooks = Webhooks(runtime)
 
@@ -171,7 +204,8 @@ async def assemble(
         ended=webhooks.drop,
     )
     _guard_definitions(catalog, custom)
-    tokens, authorizer = TokenAuthenticator(secrets.tokens), MastersOnly()
+    tokens = TokenAuthenticator(secrets.tokens)
+    authorizer: Authorizer = MastersOnly() if doors is None else doors.authorizer
     server = Server(
         catalog=catalog,
         store=store,
@@ -197,7 +231,12 @@ async def assemble(
     shown_hash: VersionHash = no_version_hash
     if gates.storage_version_hash:
         shown_hash = partial(_hash_of_version, version_of=version_of)
-    discovery = Discovery(catalog, shown_hash, address=address)
+    aggregation = None
+    if passes_on is not None:
+        aggregation = Aggregation(store, catalog, runtime, passes_on)
+        aggregation.publish(metrics)
+    documents = None if aggregation is None else aggregation.documents
+    discovery = Discovery(catalog, shown_hash, address=address, remotes=documents)
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
     sessions = Sessions(secrets.continue_key, runtime)
     dashboard = DashboardPages(
@@ -207,19 +246,24 @@ async def assemble(
         server,
         authentication=Authentication(
             [CertificateAuthenticator(runtime.clock), tokens, SessionAuthenticator(sessions)]
-        ),
+        )
+        if doors is None
+        else doors.authentication,
         authorizer=authorizer,
         nonresources=NonResources(
             discovery=discovery,
-            openapi=OpenApi(catalog, info),
+            openapi=OpenApi(catalog, info, documents),
             health=health,
             metrics=metrics,
             version=version,
-            pages={DASHBOARD: dashboard},
+            pages={DASHBOARD: dashboard} if doors is None else {},
+            directory=None if aggregation is None else aggregation.directory,
+            forward=None if aggregation is None else aggregation.proxy.forward,
         ),
         metrics=metrics,
         barrier=barrier,
-        actions={("rewrite", "create"): Rewriting(rewriter)},
+        actions=_actions(rewriter, reports),
+        aggregation=None if aggregation is None else aggregation.proxy,
     )
     dashboard.app = app
     return Assembly(
@@ -235,4 +279,5 @@ async def assemble(
         custom=custom,
         webhooks=webhooks,
         tasks=tasks,
+        aggregation=aggregation,
     )

@@ -54,8 +54,9 @@ class Issuer:
     def sign_client(
         self, user: str, key: OwnKey, *, group: str, days: int, serial: int
     ) -> x509.Certificate:
-        """A certificate for a user with a group."""
-        subject = [(NameOID.ORGANIZATION_NAME, group), (NameOID.COMMON_NAME, user)]
+        """A certificate for a user, with a group or none."""
+        subject = [(NameOID.ORGANIZATION_NAME, group)] if group else []
+        subject.append((NameOID.COMMON_NAME, user))
         return (
             self._builder(subject, key, days=days, serial=serial)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)

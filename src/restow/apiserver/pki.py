@@ -1,8 +1,10 @@
 """The keys of a cluster: made once in a directory, under a lock, and read from there ever after.
 
 An authority, a serving certificate, an administrator's certificate and token, the key that signs
-service-account tokens, and the one that seals continue tokens. A server on another machine gets a
-copy of the directory. Keys come from OpenSSL's own source of chance, secrets from the runtime's.
+service-account tokens, and the one that seals continue tokens; also an authority of its own for
+the certificate with which servers pass on requests in the name of others. A server on another
+machine gets a copy of the directory. Keys come from OpenSSL's own source of chance, secrets from
+the runtime's.
 
 Not here: who may do what with a credential, and how TLS uses a certificate.
 """
@@ -31,6 +33,7 @@ from restow.serving.listener import TlsFiles
 __all__ = [
     "ADMIN_GROUP",
     "ADMIN_USER",
+    "FRONT_PROXY_NAME",
     "Pki",
     "PkiError",
     "PkiOptions",
@@ -42,6 +45,9 @@ ADMIN_USER: Final = "restow-admin"
 ADMIN_GROUP: Final = "system:masters"
 AUTHORITY_NAME: Final = "restow-ca"
 SERVING_NAME: Final = "restow-apiserver"
+FRONT_PROXY_AUTHORITY_NAME: Final = "restow-front-proxy-ca"
+FRONT_PROXY_NAME: Final = "front-proxy-client"
+"""What servers that get requests passed on know this one by."""
 # What clients inside and outside a cluster call an API server.
 SERVICE_NAMES: Final = (
     "localhost",
@@ -85,6 +91,10 @@ class Pki:
     serving_key_file: Path
     client_ca_files: tuple[Path, ...]
     service_account_key_file: Path
+    front_proxy_ca_file: Path
+    front_proxy_cert_file: Path
+    """Of the client that passes on requests; trusted by other servers, not by this one."""
+    front_proxy_key_file: Path
     # What a client must trust in order to reach the server.
     serving_ca_pem: bytes = field(repr=False)
     admin_cert_pem: bytes = field(repr=False)
@@ -92,6 +102,9 @@ class Pki:
     admin_token: str = field(repr=False)
     service_account_key_pem: bytes = field(repr=False)
     continue_key: bytes = field(repr=False)
+    client_ca_pem: bytes = field(repr=False)
+    """All authorities whose certificates tell who a client is."""
+    front_proxy_ca_pem: bytes = field(repr=False)
     # Equal on all servers of a cluster, and tells nothing about the keys.
     fingerprint: str
 
@@ -168,7 +181,9 @@ class _Maker:
 
     def make(self) -> Pki:
         options = self._options
-        issuer = self._authority()
+        issuer = self._authority("ca", AUTHORITY_NAME)
+        proxy_cert_file, proxy_key_file = self._front_proxy()
+        proxy_ca_file = self._directory / "front-proxy-ca.crt"
         ca_file = self._directory / "ca.crt"
         cert_file, key_file = self._serving(issuer)
         admin_key_pem, admin_cert_pem = self._admin(issuer)
@@ -195,11 +210,17 @@ class _Maker:
             admin_token=self._secret("admin.token"),
             service_account_key_pem=account_pem,
             continue_key=continue_key,
+            client_ca_pem=_joined([_read(path) for path in (ca_file, *given)]),
+            front_proxy_ca_file=proxy_ca_file,
+            front_proxy_cert_file=proxy_cert_file,
+            front_proxy_key_file=proxy_key_file,
+            front_proxy_ca_pem=_read(proxy_ca_file),
             fingerprint=certs.fingerprint(issuer.key, account_key, continue_key),
         )
 
-    def _authority(self) -> Issuer:
-        key_file, cert_file = self._directory / "ca.key", self._directory / "ca.crt"
+    def _authority(self, file_name: str, name: str) -> Issuer:
+        key_file = self._directory / f"{file_name}.key"
+        cert_file = self._directory / f"{file_name}.crt"
         if cert_file.exists() and not key_file.exists():
             raise PkiError(f"{key_file} is missing, but {cert_file} is there: copy both or neither")
         key = self._key(key_file)
@@ -209,7 +230,7 @@ class _Maker:
         if certificate is None or not self._is_fresh(certificate):
             # Same key and name: certificates signed before stay good.
             certificate = certs.make_authority(
-                AUTHORITY_NAME, key, now=self._now, days=AUTHORITY_DAYS, serial=self._serial()
+                name, key, now=self._now, days=AUTHORITY_DAYS, serial=self._serial()
             )
             write_secret(cert_file, certs.to_pem(certificate))
         return Issuer(key, certificate, now=self._now)
@@ -240,15 +261,27 @@ class _Maker:
         return cert_file, key_file
 
     def _admin(self, issuer: Issuer) -> tuple[bytes, bytes]:
-        key_file, cert_file = self._directory / "admin.key", self._directory / "admin.crt"
+        cert_file, key_file = self._client(issuer, "admin", ADMIN_USER, group=ADMIN_GROUP)
+        return _read(key_file), _read(cert_file)
+
+    def _front_proxy(self) -> tuple[Path, Path]:
+        # An authority for nothing else: whoever trusts it believes what its clients say of others.
+        issuer = self._authority("front-proxy-ca", FRONT_PROXY_AUTHORITY_NAME)
+        return self._client(issuer, "front-proxy-client", FRONT_PROXY_NAME, group="")
+
+    def _client(
+        self, issuer: Issuer, file_name: str, user: str, *, group: str
+    ) -> tuple[Path, Path]:
+        key_file = self._directory / f"{file_name}.key"
+        cert_file = self._directory / f"{file_name}.crt"
         key = self._key(key_file)
         old = _existing(cert_file)
         if old is None or not self._is_good(old, key, issuer):
             certificate = issuer.sign_client(
-                ADMIN_USER, key, group=ADMIN_GROUP, days=CERTIFICATE_DAYS, serial=self._serial()
+                user, key, group=group, days=CERTIFICATE_DAYS, serial=self._serial()
             )
             write_secret(cert_file, certs.to_pem(certificate))
-        return _read(key_file), _read(cert_file)
+        return cert_file, key_file
 
     def _key(self, path: Path) -> OwnKey:
         if not path.exists():
@@ -292,6 +325,10 @@ def _wanted_names(options: PkiOptions) -> list[str]:
         names.append(bind)
     names.extend(options.extra_names)
     return list(dict.fromkeys(certs.canonical_name(name) for name in names))
+
+
+def _joined(pems: list[bytes]) -> bytes:
+    return b"".join(pem if pem.endswith(b"\n") else pem + b"\n" for pem in pems)
 
 
 def _existing(path: Path) -> x509.Certificate | None:

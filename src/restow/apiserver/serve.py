@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.resources.definition import Resource
 from restow.runtime import Runtime, end_process
@@ -27,7 +29,55 @@ async def serve(
     """Run a server until SIGINT or SIGTERM. Prints a line that begins with `ready`."""
     from restow.apiserver.server import ApiServer  # noqa: PLC0415 - so that --help stays fast
 
-    stop, server = asyncio.Event(), None
+    def ready(server: ApiServer) -> str:
+        front = "" if server.front_url is None else f" front {server.front_url}"
+        return f"https://{options.bind}:{server.port} kubeconfig {server.kubeconfig}{front}"
+
+    await _run(
+        lambda runtime: ApiServer.start(options, runtime, kinds=kinds, admission=admission), ready
+    )
+
+
+async def serve_aggregated(
+    options: AggregatedOptions,
+    *,
+    kinds: Sequence[Resource],
+    admission: Sequence[Admission] = (),
+) -> None:
+    """Run an aggregated server of these kinds until SIGINT or SIGTERM. Prints a line that begins
+    with `ready`."""
+    from restow.apiserver.aggregated import AggregatedServer  # noqa: PLC0415 - as above
+
+    def ready(server: AggregatedServer) -> str:
+        return f"https://{options.serve.bind}:{server.port} component {server.component}"
+
+    await _run(
+        lambda runtime: AggregatedServer.start(options, runtime, kinds=kinds, admission=admission),
+        ready,
+    )
+
+
+def load_kinds(path: Path) -> list[Resource]:
+    """The kinds that CustomResourceDefinitions describe, in a file or a directory of files.
+
+    Raises a ValueError that names the file and what is wrong in it.
+    """
+    from restow.apiserver import aggregated_kinds  # noqa: PLC0415 - as above
+
+    return aggregated_kinds.load_kinds(path)
+
+
+class _Server(Protocol):
+    async def stop(self) -> None: ...
+
+
+T = TypeVar("T", bound=_Server)
+
+
+async def _run(start: Callable[[Runtime], Awaitable[T]], ready: Callable[[T], str]) -> None:
+    """Start a server, say so, and stop it when a signal comes."""
+    stop = asyncio.Event()
+    server: T | None = None
     task = asyncio.current_task()
     assert task is not None
 
@@ -40,19 +90,13 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     try:
-        server = await ApiServer.start(
-            options, Runtime.system(fatal=end_process), kinds=kinds, admission=admission
-        )
+        server = await start(Runtime.system(fatal=end_process))
     except asyncio.CancelledError:
         if stop.is_set():
             return
         raise
     _spare_the_collector()
-    front = "" if server.front_url is None else f" front {server.front_url}"
-    print(  # noqa: T201 - the line that scripts wait for
-        f"ready: https://{options.bind}:{server.port} kubeconfig {server.kubeconfig}{front}",
-        flush=True,
-    )
+    print(f"ready: {ready(server)}", flush=True)  # noqa: T201 - the line that scripts wait for
     await stop.wait()
     await server.stop()
 

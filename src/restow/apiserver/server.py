@@ -18,24 +18,30 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.coordination_metrics import publish_coordination
+from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.options import ServeOptions
-from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.pki import FRONT_PROXY_NAME, Pki, PkiOptions, ensure_pki
 from restow.apiserver.releases import find_release
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
+from restow.coordination.remote_registration import check_not_reported
+from restow.coordination.remote_reports import RemoteReports
 from restow.resources.catalog import Catalog, release_catalog
+from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
 from restow.resources.housekeeping import (
     Address,
     DefinitionsOptions,
     Housekeeping,
     HousekeepingOptions,
+    ProxyTrust,
 )
 from restow.runtime import Runtime
 from restow.serving.admission import Admission
@@ -108,10 +114,14 @@ class ApiServer:
         async with AsyncExitStack() as undo:
             storage = await open_storage(options.store_address, runtime)
             undo.push_async_callback(storage.close)
+            await check_not_reported(storage)
             await _check_cluster(storage, pki)
-            coordinator = _make_coordinator(options, storage, catalog, runtime)
+            encryption = await _load_encryption(options, storage, runtime, undo)
+            opened: Storage = storage if encryption is None else encryption.storage
+            sealed = None if encryption is None else Sealed(storage, encryption.keys)
+            coordinator = _make_coordinator(options, storage, catalog, runtime, sealed)
             assembly = await assemble(
-                storage,
+                opened,
                 catalog,
                 runtime,
                 secrets=Secrets(tokens=tokens, continue_key=pki.continue_key),
@@ -122,12 +132,17 @@ class ApiServer:
                 version_of=coordinator.version_of,
                 admission=admission,
                 registration=coordinator.custom_registration,
+                sealed=sealed,
+                reports=RemoteReports(storage, coordinator.mirror, runtime),
+                passes_on=aggregation_options(pki, options.bind),
             )
             coordinator.custom = assembly.custom
             assembly.app.is_whole = lambda: assembly.custom.has_begun
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)
+            assert assembly.aggregation is not None
+            await assembly.aggregation.start()
             listener = await Listener.start(
                 assembly.app,
                 bind=options.bind,
@@ -145,9 +160,13 @@ class ApiServer:
             undo.push_async_callback(tasks.close)
             tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
             undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
+            if encryption is not None:
+                encryption.publish(assembly.health, assembly.metrics, coordinator)
             await _take_part(coordinator, assembly, options, listener.port)
+            if encryption is not None:
+                encryption.follow(coordinator, forget=assembly.store.reload)
             housekeeping = Housekeeping(
-                storage,
+                opened,
                 assembly.store,
                 catalog,
                 runtime,
@@ -155,6 +174,11 @@ class ApiServer:
                     server_id=runtime.ids.nonce(8),
                     address=_advertised(options.bind, listener.port),
                     certificates=pki.serving_ca_pem.decode(),
+                    proxy_trust=ProxyTrust(
+                        client_ca_pem=pki.client_ca_pem.decode(),
+                        proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
+                        allowed_names=(FRONT_PROXY_NAME,),
+                    ),
                     compaction_seconds=options.compaction_interval_seconds,
                     event_ttl_seconds=options.event_ttl_seconds,
                 ),
@@ -163,8 +187,10 @@ class ApiServer:
                     closed_by_all=coordinator.custom_registration.closed_by_all,
                     wake=coordinator.custom_registration.wake,
                 ),
+                remote=assembly.aggregation.contents,
             )
             undo.push_async_callback(housekeeping.close)
+            assembly.aggregation.availability.has_turn = lambda: housekeeping.has_turn
             await housekeeping.start()
             front_url = _open_front(options, listener, runtime)
             server = cls(options, assembly, listener, undo.pop_all())
@@ -194,8 +220,22 @@ class ApiServer:
         logger.info("stopped")
 
 
+async def _load_encryption(
+    options: ServeOptions, storage: Storage, runtime: Runtime, undo: AsyncExitStack
+) -> Encryption | None:
+    if options.encryption_provider_config is None:
+        return None
+    encryption = await Encryption.load(options.encryption_provider_config, storage, runtime)
+    undo.push_async_callback(encryption.close)
+    return encryption
+
+
 def _make_coordinator(
-    options: ServeOptions, storage: Storage, catalog: Catalog, runtime: Runtime
+    options: ServeOptions,
+    storage: Storage,
+    catalog: Catalog,
+    runtime: Runtime,
+    sealed: Sealed | None,
 ) -> Coordinator:
     membership = MembershipOptions(
         host=socket.gethostname(),
@@ -215,6 +255,7 @@ def _make_coordinator(
             may_force=options.coordination.vote_bootstrap == "force",
             loose_bound_seconds=options.coordination.loose_bound_seconds,
         ),
+        keys=None if sealed is None else sealed.keys,
     )
 
 

@@ -156,7 +156,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 def print_findings(findings: Sequence[Finding]) -> None:
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    console = Console(width=width, highlight=False, markup=False)
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("CHECK", "", "FOUND", "WHAT TO DO"):
         table.add_column(title, overflow="fold")

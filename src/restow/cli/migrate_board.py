@@ -39,7 +39,11 @@ class Board:
         is_terminal = sys.stderr.isatty()
         width = None if is_terminal else WIDTH_OF_FILES
         self._console = console or Console(
-            file=sys.stderr if is_quiet else sys.stdout, width=width, highlight=False, markup=False
+            file=sys.stderr if is_quiet else sys.stdout,
+            width=width,
+            highlight=False,
+            markup=False,
+            emoji=False,  # `aesgcm:new:…` is a key, not a picture
         )
         self._is_quiet = is_quiet
         self._bars = Progress(

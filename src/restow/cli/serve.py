@@ -58,6 +58,25 @@ that was selected. Give all servers of a store the same words here.
 """
 
 
+AGGREGATED = """\
+A server that serves groups of its own. The main servers pass requests on to it, and tell it who has
+asked. With the same --store as theirs it is a member of their agreement; with a store of its own it
+reports to them. It registers itself, so that this is all there is to do:
+
+  restow serve --aggregated --main-kubeconfig .restow/kubeconfig --kinds kinds.yaml --port 0 \\
+    --data-dir .aggregated
+"""
+_AGGREGATED_FLAGS = (
+    "main_kubeconfig",
+    "kinds",
+    "component",
+    "service_namespace",
+    "service_name",
+    "advertise_address",
+    "no_self_registration",
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
@@ -90,6 +109,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--token-auth-file", type=Path, metavar="FILE", help='token,user,uid,"group,group" lines')
     add("--service-account-signing-key-file", type=Path, metavar="FILE")
     add(
+        "--encryption-provider-config",
+        type=Path,
+        metavar="FILE",
+        help="keys to encrypt stored objects with: an EncryptionConfiguration, read again when it"
+        " changes",
+    )
+    add(
         "--compaction-interval",
         type=_seconds,
         default=COMPACTION_SECONDS_DEFAULT,
@@ -121,6 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         + "; all are on by default; may be repeated",
     )
     _add_coordination(parser)
+    _add_aggregated(parser)
 
 
 def _add_sharing(parser: argparse.ArgumentParser) -> None:
@@ -203,6 +230,41 @@ def _add_coordination(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_aggregated(parser: argparse.ArgumentParser) -> None:
+    # As above: what was not given is None, and refused without --aggregated.
+    add = parser.add_argument_group("an aggregated server", AGGREGATED).add_argument
+    add("--aggregated", action="store_true", help="serve --kinds only, behind the main servers")
+    add(
+        "--main-kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="how to reach the main servers, as somebody who may register this one",
+    )
+    add(
+        "--kinds",
+        type=Path,
+        metavar="FILE|DIR",
+        help="CustomResourceDefinitions that say what it serves; they are read, not stored",
+    )
+    add(
+        "--component",
+        metavar="NAME",
+        help="what it is called among the servers; default: aggregated-GROUP",
+    )
+    add("--service-namespace", metavar="NAME", help="where its Service is; default: kube-system")
+    add("--service-name", metavar="NAME", help="of its Service; default: as --component")
+    add(
+        "--advertise-address",
+        metavar="IP",
+        help="where the main servers reach it; default: --bind",
+    )
+    add(
+        "--no-self-registration",
+        action="store_true",
+        help="keep no Service, Endpoints and APIServices: somebody else does",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     set_up_logging(arguments.log_format, arguments.verbosity)
     if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
@@ -210,6 +272,7 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     try:
         options = _options(arguments)
+        _check_aggregated(arguments)
         if arguments.workers > 1:
             return _run_workers(arguments, options)
     except ValueError as error:
@@ -219,7 +282,7 @@ def run(arguments: argparse.Namespace) -> int:
     from restow.apiserver.serve import serve
 
     try:
-        uvloop.run(serve(options))
+        uvloop.run(_aggregated(arguments, options) if arguments.aggregated else serve(options))
     except REFUSALS as error:
         hint = ""
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
@@ -287,6 +350,7 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
         client_ca_file=arguments.client_ca_file,
         token_auth_file=arguments.token_auth_file,
         service_account_signing_key_file=arguments.service_account_signing_key_file,
+        encryption_provider_config=arguments.encryption_provider_config,
         compaction_interval_seconds=arguments.compaction_interval,
         event_ttl_seconds=arguments.event_ttl,
         livez_grace_seconds=arguments.livez_grace_period,
@@ -295,6 +359,39 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
         identity_lease_renew_interval_seconds=arguments.identity_lease_renew_interval_seconds,
         coordination=_coordination(arguments),
     )
+
+
+def _check_aggregated(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for flags of the one kind of server with the other."""
+    given = [f"--{name.replace('_', '-')}" for name in _AGGREGATED_FLAGS if vars(arguments)[name]]
+    if not arguments.aggregated:
+        if given:
+            raise ValueError(f"{', '.join(given)}: only with --aggregated")
+        return
+    for flag in ("--main-kubeconfig", "--kinds"):
+        if flag not in given:
+            raise ValueError(f"--aggregated needs {flag}")
+    if arguments.workers > 1:
+        raise ValueError("--workers: not with --aggregated; start several servers")
+
+
+async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> None:
+    """Serve the kinds of files. Raises ValueError for what cannot work."""
+    from restow.apiserver.aggregated_kinds import load_kinds
+    from restow.apiserver.aggregated_options import NAMESPACE_DEFAULT, AggregatedOptions
+    from restow.apiserver.serve import serve_aggregated
+
+    wishes = AggregatedOptions(
+        serve=options,
+        main_kubeconfig=arguments.main_kubeconfig,
+        component=arguments.component or "",
+        release_name=arguments.kinds.stem,
+        namespace=arguments.service_namespace or NAMESPACE_DEFAULT,
+        service=arguments.service_name or "",
+        advertise_address=arguments.advertise_address or "",
+        registers_itself=not arguments.no_self_registration,
+    )
+    await serve_aggregated(wishes, kinds=load_kinds(arguments.kinds))
 
 
 def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:

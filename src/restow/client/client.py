@@ -17,7 +17,7 @@ Not here: caches (`informer`), and any knowledge of single kinds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -61,6 +61,7 @@ EXPIRATIONS_MAX: Final = 3
 
 _LIST_DEFAULT: Final = ListOptions()
 _WRITE_DEFAULT: Final = WriteOptions()
+_NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +351,8 @@ class ApiClient:
         name: str,
         *,
         namespace: str = "",
+        subresource: str = "",
+        query: Mapping[str, str] = _NO_QUERY,
         uid: str = "",
         resource_version: str = "",
         propagation: Propagation | None = None,
@@ -357,7 +360,7 @@ class ApiClient:
         dry_run: bool = False,
     ) -> Object:
         """Delete an object, if it has this uid and version; the answer is a Status, or the object
-        while it stays."""
+        while it stays. `query` is what a subresource wants to know besides."""
         body = delete_options(
             uid=uid,
             resource_version=resource_version,
@@ -365,8 +368,10 @@ class ApiClient:
             grace_period_seconds=grace_period_seconds,
             dry_run=dry_run,
         )
-        path = resource_path(resource, namespace=namespace, name=_named(name))
-        return await self._caller.call_json("DELETE", path, body=body)
+        path = resource_path(
+            resource, namespace=namespace, name=_named(name), subresource=subresource
+        )
+        return await self._caller.call_json("DELETE", with_query(path, query), body=body)
 
     async def delete_collection(
         self,

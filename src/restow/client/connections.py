@@ -65,6 +65,9 @@ class Connection:
         """Whether it is open still, and nothing unasked has come."""
         if not self.seems_open():
             return False
+        # Read already, and nobody's answer: it must not be taken for the next one.
+        if self.reader._buffer:  # type: ignore[attr-defined]  # noqa: SLF001
+            return False
         # The loop may not have seen yet that the server has closed it.
         found = self.writer.get_extra_info("socket")
         return found is not None and not _is_readable(found.fileno())
@@ -80,11 +83,19 @@ class Connection:
 class Connections:
     """All connections to one server."""
 
-    def __init__(self, config: ClientConfig, clock: Clock, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        limits: ConnectionLimits,
+        *,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`context` is one that was made of such a configuration already."""
         self.limits = limits
         self._config = config
         self._clock = clock
-        self._context = config.ssl_context()
+        self._context = context or config.ssl_context()
         self._requests = asyncio.Semaphore(limits.requests_max)
         self._streams = 0
         self._kept: list[Connection] = []
@@ -129,8 +140,8 @@ class Connections:
         connection.kept_at = self._clock.monotonic()
         self._kept.append(connection)
 
-    async def connect(self) -> Connection:
-        """A new connection."""
+    async def connect(self, *, address: str | None = None) -> Connection:
+        """A new connection; to an address that the server's name was found to have, if given."""
         config = self._config
         name = None
         if self._context is not None:
@@ -138,7 +149,7 @@ class Connections:
         try:
             async with self._clock.timeout(self.limits.connect_seconds_max):
                 reader, writer = await asyncio.open_connection(
-                    config.host,
+                    address or config.host,
                     config.port,
                     ssl=self._context,
                     server_hostname=name,
@@ -151,6 +162,13 @@ class Connections:
             writer.transport.abort()
             raise self._refused("the client is closed", "Use it before it is closed")
         return Connection(reader, writer)
+
+    def cut(self) -> None:
+        """End those that wait, at once. Those in use end with their requests."""
+        self._closed = True
+        kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.abort()
 
     async def close(self) -> None:
         """End those that wait. Those in use end with their requests."""

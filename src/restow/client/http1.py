@@ -68,9 +68,27 @@ def encode_request(
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
+def encode_passed_request(
+    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
+) -> bytes:
+    """The same for a request of somebody else: values are texts as `latin-1` reads bytes, so that
+    each byte leaves as it came, and no line is remembered."""
+    if _UNSAFE.search(target) or not target.startswith("/") or not method.isalpha():
+        raise ValueError(f"no request line: {method} {target[:256]!r}")
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [_checked_line(name, value) for name, value in headers]
+    if body or method in {"POST", "PUT", "PATCH"}:
+        lines.append(f"Content-Length: {len(body)}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
 @lru_cache(maxsize=LINES_KEPT_MAX)
 def _header_line(name: str, value: str) -> str:
     """A client says the same in nearly all its requests, so it is checked once."""
+    return _checked_line(name, value)
+
+
+def _checked_line(name: str, value: str) -> str:
     if not _NAME.fullmatch(name.encode()) or _UNSAFE_VALUE.search(value):
         raise ValueError(f"no header: {name[:256]!r}")
     return f"{name}: {value}"
@@ -79,18 +97,51 @@ def _header_line(name: str, value: str) -> str:
 async def read_head(reader: asyncio.StreamReader, *, method: str) -> Head:
     """The head of the answer; interim ones (1xx) are passed over."""
     for _ in range(INTERIM_ANSWERS_MAX):
-        try:
-            raw = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.LimitOverrunError as error:
-            raise ProtocolBroken("its head does not end") from error
-        if len(raw) > HEAD_BYTES_MAX:
-            raise ProtocolBroken("its head is too long")
-        version, status, headers = _parse_head(raw[:-4])
+        version, status, headers = _parse_head(await _raw_head(reader))
         if status == 101:
             raise ProtocolBroken("it wants to speak another protocol")
         if status >= 200:
             return _framed(version, status, headers, method=method)
     raise ProtocolBroken("it has too many interim answers")
+
+
+async def read_passed_head(
+    reader: asyncio.StreamReader, *, method: str, is_upgrade: bool
+) -> tuple[Head, list[tuple[str, str]]]:
+    """The head of an answer for somebody else, and its lines one by one.
+
+    Its body may be compressed: whoever asked said how. A 101 is an answer only to who asked for an
+    upgrade; what follows it is no HTTP.
+    """
+    for _ in range(INTERIM_ANSWERS_MAX):
+        raw = await _raw_head(reader)
+        version, status, headers = _parse_head(raw)
+        if status == 101 and not is_upgrade:
+            raise ProtocolBroken("it wants to speak another protocol, unasked")
+        if status == 101:
+            return Head(status, headers, False, None, False, False), _lines(raw)
+        if status >= 200:
+            head = _framed(version, status, headers, method=method, may_be_coded=True)
+            return head, _lines(raw)
+    raise ProtocolBroken("it has too many interim answers")
+
+
+async def _raw_head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        raw = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError as error:
+        raise ProtocolBroken("its head does not end") from error
+    if len(raw) > HEAD_BYTES_MAX:
+        raise ProtocolBroken("its head is too long")
+    return raw[:-4]
+
+
+def _lines(raw: bytes) -> list[tuple[str, str]]:
+    """The lines of a head that was parsed: each as it came, repeated ones too."""
+    pairs = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
+    return [
+        (name.decode().lower(), value.decode("latin-1").strip(" \t")) for name, _, value in pairs
+    ]
 
 
 async def body_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncGenerator[bytes, None]:
@@ -137,12 +188,14 @@ def _header_name(name: bytes) -> str | None:
     return name.decode().lower() if _NAME.fullmatch(name) else None
 
 
-def _framed(version: int, status: int, headers: dict[str, str], *, method: str) -> Head:
+def _framed(
+    version: int, status: int, headers: dict[str, str], *, method: str, may_be_coded: bool = False
+) -> Head:
     coding = headers.get("transfer-encoding", "").lower()
     if coding not in {"", "chunked"}:
         raise ProtocolBroken(f"it has a transfer coding {coding[:64]!r}")
     content_coding = headers.get("content-encoding", "identity").lower()
-    if content_coding not in {"", "identity"}:
+    if content_coding not in {"", "identity"} and not may_be_coded:
         raise ProtocolBroken(f"it is compressed, unasked: {content_coding[:64]!r}")
     length = _length(headers)
     if coding and (length is not None or version == 0):

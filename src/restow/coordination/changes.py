@@ -196,9 +196,9 @@ def encoder_of(entry: Entry) -> bytes:
 def _encoder_changes(
     name: str, before: tuple[Entry, ...], after: tuple[Entry, ...], *, own: ServerId | None
 ) -> tuple[list[Guard], list[Write]]:
-    """The encoder keys that come, change and go with the entries."""
-    old = {entry.server_id: entry for entry in before}
-    new = {entry.server_id: entry for entry in after}
+    """The encoder keys that come, change and go with the entries of servers on this store."""
+    old = {entry.server_id: entry for entry in before if not entry.store}
+    new = {entry.server_id: entry for entry in after if not entry.store}
     guards: list[Guard] = []
     writes: list[Write] = []
     for server_id in old.keys() - new.keys():

@@ -12,6 +12,7 @@ from restow.coordination.changes import View
 from restow.coordination.collector import Collector
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import MembershipLost
+from restow.coordination.identity import COMPONENT
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import name_of
@@ -89,11 +90,15 @@ class CustomRegistration:
     def served_by_all(self, group: str, plural: str, uid: str) -> bool:
         """Whether all servers that live serve a custom resource as one definition says."""
         found = {e.server_id for e in self._entries(group, plural) if e.definition == uid}
-        # Those that take no part report nothing; they find out by themselves.
+        # Those that take no part report nothing; they find out by themselves. Aggregated servers
+        # serve what is their own.
         return all(
             server_id in found
             for server_id, record in Roster(self._mirror).servers().items()
-            if record is not None and record.mode != "off" and record.settled
+            if record is not None
+            and record.component == COMPONENT
+            and record.mode != "off"
+            and record.settled
         )
 
     def closed_by_all(self, group: str, plural: str, uid: str) -> bool:

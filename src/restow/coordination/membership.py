@@ -21,7 +21,6 @@ from restow.api.names import (
     ADDRESS_ANNOTATION,
     HOSTNAME_LABEL,
     IDENTITY_LABEL,
-    IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
     MEMBER_ANNOTATION,
     RELEASE_ANNOTATION,
@@ -143,7 +142,7 @@ class Membership:
         self._lease_metadata = {
             **new_metadata(self._id, uid=self._ids.uid(), now=self._clock.wall()),
             "namespace": LEASE_NAMESPACE,
-            "labels": {IDENTITY_LABEL: IDENTITY_LABEL_VALUE, HOSTNAME_LABEL: options.host},
+            "labels": {IDENTITY_LABEL: options.component, HOSTNAME_LABEL: options.host},
             "annotations": _annotations(options),
         }
         self._record = ServerRecord(

@@ -175,17 +175,19 @@ class ReportPlanner:
         name = resource.kind.group_resource
         readable: tuple[str, ...] = (IDENTITY,)
         writable: tuple[str, ...] = ("",)
+        preferred = ""
         if self._keys is not None and not resource.kind.pinned:
             readable, writable = self._keys.readable(name), self._keys.writable(name)
+            preferred = self._keys.write_key(name)
         own = self._membership.id
         others = [entry for entry in living if entry.server_id != own]
-        wanted = [writable[0], *(entry.key_id for entry in living), *writable]
+        wanted = [preferred, *(entry.key_id for entry in living), *writable]
         for key_id in wanted:
             if key_id in writable and all(is_readable(key_id, e.readable_keys) for e in others):
-                return KeyUse(key_id, writable[0], readable)
-        blind = [e.server_id for e in others if not is_readable(writable[0], e.readable_keys)]
+                return KeyUse(key_id, preferred, readable)
+        blind = [e.server_id for e in others if not is_readable(preferred, e.readable_keys)]
         raise KeyUnsupported(
-            f"{', '.join(blind)} cannot read {writable[0] or IDENTITY}, with which this server"
+            f"{', '.join(blind)} cannot read {preferred or IDENTITY}, with which this server"
             f" would write {name}, nor is there another key that all have: give all servers both"
         )
 

@@ -30,6 +30,7 @@ SELECTED_PREFIX: Final = "/restow/selected/"
 MODES_KEY: Final = Key("/restow/modes")
 """Touched by whoever joins in another mode than the others: what they compute is guarded by it."""
 CORE_GROUP: Final = "core"
+_HELD: Final = "held"
 
 
 class Encoder(NamedTuple):
@@ -83,6 +84,22 @@ def encode_encoder(encoder: Encoder) -> bytes:
     if encoder.definition:
         fields |= {"definition": encoder.definition, "closing": encoder.is_closing}
     return orjson.dumps(fields)
+
+
+def held_encoder(value: bytes, nonce: str) -> bytes:
+    """An encoder key that no write is guarded by: its server has yet to be heard elsewhere."""
+    return orjson.dumps({**orjson.loads(value), _HELD: nonce})
+
+
+def open_encoder(value: bytes) -> bytes:
+    """The same when it is held no more."""
+    fields = orjson.loads(value)
+    fields.pop(_HELD, None)
+    return orjson.dumps(fields)
+
+
+def is_held(value: bytes) -> bool:
+    return _HELD in orjson.loads(value)
 
 
 def epoch_key(name: str) -> Key:

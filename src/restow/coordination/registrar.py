@@ -11,7 +11,7 @@ lose what it cannot read. Not here: what becomes of the entries of dead servers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from restow.api.encryption_keys import IDENTITY, is_readable
@@ -28,7 +28,7 @@ from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import Planned, Planner
-from restow.coordination.raw_scan import UNREADABLE, scan
+from restow.coordination.raw_scan import UNREADABLE, Scan, scan
 from restow.coordination.records import name_of
 from restow.coordination.rules import UNKNOWN_HASH, undecodable
 from restow.resources.definition import Resource
@@ -139,6 +139,21 @@ class Registrar:
     async def settled(self, resource: Resource) -> None:
         """Wait until no registration of a resource is half-way."""
 
+    def is_waiting_for_key(self, resource: Resource) -> bool:
+        """Whether this server has reported that it would write with another key."""
+        report = View.of(self._mirror, name_of(resource.kind.group_resource)).report
+        own = [e for e in report.entries if e.server_id == self._membership.id]
+        return any(e.preferred_key is not None for e in own)
+
+    async def check_keys(self, resource: Resource, keys: Keys) -> None:
+        """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
+        readable = keys.readable(resource.kind.group_resource)
+        state = View.of(self._mirror, name_of(resource.kind.group_resource)).state
+        if state is not None and UNKNOWN_HASH not in state.state.persisted:
+            _check_listed(resource, state.state.keys, readable)
+        else:
+            _check_opened(resource, await scan(self._storage, resource.root, keys, readable))
+
     async def still_holds(self, encoding: Encoding) -> bool:
         """Whether the guards of an encoding hold now."""
         for guard in encoding.guards:
@@ -205,12 +220,8 @@ class Registrar:
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
             )
 
-        elif foreign_keys:
-            raise KeyUnsupported(
-                f"{resource.kind.group_resource} may be stored under encryption keys that this"
-                f" server cannot read ({', '.join(foreign_keys)}): give it these keys, or have"
-                " it migrated by a server that has them"
-            )
+        else:
+            _check_listed(resource, listed, keys)
 
     def _readable_keys(self, resource: Resource) -> tuple[str, ...]:
         if self._keys is None or resource.kind.pinned:
@@ -229,13 +240,10 @@ class Registrar:
 
     async def _check_stored(self, resource: Resource) -> None:
         """Nobody knows what is stored, so look."""
-        found, unopened = await scan(self._storage, resource.root, self._keys)
-        if unopened:
-            listed = ", ".join(f"{count} with {name}" for name, count in unopened.items())
-            raise KeyUnsupported(
-                f"{resource.kind.group_resource} is encrypted with keys that this server does not"
-                f" have ({listed}): give it these keys"
-            )
+        keys = self._readable_keys(resource)
+        scanned = await scan(self._storage, resource.root, self._keys, keys)
+        _check_opened(resource, scanned)
+        found = scanned.versions
         known = {*resource.decodable, resource.storage_api_version, UNREADABLE}
         foreign = {version: count for version, count in found.items() if version not in known}
         if foreign:
@@ -256,6 +264,25 @@ def _check_store(resource: Resource, planned: Planned) -> None:
         raise NotSettled(
             f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
             f" their own ({', '.join(strangers)}): end them first, or do not host it here"
+        )
+
+
+def _check_listed(resource: Resource, listed: Iterable[str], readable: tuple[str, ...]) -> None:
+    foreign = [key_id for key_id in listed if not is_readable(key_id, readable)]
+    if foreign:
+        raise KeyUnsupported(
+            f"{resource.kind.group_resource} may be stored under encryption keys that this server"
+            f" could not read ({', '.join(foreign)}): give it these keys, or have it migrated by"
+            " servers that have them"
+        )
+
+
+def _check_opened(resource: Resource, found: Scan) -> None:
+    if found.unopened:
+        listed = ", ".join(f"{count} with {name}" for name, count in found.unopened.items())
+        raise KeyUnsupported(
+            f"{resource.kind.group_resource} is encrypted with keys that this server does not have"
+            f" ({listed}): give it these keys"
         )
 
 

@@ -66,8 +66,11 @@ class Roster:
         """Whether an entry is that of a server which is gone.
 
         One without a server key and without an encoder key was written by someone who does not
-        take part, such as a real kube-apiserver. It counts until that server's lease is gone.
+        take part, such as a real kube-apiserver. It counts until that server's lease is gone. One
+        with another store has its keys there, and whoever reads that store takes it out.
         """
+        if entry.store:
+            return False
         if self.has(entry.server_id):
             return False
         if self._mirror.get(encoder_key(entry.server_id, name)) is not None:

@@ -129,11 +129,11 @@ class Resource:
     converter: Converter
     shape: Shape
     traits: Mapping[str, VersionTraits] = field(default_factory=dict)
-    """By version, of a custom resource; empty for all others."""
+    """By version, of what a definition describes; empty for all others."""
     remote: RemoteConversion | None = None
     """Converts instead of the converter, if there is one."""
     origin: Origin | None = None
-    """Of a custom resource."""
+    """Of a custom resource whose definition is stored, and may change."""
     root: str = field(init=False)
     """How all its keys begin."""
 
@@ -150,6 +150,11 @@ class Resource:
         if self.origin is not None and self.origin.is_closing:
             return tuple(verb for verb in self.kind.verbs if verb in _CLOSING_VERBS)
         return self.kind.verbs
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a definition says what it is, be it stored or in a file: its objects are data."""
+        return bool(self.traits)
 
     @property
     def group(self) -> str:

@@ -26,6 +26,7 @@ from restow.api.names import (
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
+    MEMBER_ANNOTATION,
     OWNED_ANNOTATION_PREFIX,
 )
 from restow.machinery import status
@@ -85,6 +86,8 @@ def _is_identity(lease: Object) -> bool:
     metadata = _part(lease, "metadata")
     if metadata.get("namespace") != LEASE_NAMESPACE:
         return False
+    if MEMBER_ANNOTATION in _part(metadata, "annotations"):
+        return True  # of an aggregated server, whose label says its component
     return _part(metadata, "labels").get(IDENTITY_LABEL) == IDENTITY_LABEL_VALUE
 
 

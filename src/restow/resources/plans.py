@@ -318,7 +318,7 @@ def _served(  # noqa: PLR0917 - as above
     """The body of an object that was written in version `encoded`."""
     if encoded == api_version and isinstance(write, Put):
         return served_form(resource, write.value, encoded, revision)
-    if resource.origin is not None and resource.remote is None and isinstance(write, Put):
+    if resource.is_custom and resource.remote is None and isinstance(write, Put):
         # What was stored may have lost fields that the storage version does not know.
         body = served_form(resource, write.value, encoded, revision)
         return body_of(resource, (revision, encoded, body), api_version)

@@ -116,7 +116,7 @@ def check(
         name_rule=kind.name_problem,
         is_namespaced=kind.namespaced,
         # Definitions and what they define need no domain before the name of a finalizer.
-        bare_finalizers_allowed=resource.origin is not None or kind.group == DEFINITIONS_GROUP,
+        bare_finalizers_allowed=resource.is_custom or kind.group == DEFINITIONS_GROUP,
     )
     if old is not None:
         problems += metadata_update_problems(metadata, old["metadata"])
@@ -141,7 +141,7 @@ def begin_update(
         del metadata["selfLink"]
     if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
-        if resource.origin is not None:
+        if resource.is_custom:
             _keep_all_but(metadata, before, "managedFields")
         else:
             for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
@@ -241,7 +241,7 @@ def _keep_finalizers(new: Object, old: Object) -> None:
 
 def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> bool:
     """Whether anything has changed that counts: not metadata, nor a status with its own path."""
-    if resource.origin is None:
+    if not resource.is_custom:
         return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
     # Custom resources are all data: what does not have a path of its own counts like the rest,
     # and so does a number that is written otherwise, which Python takes for equal.

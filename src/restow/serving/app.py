@@ -1,7 +1,8 @@
 """The chain: what happens to every request, in order.
 
-    read the request line -> who is it -> may they -> may it be written yet -> which resource
-        -> the handler of its verb -> the answer, or the Status of what went wrong
+    read the request line -> who is it -> may they -> does another server serve it
+        -> which resource -> may it be written yet -> the handler of its verb
+        -> the answer, or the Status of what went wrong
 
 It is synchronous: each step is a plain function, and a handler returns an answer, or something to
 await when it truly must wait. So a read costs no task, and a simulator can step through it.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
@@ -88,6 +89,20 @@ def open_barrier(_context: Context, _resource: Resource) -> None:
     """The barrier of a server that need not wait for anything."""
 
 
+class Aggregation(Protocol):
+    """Who passes on requests for the APIs of other servers."""
+
+    @property
+    def listeners(self) -> list[Callable[[], None]]:
+        """Called when other requests may be for remote APIs than before."""
+
+    def answer(self, context: Context) -> Promise | None:
+        """The answer to a request of somebody who may make it; None: it is for this server.
+
+        Raises a StatusError.
+        """
+
+
 class App:
     """One server's answer to every request. Call it."""
 
@@ -101,6 +116,7 @@ class App:
         metrics: Metrics,
         barrier: Barrier = open_barrier,
         actions: Actions | None = None,
+        aggregation: Aggregation | None = None,
     ) -> None:
         self._server = server
         self.is_whole: Callable[[], bool] = lambda: True
@@ -118,6 +134,9 @@ class App:
         self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
         self._routes = Routes()
         server.catalog.listeners.append(lambda _group: self._routes.forget())
+        self._aggregation = aggregation
+        if aggregation is not None:
+            aggregation.listeners.append(self._routes.forget)
 
     def __call__(self, request: Request) -> Promise:
         context: Context | None = None
@@ -262,6 +281,8 @@ class App:
         try:
             context = Context(request, self._routes.of(request).info)
             self._admit(context)
+        except DoAgain:
+            return None  # somebody must be asked first; it is decided when the body is there
         except StatusError as error:
             return self._counted(context, request, error_answer(context, error))
         return None
@@ -280,6 +301,11 @@ class App:
             return self._nonresources.answer(context)
         resource = route.resource
         if resource is None:
+            # Before the catalogue and the barrier: who serves it has both of its own.
+            if self._aggregation is not None:
+                passed_on = self._aggregation.answer(context)
+                if passed_on is not None:
+                    return passed_on
             if info.version not in self._server.catalog.groups.get(info.group, ()):
                 self._check_whole()
                 return not_found_text()
@@ -371,7 +397,11 @@ class App:
 
     def _counted(self, context: Context | None, request: Request, answer: Response) -> Response:
         seconds = self._clock.monotonic() - request.received_seconds
-        if context is None or context.resource is None:
+        if context is not None and context.remote is not None:
+            # What follows the version is the client's text: nobody here knows what exists.
+            group, version = context.remote
+            labels = (context.info.verb, group, version, "", "", str(answer.status))
+        elif context is None or context.resource is None:
             labels = ("other", "", "", "", "", str(answer.status))
         else:
             info = context.info

@@ -5,7 +5,7 @@ While a resource is pending, this passes, and nothing else (the list of KEP-2339
     1  storageversions, by the server itself   nobody: servers write them below the API
     2  reads                                   get, list and watch
     3  what is not persisted                   reviews
-    4  aggregated APIs                         none yet; they are passed on before they come here
+    4  aggregated APIs                         always: they are passed on before they come here
     5  custom resources                        always open: they are served only once reported
 
 All else is a 503 that says when to come again: a dry run too, and every subresource. It opens

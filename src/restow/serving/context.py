@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from restow.machinery.names import GroupVersion
 from restow.resources.definition import Resource
 from restow.serving.listener.request import Request
 from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Purpose, negotiate
@@ -24,6 +25,8 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What else is known of the user, by name: whoever passes on a request passes it on too."""
     is_master: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,13 +47,15 @@ class Sender(NamedTuple):
 class Context:
     """A request, who sent it, what it is about, and the warnings its answer carries."""
 
-    __slots__ = ("_form", "info", "request", "resource", "user", "warnings")
+    __slots__ = ("_form", "info", "remote", "request", "resource", "user", "warnings")
 
     def __init__(self, request: Request, info: RequestInfo) -> None:
         self.request = request
         self.info = info
         self.user: User = ANONYMOUS
         self.resource: Resource | None = None
+        self.remote: GroupVersion | None = None
+        """What another server serves, if the request is passed on to one."""
         self.warnings: list[str] = []
         self._form: Form | None = None
 

@@ -5,6 +5,9 @@ from what each resource adds, and from a part for each group, so that a change i
 however many others there are. The plain ones carry the hash of each resource's storage version,
 which the aggregated form has no place for.
 
+What other servers serve stands among ours, as it was last seen. Their plain documents are not made
+here: who asks for one is passed on to the server.
+
 All of this happens in one step of the event loop, so no document can be older than the catalogue.
 """
 
@@ -21,6 +24,12 @@ from restow.kinds.definitions import Subresource
 from restow.machinery.names import GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
+from restow.serving.aggregation.documents_known import (
+    Member,
+    NoRemotes,
+    Remotes,
+    merged_groups,
+)
 from restow.serving.answers import GZIP_BYTES_MIN, compress, takes_gzip
 from restow.serving.context import Context
 from restow.serving.listener.response import Response, header_block
@@ -38,7 +47,7 @@ _AGGREGATED_FRAME: Final = (
 _RESOURCES_FRAME: Final = (
     b'{"kind":"APIResourceList","apiVersion":"v1","groupVersion":%b,"resources":[%b]}'
 )
-_VERSION_FRAME: Final = b'{"version":%b,"resources":[%b],"freshness":"Current"}'
+_VERSION_FRAME: Final = b'{"version":%b,"resources":[%b],"freshness":"%b"}'
 
 VersionHash = Callable[[Resource], str]
 """The hash of a resource's storage version; empty: say nothing about it."""
@@ -93,10 +102,20 @@ class _Group:
 
 
 class Discovery:
-    """The documents of one catalogue."""
+    """The documents of one catalogue, and of the remote APIs beside it."""
 
-    def __init__(self, catalog: Catalog, version_hash: VersionHash, *, address: str) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        version_hash: VersionHash,
+        *,
+        address: str,
+        remotes: Remotes | None = None,
+    ) -> None:
         self._catalog = catalog
+        self._remotes = remotes or NoRemotes()
+        self._merged: dict[str, tuple[Member, ...]] | None = None
+        """All groups in their order, since the last change."""
         self._version_hash = version_hash
         self._address = address
         self._groups: dict[str, _Group] = {}
@@ -104,6 +123,7 @@ class Discovery:
         """Groups as they were before they changed: what has not is taken over from there."""
         self._lists: dict[str, _Document] = {}
         catalog.listeners.append(self._changed)
+        self._remotes.discovery_listeners.append(self._changed)
 
     def forget(self) -> None:
         """A storage version has changed: make anew what says so."""
@@ -134,14 +154,21 @@ class Discovery:
             self._before.pop(group, None)
         elif known is not None:
             self._before[group] = known
+        self._merged = None
         self._lists.clear()
+
+    def _all(self) -> dict[str, tuple[Member, ...]]:
+        """All groups in their order, each with its versions, the preferred first."""
+        if self._merged is None:
+            self._merged = merged_groups(self._catalog.groups, self._remotes.versions())
+        return self._merged
 
     def _plain(self, path: str) -> _Document | None:
         parts = path.strip("/").split("/")
         match parts:
             case [name] if name in _LISTS:
                 return self._list(name)
-            case ["apis", group] if group and group in self._catalog.groups:
+            case ["apis", group] if group and group in self._all():
                 known = self._of(group)
                 if known.plain is None:
                     whole = {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}
@@ -166,7 +193,7 @@ class Discovery:
             if name == "api":
                 body = orjson.dumps(self._core_versions())
             else:
-                groups = [self._summary(group) for group in self._catalog.groups if group]
+                groups = [self._summary(group) for group in self._all() if group]
                 body = _PLAIN_FRAME % b",".join(groups)
             self._lists[name] = _Document(body)
         return self._lists[name]
@@ -175,7 +202,7 @@ class Discovery:
         key = f"aggregated {path}"
         if key not in self._lists:
             is_core = path == "/api"
-            groups = [group for group in self._catalog.groups if bool(group) is not is_core]
+            groups = [group for group in self._all() if bool(group) is not is_core]
             members = b",".join([self._aggregated_part(group) for group in groups])
             self._lists[key] = _Document(_AGGREGATED_FRAME % members)
         return self._lists[key]
@@ -219,8 +246,8 @@ class Discovery:
 
     def _group(self, group: str) -> dict[str, Any]:
         versions = [
-            {"groupVersion": f"{group}/{version}", "version": version}
-            for version in self._catalog.groups[group]
+            {"groupVersion": f"{group}/{member.version}", "version": member.version}
+            for member in self._all()[group]
         ]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
@@ -244,18 +271,18 @@ class Discovery:
         return known[1]
 
     def _aggregated_group(self, group: str) -> bytes:
-        versions = [
-            _VERSION_FRAME
-            % (
-                orjson.dumps(version),
-                b",".join(
-                    [_aggregated_entry(each, version) for each in self._members(group, version)]
-                ),
-            )
-            for version in self._catalog.groups[group]
-        ]
+        versions = [self._aggregated_version(group, member) for member in self._all()[group]]
         metadata = orjson.dumps({"name": group} if group else {})
         return b'{"metadata":%b,"versions":[%b]}' % (metadata, b",".join(versions))
+
+    def _aggregated_version(self, group: str, member: Member) -> bytes:
+        version, remote = member
+        if remote is not None:
+            resources, freshness = remote.resources, b"Current" if remote.is_fresh else b"Stale"
+        else:
+            own = [_aggregated_entry(each, version) for each in self._members(group, version)]
+            resources, freshness = b",".join(own), b"Current"
+        return _VERSION_FRAME % (orjson.dumps(version), resources, freshness)
 
 
 def _entries(resource: Resource, before: _Entries | None) -> _Entries:

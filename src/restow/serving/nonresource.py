@@ -1,4 +1,8 @@
-"""Paths that are no resources: discovery, OpenAPI, health, metrics, version."""
+"""Paths that are no resources: discovery, OpenAPI, health, metrics, version.
+
+What lies at `/apis/G/V` of a remote API is passed on to its server, so that its plain document
+comes as it is, with the hashes of storage versions.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from restow.serving.aggregation.interface import Directory, RemoteApi
 from restow.serving.answers import respond_object, respond_text
 from restow.serving.context import Context
 from restow.serving.discovery import Discovery
@@ -25,6 +30,8 @@ _METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
 
 Pages = Callable[[Context], Promise]
 """Answers everything below one first segment, whatever the method."""
+Forward = Callable[[Context, RemoteApi], Promise]
+"""Passes a request on to the server of a remote API."""
 
 
 class NonResources:
@@ -39,6 +46,8 @@ class NonResources:
         metrics: Metrics,
         version: dict[str, str],
         pages: Mapping[str, Pages] | None = None,
+        directory: Directory | None = None,
+        forward: Forward | None = None,
     ) -> None:
         self._discovery = discovery
         self._openapi = openapi
@@ -47,6 +56,8 @@ class NonResources:
         self._health_metrics = HealthMetrics(states=health.states, counts=health.counts)
         self._version = version
         self._pages = pages or {}
+        self._directory = directory
+        self._forward = forward
 
     def answer(self, context: Context) -> Promise:
         """The answer to a request whose path names no resource."""
@@ -54,6 +65,10 @@ class NonResources:
         first, _, rest = path[1:].partition("/")
         if first in self._pages:
             return self._pages[first](context)
+        if first == "apis" and self._forward is not None:
+            remote = self._remote(rest)
+            if remote is not None:
+                return self._forward(context, remote)
         if context.info.method not in ("GET", "HEAD"):
             return respond_text(405, "405 method not allowed\n")
         if first in _PROBES:
@@ -71,6 +86,13 @@ class NonResources:
         if path == "/":
             return respond_object(context, 200, {"paths": self._paths()})
         return not_found_text()
+
+    def _remote(self, rest: str) -> RemoteApi | None:
+        """The remote API whose own document is at `/apis/` and this."""
+        group, _, version = rest.partition("/")
+        if self._directory is None or not version or "/" in version:
+            return None
+        return self._directory.find(group, version)
 
     def _paths(self) -> list[str]:
         known = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]

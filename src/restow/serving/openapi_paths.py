@@ -4,7 +4,7 @@ The documents are made by `openapi` from what the catalogue hosts, each when fir
 thread. The catalogue may change meanwhile. So each document is kept with the view of the catalogue
 that it was made from, and a view is dropped with the change: no old document can come back. What
 was made of a kind is taken over into the next view as long as the kind is the same, so that a
-change costs what it changes.
+change costs what it changes. The documents of remote APIs are in the view as they were last seen.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.declared import DeclaredShape
 from restow.resources.definition import Resource
 from restow.resources.shapes import BuiltinShape
+from restow.serving.aggregation.documents_known import NoRemotes, Remotes, RemoteVersion
 from restow.serving.answers import takes_gzip
 from restow.serving.context import Context
 from restow.serving.listener.response import Promise, Response, header_block
@@ -105,18 +106,22 @@ class _Group:
 class _View:
     """All groups as they are now, and the documents about all of them."""
 
-    def __init__(self, groups: list[tuple[_Group, tuple[str, ...]]]) -> None:
+    def __init__(
+        self, groups: list[tuple[_Group, tuple[str, ...]]], remotes: list[RemoteVersion]
+    ) -> None:
         self.groups = groups
         """Each with its versions."""
+        self.remotes = remotes
         self.documents: dict[str, Document] = {}
 
 
 class OpenApi:
-    """The documents of one catalogue."""
+    """The documents of one catalogue, and of the remote APIs beside it."""
 
-    def __init__(self, catalog: Catalog, info: ApiInfo) -> None:
+    def __init__(self, catalog: Catalog, info: ApiInfo, remotes: Remotes | None = None) -> None:
         self._catalog = catalog
         self._info = info
+        self._remotes = remotes or NoRemotes()
         self._groups: dict[str, _Group] = {}
         self._before: dict[str, _Group] = {}
         """Groups as they were before they changed: what has not is taken over from there."""
@@ -126,6 +131,7 @@ class OpenApi:
         self._making = asyncio.Lock()
         self._making_v2 = asyncio.Lock()
         catalog.listeners.append(self._changed)
+        self._remotes.openapi_listeners.append(self._remotes_changed)
 
     def answer(self, context: Context, path: str) -> Promise | None:
         """The answer to a request below `/openapi`; None when there is no such document."""
@@ -148,6 +154,9 @@ class OpenApi:
             self._before[group] = before
         self._view = None
 
+    def _remotes_changed(self) -> None:
+        self._view = None
+
     def _answer_v3(self, context: Context, name: str) -> Promise | None:
         group = ""
         match name.split("/"):
@@ -158,7 +167,10 @@ class OpenApi:
             case _:
                 return None
         if version not in self._catalog.groups.get(group, ()):
-            return None
+            remote = self._remotes.version(group, version)
+            if remote is None or remote.v3 is None:
+                return None
+            return _answer(context, remote.v3, _JSON)
         found = self._group(group).documents.get(version)
         if found is not None:
             return _answer(context, found, _JSON)
@@ -196,11 +208,17 @@ class OpenApi:
 
         def make() -> Document:
             if _INDEX not in view.documents:
-                view.documents[_INDEX] = v3_index_of(
+                entries = [
                     (group.name, version, group.fingerprint(version, self._info))
                     for group, versions in view.groups
                     for version in versions
-                )
+                ]
+                entries += [
+                    (remote.api.group, remote.api.version, remote.v3.etag)
+                    for remote in view.remotes
+                    if remote.v3 is not None
+                ]
+                view.documents[_INDEX] = v3_index_of(entries)
             return view.documents[_INDEX]
 
         return make
@@ -244,13 +262,22 @@ class OpenApi:
         for piece in ordered:
             if name not in piece.parts:
                 piece.parts[name] = assembly.part(piece.kind)
-        etag = fingerprint_of([piece.digest for piece in ordered], self._info)
-        return assembly.whole([piece.parts[name] for piece in ordered], etag)
+        foreign = [remote.v2 for remote in view.remotes if remote.v2 is not None]
+        digests = [piece.digest for piece in ordered] + [each.digest for each in foreign]
+        etag = fingerprint_of(digests, self._info)
+        return assembly.whole([piece.parts[name] for piece in ordered], etag, foreign)
 
     def _current(self) -> _View:
         if self._view is None:
+            groups = self._catalog.groups
             self._view = _View(
-                [(self._group(name), versions) for name, versions in self._catalog.groups.items()]
+                [(self._group(name), versions) for name, versions in groups.items()],
+                # What is served here in a version is not also served elsewhere.
+                [
+                    remote
+                    for remote in self._remotes.versions()
+                    if remote.api.version not in groups.get(remote.api.group, ())
+                ],
             )
         return self._view
 

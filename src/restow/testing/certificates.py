@@ -6,6 +6,7 @@ Valid for a day and for the loopback address only. Not for production use.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,9 @@ class CertificateFiles:
     key_file: Path
 
 
-def make_certificate(directory: Path, *, name: str) -> CertificateFiles:
+def make_certificate(
+    directory: Path, *, name: str, host_names: Sequence[str] = ("localhost",)
+) -> CertificateFiles:
     """A new authority, and a certificate signed by it that serves both ends of a connection."""
     directory.mkdir(parents=True, exist_ok=True)
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -36,7 +39,10 @@ def make_certificate(directory: Path, *, name: str) -> CertificateFiles:
         .sign(ca_key, hashes.SHA256())
     )
     addresses = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        [
+            *map(x509.DNSName, host_names),
+            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+        ]
     )
     certificate = (
         _builder(_name(name), ca_name, key.public_key())

@@ -6,7 +6,8 @@ asks of every object whether its version was reported when it was written.
 
     R1   a versioned object is written only under a fence that names the version of its bytes,
          and the encryption key that they are under
-    E1   an entry exists if and only if its encoder key does, with the same version
+    E1   an entry exists if and only if its encoder key does, with the same version, held or not;
+         one of a server with another store has none here
     G1   a common version is that of all entries
     M4   what is stored is among the persisted hashes, unless these are unknown; so is its key
     K1   a server that has an entry and lives can read all that is stored, whatever its key
@@ -40,7 +41,9 @@ from restow.coordination.records import (
     SELECTED_PREFIX,
     decode_epoch,
     epoch_key,
+    is_held,
     name_of,
+    open_encoder,
     parse_encoder_key,
 )
 from restow.coordination.rules import UNKNOWN_HASH, Agreement, Report
@@ -268,10 +271,10 @@ class AuditedStorage(MemoryStorage):
         versions = {entry.encoding_version for entry in report.entries}
         if report.common_version is not None and versions != {report.common_version}:
             raise PromiseBroken(f"G1: {name} has {versions}, common {report.common_version}")
-        entries = {entry.server_id: encoder_of(entry) for entry in report.entries}
+        entries = {e.server_id: encoder_of(e) for e in report.entries if not e.store}
         found = (await self.range(Span.of_prefix(ENCODERS_PREFIX))).items
         encoders = {
-            parse_encoder_key(item.key)[0]: item.value
+            parse_encoder_key(item.key)[0]: open_encoder(item.value)
             for item in found
             if item.key.endswith(f"/{name}")
         }
@@ -375,4 +378,5 @@ async def _reported(storage: Storage, item: Item) -> set[tuple[str, str]]:
     return {
         (parse_encoder_key(encoder.key)[1], orjson.loads(encoder.value)["version"])
         for encoder in found.items
+        if not is_held(encoder.value)
     }

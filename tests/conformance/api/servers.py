@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.coordination.remote_reports import RemoteReports
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
 from restow.resources.encoding import EncodingPolicy
@@ -75,6 +76,7 @@ async def start_server(
     policy: EncodingPolicy | None = None,
     barrier: Barrier = open_barrier,
     admission: Sequence[Admission] = (),
+    reports: RemoteReports | None = None,
 ) -> RunningServer:
     runtime = Runtime.system()
     assembly = await assemble(
@@ -86,6 +88,7 @@ async def start_server(
         policy=policy,
         barrier=barrier,
         admission=admission,
+        reports=reports,
     )
     listener = await Listener.start(
         assembly.app,

@@ -544,7 +544,11 @@ async def test_discovery_of_both_groups(start: StartServer, release: str) -> Non
     assert (found[0]["kind"], found[0]["namespaced"]) == ("StorageVersion", False)
     assert (found[0]["singularName"], "shortNames" in found[0]) == ("storageversion", False)
     found = (await api.get(f"/apis/{reports}/v1alpha1")).json["resources"]
-    assert [each["name"] for each in found] == ["storageversions", "storageversions/status"]
+    assert [each["name"] for each in found] == [
+        "storageversions",
+        "storageversions/report",
+        "storageversions/status",
+    ]
 
 
 async def test_openapi_of_votes(api: ApiClient) -> None:

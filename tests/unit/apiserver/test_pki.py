@@ -28,6 +28,8 @@ from restow.serving.listener import TlsMaterial
 SECRET_FILES = {
     *("ca.key", "serving.key", "admin.key", "service-account.key", "continue.key", "admin.token"),
     *("ca.crt", "serving.crt", "admin.crt"),
+    *("front-proxy-ca.key", "front-proxy-ca.crt"),
+    *("front-proxy-client.key", "front-proxy-client.crt"),
 }
 
 
@@ -137,7 +139,11 @@ def test_certificates_are_renewed_in_time(directory: Path) -> None:
     assert contents(ensure_pki(directory, at(begin + timedelta(days=330)))) == before
     later = ensure_pki(directory, at(begin + timedelta(days=340)))
     after = contents(later)
-    assert {name for name in before if before[name] != after[name]} == {"serving.crt", "admin.crt"}
+    assert {name for name in before if before[name] != after[name]} == {
+        "serving.crt",
+        "admin.crt",
+        "front-proxy-client.crt",
+    }
     assert later.fingerprint == first.fingerprint
     much_later = ensure_pki(directory, at(begin + timedelta(days=3640)))
     ca = certificate(much_later.ca_file)
@@ -146,6 +152,37 @@ def test_certificates_are_renewed_in_time(directory: Path) -> None:
     assert much_later.fingerprint == first.fingerprint
     # Nothing outlives its authority, and a clock that was wrong heals.
     assert certificate(ensure_pki(directory, at(begin)).ca_file).not_valid_before_utc < begin
+
+
+def test_the_front_proxy_has_an_authority_of_its_own(directory: Path) -> None:
+    """Its client certificate is signed by that one, and is none of a user's for this server."""
+    pki = ensure_pki(directory, Runtime.system())
+    own, proxy_ca = certificate(pki.ca_file), certificate(pki.front_proxy_ca_file)
+    client = certificate(pki.front_proxy_cert_file)
+    client.verify_directly_issued_by(proxy_ca)
+    with pytest.raises(ValueError, match=r"."):
+        client.verify_directly_issued_by(own)
+    assert [name.value for name in client.subject] == ["front-proxy-client"]
+    assert pki.front_proxy_ca_pem == pki.front_proxy_ca_file.read_bytes()
+    assert pki.client_ca_pem == pki.ca_file.read_bytes()
+    assert pki.front_proxy_ca_file not in pki.tls_files().client_ca_files
+    ssl.create_default_context().load_cert_chain(
+        pki.front_proxy_cert_file, pki.front_proxy_key_file
+    )
+
+
+def test_a_directory_of_before_gets_the_front_proxy(directory: Path) -> None:
+    """What is missing is made at the next start, and the cluster is the same as it was."""
+    first = ensure_pki(directory, Runtime.system())
+    for path in directory.glob("front-proxy-*"):
+        path.unlink()
+    kept = {path.name: path.read_bytes() for path in directory.iterdir()}
+    again = ensure_pki(directory, Runtime.system())
+    assert again.fingerprint == first.fingerprint
+    assert {name: (directory / name).read_bytes() for name in kept} == kept
+    certificate(again.front_proxy_cert_file).verify_directly_issued_by(
+        certificate(again.front_proxy_ca_file)
+    )
 
 
 def test_new_names_are_added_to_the_old(directory: Path) -> None:
@@ -197,6 +234,7 @@ def test_given_files_take_precedence(directory: Path, tmp_path: Path) -> None:
     assert (files.cert_file, files.key_file) == (other.serving_cert_file, other.serving_key_file)
     assert files.client_ca_files == (plain.ca_file, other.ca_file)
     assert pki.serving_ca_pem == other.serving_cert_file.read_bytes()
+    assert pki.client_ca_pem == plain.ca_file.read_bytes() + other.ca_file.read_bytes()
     assert pki.service_account_key_pem == account.read_bytes()
     assert pki.fingerprint != plain.fingerprint
     assert contents(pki) == contents(plain)

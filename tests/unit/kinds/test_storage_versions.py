@@ -172,7 +172,7 @@ def test_times_of_reporters_may_be_null() -> None:
 @pytest.mark.parametrize(
     ("group", "kind", "prefix", "subresources"),
     [
-        (*REPORT, "storageversions", ["status"]),
+        (*REPORT, "storageversions", ["status", "report"]),
         (*VOTE, "kube-apiserver.internal.k8s.io/storageversions", []),
         (*STATE, "migration.k8s.io/storagestates", ["status"]),
     ],

@@ -14,7 +14,14 @@ from typing import Final
 from restow.kinds.definitions import Kind
 from restow.machinery.names import GroupKind, GroupResource
 
-__all__ = ["GROUP_PRIORITIES", "all_kinds", "find_kind", "find_resource", "group_order"]
+__all__ = [
+    "GROUP_PRIORITIES",
+    "all_kinds",
+    "api_service_priorities",
+    "find_kind",
+    "find_resource",
+    "group_order",
+]
 
 # In this order they are shown in discovery: the first group that has a resource of an ambiguous
 # name wins. The numbers are what a group's APIService says of it, the greater the earlier.
@@ -49,6 +56,29 @@ GROUP_PRIORITIES: Final = {
 }
 # Groups of custom resources, and of kinds that a release declares, come last.
 PRIORITY_OF_OTHERS: Final = 1000
+VERSION_PRIORITY_OF_OTHERS: Final = 100
+# Of versions within their group, where the reference has other numbers than the usual ones.
+VERSION_PRIORITIES: Final = {
+    ("", "v1"): 1,
+    ("admissionregistration.k8s.io", "v1beta1"): 12,
+    ("admissionregistration.k8s.io", "v1alpha1"): 9,
+    ("autoscaling", "v2"): 30,
+    ("autoscaling", "v2beta2"): 1,
+    ("coordination.k8s.io", "v1beta1"): 13,
+    ("coordination.k8s.io", "v1alpha2"): 12,
+    ("discovery.k8s.io", "v1beta1"): 12,
+    ("events.k8s.io", "v1beta1"): 5,
+    ("flowcontrol.apiserver.k8s.io", "v1"): 21,
+    ("flowcontrol.apiserver.k8s.io", "v1beta3"): 18,
+    ("flowcontrol.apiserver.k8s.io", "v1beta2"): 15,
+    ("flowcontrol.apiserver.k8s.io", "v1beta1"): 12,
+    ("internal.apiserver.k8s.io", "v1alpha1"): 9,
+    ("resource.k8s.io", "v1"): 21,
+    ("resource.k8s.io", "v1beta2"): 15,
+}
+_PRIORITY_STABLE: Final = 15
+_PRIORITY_BETA: Final = 9
+_PRIORITY_ALPHA: Final = 1
 
 _TABLES: Final = ("core", "workloads", "infrastructure", "access", "control")
 
@@ -75,6 +105,20 @@ def find_resource(group: str, plural: str) -> Kind | None:
 def group_order(group: str) -> tuple[int, str]:
     """A sort key: built-in groups as above, all others after them by name."""
     return -GROUP_PRIORITIES.get(group, PRIORITY_OF_OTHERS), group
+
+
+def api_service_priorities(group: str, version: str) -> tuple[int, int]:
+    """What the APIService of a group in a version says of both: the greater, the earlier."""
+    if group not in GROUP_PRIORITIES:
+        return PRIORITY_OF_OTHERS, VERSION_PRIORITY_OF_OTHERS
+    priority = VERSION_PRIORITIES.get((group, version))
+    if priority is None:
+        priority = _PRIORITY_STABLE
+        if "beta" in version:
+            priority = _PRIORITY_BETA
+        elif "alpha" in version:
+            priority = _PRIORITY_ALPHA
+    return GROUP_PRIORITIES[group], priority
 
 
 @cache

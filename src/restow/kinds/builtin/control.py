@@ -35,6 +35,8 @@ _OF_STATE: Final[dict[str, Any]] = {
 _REWRITE: Final = Subresource(
     name="rewrite", verbs=("create",), kind="RewriteResult", body_kind="RewriteRequest"
 )
+# By it servers with a store of their own say how they write, and their peers take that back.
+_REPORT: Final = Subresource(name="report", verbs=("create", "delete"), kind="StorageVersionReport")
 _OF_MIGRATION: Final[dict[str, Any]] = {**_OF_STATE, "subresources": (STATUS, _REWRITE)}
 
 
@@ -124,8 +126,11 @@ KINDS: Final = (
         "apiservices",
         key_prefix="apiregistration.k8s.io/apiservices",
         subresources=(STATUS,),
+        status_keeps_metadata=True,
         required=True,
-        **_OF_EXTENSION,
+        # The core group has no name, so its APIService is called `v1.`.
+        name_rule="path-segment",
+        **{**_OF_EXTENSION, "behaviour_missing": False},
     ),
     declare(
         "coordination.k8s.io",
@@ -145,7 +150,7 @@ KINDS: Final = (
         "StorageVersion",
         "storageversions",
         versions="v1alpha1",
-        subresources=(STATUS,),
+        subresources=(STATUS, _REPORT),
         status_keeps_metadata=True,
         # Parts of the name are told apart, with words of their own, where it is validated.
         name_rule="path-segment",

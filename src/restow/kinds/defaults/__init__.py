@@ -96,6 +96,8 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
             put(child(obj, "status"), "phase", "Pending")
         case "apiextensions.k8s.io", "CustomResourceDefinition":
             custom_definitions.begin(obj)
+        case "apiregistration.k8s.io", "APIService":
+            control.begin_api_service(obj)
         case "internal.apiserver.k8s.io", "StorageVersion":
             # Both are always written, even when there is nothing in them.
             child(obj, "spec")

@@ -66,6 +66,25 @@ def default_api_service(obj: Object, _version: str) -> None:
         put(service, "port", _HTTPS_PORT)
 
 
+def begin_api_service(obj: Object) -> None:
+    """One that names no service is served by whoever is asked, and so available at once."""
+    status = child(obj, "status")
+    if not given(obj, "spec") or given(obj["spec"], "service") is None:
+        since = child(obj, "metadata").get("creationTimestamp")
+        put(status, "conditions", [local_condition(since)])
+
+
+def local_condition(since: str | None) -> Object:
+    """What is said of an API that no other server is asked for."""
+    return {
+        "type": "Available",
+        "status": "True",
+        "lastTransitionTime": since,
+        "reason": "Local",
+        "message": "Local APIServices are always available",
+    }
+
+
 def default_flow_schema(obj: Object, _version: str) -> None:
     spec = child(obj, "spec")
     if not spec.get("matchingPrecedence"):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from restow.kinds.validation import (
+    api_services,
     control,
     core,
     custom_definitions,
@@ -43,7 +44,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     (_ADMISSION, "MutatingWebhookConfiguration"): control.validate_webhooks,
     (_ADMISSION, "ValidatingWebhookConfiguration"): control.validate_webhooks,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): custom_definitions.validate_definition,
-    ("apiregistration.k8s.io", "APIService"): control.validate_api_service,
+    ("apiregistration.k8s.io", "APIService"): api_services.validate_api_service,
     ("apps", "DaemonSet"): workloads.validate_daemon_set,
     ("apps", "Deployment"): workloads.validate_deployment,
     ("apps", "ReplicaSet"): workloads.validate_replica_set,

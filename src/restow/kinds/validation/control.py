@@ -117,17 +117,6 @@ def validate_webhooks(new: Object, _old: Object | None) -> Causes:
     return causes
 
 
-def validate_api_service(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
-    spec = part(new, "spec")
-    wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
-    name = part(new, "metadata").get("name")
-    if name != wanted:
-        why = f'must be `spec.version+"."+spec.group`: {wanted[:512]}'
-        causes.append(errors.invalid("metadata.name", name, why))
-    return causes
-
-
 def validate_signing_request(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = part(new, "spec")

@@ -2,9 +2,10 @@
 
 Old history is compacted, old events are removed, namespaces that are being deleted are emptied,
 dependents follow their owners, every namespace gets its account, definitions of custom resources
-get their names and take their instances along when they go, and the service `kubernetes` says
-where the servers are. Most of it is done by one server at a time (`turns`); two at once would do
-double work and no harm, because every write is guarded by what was read.
+get their names and take their instances along when they go, APIServices say what is served, and
+the service `kubernetes` says where the servers are. Most of it is done by one server at a time
+(`turns`); two at once would do double work and no harm, because every write is guarded by what was
+read.
 
 All of it is level-based: a change only says "look again", and what is done depends on what the
 store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.
@@ -13,7 +14,8 @@ store holds at that moment. Not here: HTTP, rights, and how servers agree on ver
 from restow.resources.housekeeping.addresses import Address
 from restow.resources.housekeeping.definitions import DefinitionsOptions
 from restow.resources.housekeeping.manager import Housekeeping, HousekeepingOptions
-from restow.resources.housekeeping.namespaces import ensure_namespaces
+from restow.resources.housekeeping.namespaces import RemoteContents, ensure_namespaces
+from restow.resources.housekeeping.proxy_trust import ProxyTrust
 from restow.resources.housekeeping.turns import Turn
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "DefinitionsOptions",
     "Housekeeping",
     "HousekeepingOptions",
+    "ProxyTrust",
+    "RemoteContents",
     "Turn",
     "ensure_namespaces",
 ]

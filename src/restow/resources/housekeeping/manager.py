@@ -1,8 +1,8 @@
 """All housekeeping of one server process: its tasks, their start and their end.
 
-Every server publishes its address. All else is done by the server that has the turn, with parts
-that are made anew when it gets it, so that nothing is remembered from an earlier one. Not here:
-what the parts do.
+Every server publishes its address, and how servers behind it know who asks. All else is done by
+the server that has the turn, with parts that are made anew when it gets it, so that nothing is
+remembered from an earlier one. Not here: what the parts do.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from restow.resources.catalog import Catalog, OnChange
 from restow.resources.housekeeping import compaction, events_expiry, turns
 from restow.resources.housekeeping.accounts import AccountKeeper
 from restow.resources.housekeeping.addresses import Address, Addresses
+from restow.resources.housekeeping.api_services import ApiServiceKeeper, hosts_api_services
 from restow.resources.housekeeping.compaction import Compactor
 from restow.resources.housekeeping.definitions import DefinitionKeeper, DefinitionsOptions
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.housekeeping.endpoints import EndpointsKeeper
 from restow.resources.housekeeping.events_expiry import EventExpiry
-from restow.resources.housekeeping.namespaces import NamespaceKeeper, ensure_namespaces
-from restow.resources.housekeeping.objects_watch import ObjectsWatch
+from restow.resources.housekeeping.namespaces import (
+    NamespaceKeeper,
+    RemoteContents,
+    ensure_namespaces,
+)
+from restow.resources.housekeeping.objects_watch import ObjectsWatch, Observer
+from restow.resources.housekeeping.proxy_trust import ProxyTrust, ProxyTrustKeeper
 from restow.resources.housekeeping.repeating import BACKOFF, repeat, work_off
 from restow.resources.housekeeping.turns import Turn
 from restow.resources.store import ResourceStore
@@ -40,6 +46,7 @@ DEPENDENTS_WORKERS: Final = 8
 NAMESPACE_WORKERS: Final = 2
 DEFINITION_WORKERS: Final = 8
 CLEANUP_WORKERS: Final = 8
+API_SERVICE_WORKERS: Final = 4
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +61,8 @@ class HousekeepingOptions:
     """Where peers and clients reach this very process; None: it is not published."""
     certificates: str = ""
     """The cluster's certificate authorities as PEM text, for clients inside namespaces."""
+    proxy_trust: ProxyTrust | None = None
+    """How servers behind this one know who asks; None: they are told nothing."""
     compaction_seconds: float = compaction.INTERVAL_SECONDS
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
@@ -73,14 +82,17 @@ class Housekeeping:
         options: HousekeepingOptions,
         *,
         definitions: DefinitionsOptions | None = None,
+        remote: RemoteContents | None = None,
     ) -> None:
-        """`definitions`: how to know what the servers of a cluster serve."""
+        """`definitions`: how to know what the servers of a cluster serve. `remote`: what servers
+        behind this one have in namespaces."""
         self._storage = storage
         self._store = store
         self._catalog = catalog
         self._runtime = runtime
         self._options = options
         self._definitions = definitions
+        self._remote = remote
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
         self._turn = Turn(
             storage,
@@ -89,6 +101,7 @@ class Housekeeping:
             holder=options.server_id,
             seconds=options.turn_seconds,
         )
+        self._trust = self._new_trust()
         self.endpoints: EndpointsKeeper | None = None
         if options.address is not None:
             addresses = Addresses(
@@ -116,6 +129,8 @@ class Housekeeping:
         )
         if self.endpoints is not None:
             self._spawn("addresses", repeat("addresses", self.endpoints.step, self._runtime))
+        if self._trust is not None:
+            self._spawn("proxy-trust", repeat("proxy trust", self._trust.look_again, self._runtime))
         self._spawn("turn", repeat("turn", self._take_turn, self._runtime))
 
     async def close(self) -> None:
@@ -144,19 +159,29 @@ class Housekeeping:
     async def _work(self) -> None:
         """All that one server does for all, until the turn is lost."""
         runtime, store, catalog = self._runtime, self._store, self._catalog
-        namespaces = NamespaceKeeper(store, catalog, runtime)
+        remote = self._remote
+        namespaces = NamespaceKeeper(store, catalog, runtime, remote=remote)
         dependents = DependentsCollector(store, catalog, runtime)
         definitions = DefinitionKeeper(store, catalog, runtime, self._definitions)
         accounts = AccountKeeper(store, catalog, runtime, certificates=self._options.certificates)
+        aggregation = self._aggregation()
+        observers: list[Observer] = [definitions, namespaces, accounts, *aggregation]
         # The collector last, because its look reads every object.
-        watch = ObjectsWatch(
-            self._storage, runtime, (definitions, namespaces, accounts, dependents)
-        )
+        watch = ObjectsWatch(self._storage, runtime, (*observers, dependents))
         loops: dict[str, Coroutine[Any, Any, None]] = {
             "watch": watch.run(),
             "namespaces": repeat("namespaces", namespaces.look_again, runtime),
             "accounts": repeat("accounts", accounts.look_again, runtime),
             "account": work_off(accounts.queue, accounts.reconcile),
+            **{
+                f"{each.queue.name}-{number}": work_off(each.queue, each.reconcile)
+                for each in aggregation
+                for number in range(API_SERVICE_WORKERS)
+            },
+            **{
+                each.queue.name: repeat(each.queue.name, each.look_again, runtime)
+                for each in aggregation
+            },
             **{
                 f"namespace-{number}": work_off(namespaces.queue, namespaces.reconcile)
                 for number in range(NAMESPACE_WORKERS)
@@ -178,10 +203,29 @@ class Housekeeping:
             **self._timed_loops(),
         }
         told = [each.hosting_changed for each in (definitions, namespaces, dependents)]
-        with definitions.woken(), _listening(catalog, told):
+        with (
+            definitions.woken(),
+            _listening(catalog.listeners, told),
+            _listening([] if remote is None else remote.listeners, [namespaces.hosting_changed]),
+        ):
             async with asyncio.TaskGroup() as group:
                 for name, loop in loops.items():
                     group.create_task(loop, name=f"housekeeping/{name}")
+
+    def _aggregation(self) -> list[ApiServiceKeeper | ProxyTrustKeeper]:
+        """Who keeps what servers behind this one, and those who ask for them, look at."""
+        keepers: list[ApiServiceKeeper | ProxyTrustKeeper] = []
+        if hosts_api_services(self._catalog):
+            keepers.append(ApiServiceKeeper(self._store, self._catalog, self._runtime))
+        if (trust := self._new_trust()) is not None:
+            keepers.append(trust)
+        return keepers
+
+    def _new_trust(self) -> ProxyTrustKeeper | None:
+        own = self._options.proxy_trust
+        if own is None:
+            return None
+        return ProxyTrustKeeper(self._store, self._catalog, self._runtime, own)
 
     def _timed_loops(self) -> dict[str, Coroutine[Any, Any, None]]:
         options, loops = self._options, dict[str, Coroutine[Any, Any, None]]()
@@ -205,11 +249,11 @@ class Housekeeping:
 
 
 @contextmanager
-def _listening(catalog: Catalog, listeners: Sequence[OnChange]) -> Iterator[None]:
+def _listening(told: list[OnChange], listeners: Sequence[OnChange]) -> Iterator[None]:
     """Tell these of what is hosted and dropped, as long as this lasts."""
-    catalog.listeners.extend(listeners)
+    told.extend(listeners)
     try:
         yield
     finally:
         for each in listeners:
-            catalog.listeners.remove(each)
+            told.remove(each)

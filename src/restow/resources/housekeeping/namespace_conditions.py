@@ -26,24 +26,25 @@ class Leftovers:
     """What could not be deleted, and why."""
     unknown: list[str] = field(default_factory=list)
     """Resources that are stored in it and not hosted by this server."""
+    undiscovered: dict[str, str] = field(default_factory=dict)
+    """APIs of other servers of which nobody knows what is in it, and why."""
     is_busy: bool = False
     """Whether something was written during the pass, and so left to the next one."""
 
     def __bool__(self) -> bool:
-        return bool(self.counts or self.failures)
+        return bool(self.counts or self.failures or self.undiscovered)
 
 
 def conditions_of(left: Leftovers) -> list[Condition]:
     """The conditions that describe this state."""
     shown = left.failures[:_FAILURES_SHOWN_MAX]
+    undiscovered = _undiscovered(left)
     return [
         _condition(
             "NamespaceDeletionDiscoveryFailure",
-            "DiscoveryFailed" if left.unknown else "ResourcesDiscovered",
-            f"not known to the server that empties namespaces: {', '.join(left.unknown)}"
-            if left.unknown
-            else "all kinds are known",
-            holds=bool(left.unknown),
+            "DiscoveryFailed" if undiscovered else "ResourcesDiscovered",
+            undiscovered or "all kinds are known",
+            holds=bool(undiscovered),
         ),
         _condition(
             "NamespaceDeletionGroupVersionParsingFailure",
@@ -89,6 +90,22 @@ def merge_conditions(
         same = known.get("status") == each["status"] and known.get("lastTransitionTime")
         merged.append({**each, "lastTransitionTime": same or now})
     return merged
+
+
+def _undiscovered(left: Leftovers) -> str:
+    """What is not known of the kinds that may be in a namespace; empty when all is."""
+    texts: list[str] = []
+    if left.undiscovered:
+        failing = sorted(left.undiscovered.items())
+        shown = ", ".join(f"{name}: {why}" for name, why in failing[:_FAILURES_SHOWN_MAX])
+        texts.append(
+            f"Discovery failed for some groups, {len(failing)} failing: unable to retrieve the"
+            f" complete list of server APIs: {shown}"
+        )
+    if left.unknown:
+        unknown = ", ".join(left.unknown)
+        texts.append(f"not known to the server that empties namespaces: {unknown}")
+    return "; ".join(texts)
 
 
 def _condition(kind: str, reason: str, message: str, *, holds: bool = False) -> Condition:

@@ -4,7 +4,8 @@ A namespace that is being deleted keeps the finalizer `kubernetes` in its spec u
 left in it. What is in it is counted in the store, kind by kind and only for kinds of which there
 are objects at all, so that those which nobody uses cost nothing. Pods go first, the rest when no
 pod is left. An object that finalizers hold is only marked; the namespace says so in its conditions
-and waits for it, as it does for objects of kinds that are not hosted here, or not yet.
+and waits for it, as it does for objects of kinds that are not hosted here, or not yet. What other
+servers serve through this one is theirs to delete; they are asked to (`RemoteContents`).
 
 Not here: refusing new objects in such a namespace, which is the business of create.
 """
@@ -12,14 +13,14 @@ Not here: refusing new objects in such a namespace, which is the business of cre
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources import strategy
-from restow.resources.catalog import Catalog
+from restow.resources.catalog import Catalog, OnChange
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.namespace_conditions import (
     Leftovers,
@@ -54,6 +55,18 @@ _PAGE: Final = 200
 logger = logging.getLogger(__name__)
 
 
+class RemoteContents(Protocol):
+    """What servers behind this one have in namespaces."""
+
+    @property
+    def listeners(self) -> list[OnChange]:
+        """Told of a group of which something else is known than before."""
+
+    async def empty(self, namespace: str, left: Leftovers) -> None:
+        """Delete what is in a namespace, and note what is left of it. Raises nothing for what
+        such a server does wrong."""
+
+
 async def ensure_namespaces(store: ResourceStore, catalog: Catalog) -> None:
     """Make the namespaces that every cluster has. Several servers may do so at once."""
     resource = catalog.of_kind("", "Namespace")
@@ -72,8 +85,16 @@ async def ensure_namespaces(store: ResourceStore, catalog: Catalog) -> None:
 class NamespaceKeeper:
     """Empties namespaces that are being deleted. An observer of all objects."""
 
-    def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        *,
+        remote: RemoteContents | None = None,
+    ) -> None:
         self._store = store
+        self._remote = remote
         self._storage = store.storage
         self._catalog = catalog
         self._clock = runtime.clock
@@ -141,7 +162,7 @@ class NamespaceKeeper:
             self._waiting.discard(name)
             return None  # others hold it
         self._waiting.add(name)  # before counting, so that no later deletion goes unnoticed
-        left = await self._empty(name, revision)
+        left = await self._empty(name, revision, remote=self._remote)
         uid = obj["metadata"].get("uid") or ""
         if left:
             await self._tell(name, uid, left)
@@ -172,22 +193,30 @@ class NamespaceKeeper:
         self._removed[name] = looks + 1
         return LEFTOVER_SECONDS[looks + 1]
 
-    async def _empty(self, name: str, revision: Revision) -> Leftovers:
+    async def _empty(
+        self, name: str, revision: Revision, *, remote: RemoteContents | None = None
+    ) -> Leftovers:
         """Delete what was in a namespace at a revision; what is left after that.
 
-        What was written later may belong to a new namespace of the same name.
+        What was written later may belong to a new namespace of the same name. Of what is `remote`
+        that is not known, so nobody is asked to delete it once the namespace is gone.
         """
         left = Leftovers()
         # Nothing new comes into a namespace that is being deleted, so what is there now is all.
         roots = await self._stored_roots()
         # What is hosted may change during the pass: all of it goes by what is hosted now.
         known = {resource.root for resource in self._catalog}
-        for group in _in_order(self._catalog):
+        pods, others = _in_order(self._catalog)
+        for group in (pods, others):
             for resource in group:
                 if resource.root in roots and await self._count(resource.root, name):
                     await self._delete_all(resource, name, left, revision)
-            if left:
-                break  # the next kinds wait for these
+            if left and group is pods:
+                return left  # all else waits for these
+        if remote is not None:
+            await remote.empty(name, left)
+            if left.undiscovered:
+                self._lacking.add(name)
         if not left:
             await self._note_unknown(name, left, [root for root in roots if root not in known])
         return left
@@ -305,8 +334,8 @@ class NamespaceKeeper:
             return
 
 
-def _in_order(catalog: Catalog) -> tuple[list[Resource], ...]:
-    """The kinds to empty, in groups; each group waits for the one before."""
+def _in_order(catalog: Catalog) -> tuple[list[Resource], list[Resource]]:
+    """The kinds to empty: pods, and all others."""
     namespaced = [each for each in catalog.persisted() if each.kind.namespaced]
     first = [each for each in namespaced if not each.group and each.plural == "pods"]
     return first, [each for each in namespaced if each not in first]

@@ -1,20 +1,30 @@
-"""Who sends a request: tokens, client certificates and sessions, each an `Authenticator`.
+"""Who sends a request: proxies, tokens, client certificates and sessions, each an `Authenticator`.
 
 An authenticator says who it is, or that it cannot tell; a credential that is wrong is refused and
 never taken for none. Not here: what a user may do.
 """
 
+from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.certificates import CertificateAuthenticator
 from restow.serving.authentication.chain import Authentication, Authenticator
+from restow.serving.authentication.front_proxy import (
+    FrontProxyAuthenticator,
+    FrontProxyTrust,
+    read_trust,
+)
 from restow.serving.authentication.sessions import SessionAuthenticator, Sessions
 from restow.serving.authentication.tokens import TokenAuthenticator, read_token_file
 
 __all__ = [
     "Authentication",
     "Authenticator",
+    "Authorities",
     "CertificateAuthenticator",
+    "FrontProxyAuthenticator",
+    "FrontProxyTrust",
     "SessionAuthenticator",
     "Sessions",
     "TokenAuthenticator",
     "read_token_file",
+    "read_trust",
 ]

@@ -1,12 +1,14 @@
 """The order in which credentials are looked at.
 
-First the certificate of the connection, then the bearer token, then nobody. A token that no one
-knows is a 401 even where anonymous access is allowed.
+First a proxy that is trusted to say who asks, then the certificate of the connection, then the
+bearer token, then nobody. A token that no one knows is a 401 even where anonymous access is
+allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from restow.machinery import status
@@ -64,7 +66,7 @@ class Authentication:
             if user is not None:
                 if AUTHENTICATED in user.groups:
                     return user
-                return User(user.name, (*user.groups, AUTHENTICATED), user.uid)
+                return replace(user, groups=(*user.groups, AUTHENTICATED))
         if request.headers.get("authorization") is not None or not self._anonymous:
             raise status.unauthorized()
         return ANONYMOUS

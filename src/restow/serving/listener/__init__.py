@@ -4,7 +4,8 @@
            -> the application -> Response, stream, or a promise -> Connection -> client
 
 The application is one function; it answers at once whenever it can, and then nothing is scheduled
-at all. Limits are in limits.py, streams in stream.py, certificates in use in tls.py.
+at all. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in use in
+tls.py.
 
 Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
 """
@@ -28,6 +29,7 @@ from restow.serving.listener.server import Listener
 from restow.serving.listener.shared import Counters
 from restow.serving.listener.stream import PullStream, PushStream, StreamWriter, encode_chunk
 from restow.serving.listener.tls import TlsError, TlsFiles, TlsMaterial
+from restow.serving.listener.tunnel import Tunnel, TunnelEnd
 
 __all__ = [
     "Answer",
@@ -53,6 +55,8 @@ __all__ = [
     "TlsError",
     "TlsFiles",
     "TlsMaterial",
+    "Tunnel",
+    "TunnelEnd",
     "encode_chunk",
     "header_block",
     "open_front_sockets",

@@ -1,4 +1,4 @@
-"""Answers that take time: promises that somebody keeps later, and streams.
+"""Answers that take time: promises that somebody keeps later, streams, and tunnels.
 
 An answer that was waited for is delivered only if its request is still the one in work. There is
 one at a time, so answers leave in the order of their requests.
@@ -33,10 +33,12 @@ from restow.serving.listener.stream import (
     StreamWriter,
     encode_chunk,
 )
+from restow.serving.listener.tunnel import SWITCHING, Tunnel, TunnelEnd
 from restow.serving.listener.wire import (
     ANSWERING,
     READING,
     STREAMING,
+    TUNNELLING,
     State,
     Wire,
     connection_line,
@@ -52,7 +54,7 @@ logger = logging.getLogger(__name__)
 class Answering(Wire):
     """The half of a connection that has a request and owes an answer."""
 
-    __slots__ = ("_pull", "_request", "_ticket", "_timer", "_waiting_for", "_writer")
+    __slots__ = ("_pull", "_request", "_ticket", "_timer", "_tunnel", "_waiting_for", "_writer")
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -64,6 +66,7 @@ class Answering(Wire):
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
         self._pull: PullStream | None = None
+        self._tunnel: TunnelEnd | None = None
 
     def _go_on(self) -> None:
         """An answer is out: look at what came meanwhile."""
@@ -103,6 +106,8 @@ class Answering(Wire):
                 self._start_push(promise, request)
             case PullStream():
                 self._start_pull(promise, request)
+            case Tunnel():
+                self._start_tunnel(promise, request)
             case Deferred():
                 self._await_deferred(promise, request)
             case Shielded():
@@ -168,8 +173,8 @@ class Answering(Wire):
     def _deliver(self, answer: Answer, ticket: int) -> None:
         request = self._request
         if self.state is not ANSWERING or ticket != self._ticket or request is None:
-            if isinstance(answer, PullStream):
-                answer.close()
+            if not isinstance(answer, Response):
+                self._call_back(answer.close)
             return
         self._stop_waiting(READING)
         try:
@@ -208,8 +213,10 @@ class Answering(Wire):
 
     def _start_push(self, stream: PushStream, request: Request) -> None:
         if not self._begin_stream(stream, request, length=None):
+            stream.close()
             return
-        writer = StreamWriter(self, self._write, chunked=request.version_minor == 1)
+        chunked = request.version_minor == 1
+        writer = StreamWriter(self, self._write, chunked=chunked, may_end=stream.may_end)
         writer.writable = not self._writing_paused
         self._writer = writer
         try:
@@ -297,7 +304,63 @@ class Answering(Wire):
     def stream_abort(self) -> None:
         self._transport.abort()
 
+    # --- tunnels -----------------------------------------------------------------------------
+
+    def _start_tunnel(self, tunnel: Tunnel, request: Request) -> None:
+        if self._shared.stopping or not request.version_minor:
+            tunnel.close()
+            self._take(self._error(503, "the connection cannot be switched now"), request)
+            return
+        self._write(SWITCHING + tunnel.headers + b"\r\n")
+        end = TunnelEnd(self, self._write)
+        end.writable = not self._writing_paused
+        self._tunnel = end
+        self._counters.tunnels_open += 1
+        self.state = TUNNELLING
+        self._direct = False
+        self.deadline_seconds = math.inf
+        early = self._reader.take_rest()
+        if self._reading_paused:
+            self._resume_reading()
+        try:
+            tunnel.start(end)
+            if early:
+                self._pass_on(early)
+        except Exception:  # the client believes in the tunnel: it must see a broken end
+            logger.exception("the tunnel of %r failed", request)
+            self._transport.abort()
+
+    def _pass_on(self, data: bytes) -> None:
+        """Give bytes of the client to the other end of its tunnel."""
+        end = self._tunnel
+        if end is not None and end.on_data is not None:
+            end.on_data(data)
+
+    def tunnel_pause(self) -> None:
+        self._pause_reading()
+
+    def tunnel_resume(self) -> None:
+        if self._reading_paused:
+            self._resume_reading()
+
+    def tunnel_done(self) -> None:
+        """The other end is over, and everything has been sent."""
+        if self.state is TUNNELLING:
+            self._end_tunnel()
+            self._close_transport()
+
+    def _end_tunnel(self) -> None:
+        end, self._tunnel = self._tunnel, None
+        if end is None:
+            return
+        self._counters.tunnels_open -= 1
+        if not end.closed:
+            end.closed = True
+            if end.on_close is not None:
+                self._call_back(end.on_close)
+
     def _end_stream_objects(self) -> None:
+        self._end_tunnel()
         writer, self._writer = self._writer, None
         pull, self._pull = self._pull, None
         if writer is None and pull is None:

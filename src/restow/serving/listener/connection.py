@@ -25,7 +25,15 @@ from restow.serving.listener.response import (
     length_end,
 )
 from restow.serving.listener.shared import Shared
-from restow.serving.listener.wire import ANSWERING, CLOSED, ENDING, READING, STREAMING, State
+from restow.serving.listener.wire import (
+    ANSWERING,
+    CLOSED,
+    ENDING,
+    READING,
+    STREAMING,
+    TUNNELLING,
+    State,
+)
 
 # In the words of kube-apiserver.
 OVERDUE: Final = "request did not complete within the allotted timeout"
@@ -135,6 +143,8 @@ class Connection(Answering):
         self._stalled_seconds = self._monotonic()
         if self._writer is not None:
             self._writer.writable = False
+        elif self._tunnel is not None:
+            self._tunnel.writable = False
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -146,6 +156,10 @@ class Connection(Answering):
                 self._call_back(writer.on_writable)
         elif self._pull is not None:
             self._pump()
+        elif self._tunnel is not None:
+            self._tunnel.writable = True
+            if self._tunnel.on_writable is not None:
+                self._call_back(self._tunnel.on_writable)
         elif self._close_when_drained:
             self._close_transport()
         else:
@@ -291,6 +305,9 @@ class Connection(Answering):
             return
         if self.state is CLOSED:
             return
+        if self.state is TUNNELLING:
+            self._call_back(lambda: self._pass_on(data))
+            return
         try:
             self._reader.feed(data)
         except Refused as refused:
@@ -346,7 +363,7 @@ class Connection(Answering):
             case State.READING:
                 return self._reader.phase is not IDLE or self._reader.unread_bytes > 0
             case State.STREAMING:
-                return self._pull is not None
+                return self._pull is not None or not self._may_end
             case state:
                 return state is ANSWERING
 
@@ -383,9 +400,14 @@ class Connection(Answering):
         if self.state is READING and not self.busy:
             self._close_transport()
 
+    @property
+    def _may_end(self) -> bool:
+        """Whether there is a pushed stream that can be ended at any place."""
+        return self._writer is not None and self._writer.may_end
+
     def end_push_stream(self) -> None:
         """End a pushed stream as its producer would, and tell the producer."""
-        if self._writer is not None:
+        if self._may_end:
             self.stream_done()
 
     def close(self) -> None:

@@ -237,6 +237,12 @@ class RequestReader:
             return block, end, length
         return None, 0, 0
 
+    def take_rest(self) -> bytes:
+        """What came behind the last request: it belongs to no other, since HTTP is over."""
+        rest = self._data[self._position :] + bytes(self._partial)
+        self.close()
+        return rest
+
     def close(self) -> None:
         """Give back what is held."""
         self._budget.give_back(self._held_bytes)

@@ -1,7 +1,8 @@
 """What the application hands back, and how it becomes bytes.
 
-An answer is a Response, a stream (stream.py), or a promise of one: a Deferred, an awaitable, or a
-Shielded awaitable. What a body means, and which headers it needs, is the application's.
+An answer is a Response, a stream (stream.py), a tunnel (tunnel.py), or a promise of one: a
+Deferred, an awaitable, or a Shielded awaitable. What a body means, and which headers it needs, is
+the application's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from restow.serving.listener.request import Headers, Request, RequestLine
     from restow.serving.listener.stream import PullStream, PushStream
+    from restow.serving.listener.tunnel import Tunnel
 
 CLOSE_LINE: Final = b"Connection: close\r\n"
 KEEP_LINE: Final = b"Connection: keep-alive\r\n"
@@ -125,7 +127,7 @@ class Shielded:
         self.awaitable = awaitable
 
 
-Answer: TypeAlias = "Response | PushStream | PullStream"
+Answer: TypeAlias = "Response | PushStream | PullStream | Tunnel"
 Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
 App: TypeAlias = "Callable[[Request], Promise]"
 # Asked when a head is complete and its body is not: an answer here spares reading the body.

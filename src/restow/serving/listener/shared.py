@@ -29,6 +29,7 @@ class Counters:
     requests_refused: int = 0
     answers_pending: int = 0
     streams_open: int = 0
+    tunnels_open: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
 

@@ -51,12 +51,21 @@ class StreamWriter:
     otherwise than by the producer: the client left, or the server stops.
     """
 
-    __slots__ = ("_channel", "_chunked", "_write", "closed", "on_close", "on_writable", "writable")
+    __slots__ = (
+        *("_channel", "_chunked", "_write"),
+        *("closed", "may_end", "on_close", "on_writable", "writable"),
+    )
 
     def __init__(
-        self, channel: StreamChannel, write: Callable[[bytes], object], *, chunked: bool
+        self,
+        channel: StreamChannel,
+        write: Callable[[bytes], object],
+        *,
+        chunked: bool,
+        may_end: bool = True,
     ) -> None:
         self._channel = channel
+        self.may_end = may_end
         self._write = write
         self._chunked = chunked
         self.closed = False
@@ -94,17 +103,33 @@ class StreamWriter:
 class PushStream:
     """A stream whose producer decides when something is sent.
 
-    The head is sent at once, then `start` is called with the writer.
+    The head is sent at once, then `start` is called with the writer; `on_dropped` instead of it, if
+    nobody takes the stream. `may_end` says that it can be ended at any place, as a watch can. What
+    cannot is waited for when the server stops, and cut off if that takes too long.
     """
 
-    __slots__ = ("headers", "start", "status")
+    __slots__ = ("headers", "may_end", "on_dropped", "start", "status")
 
     def __init__(
-        self, status: int, start: Callable[[StreamWriter], None], headers: bytes = b""
+        self,
+        status: int,
+        start: Callable[[StreamWriter], None],
+        headers: bytes = b"",
+        *,
+        may_end: bool = True,
+        on_dropped: Callable[[], None] | None = None,
     ) -> None:
         self.status = status
         self.start = start
         self.headers = headers
+        self.may_end = may_end
+        self.on_dropped = on_dropped
+
+    def close(self) -> None:
+        """Tell the producer that nobody takes it."""
+        dropped, self.on_dropped = self.on_dropped, None
+        if dropped is not None:
+            dropped()
 
 
 class PullStream:

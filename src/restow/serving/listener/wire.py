@@ -36,6 +36,7 @@ class State(Enum):
     READING = "reading"
     ANSWERING = "answering"  # somebody else works on the answer
     STREAMING = "streaming"
+    TUNNELLING = "tunnelling"  # no HTTP any more: bytes pass as they are
     ENDING = "ending"  # the last answer is written; input is dropped
     CLOSED = "closed"
 
@@ -44,6 +45,7 @@ class State(Enum):
 READING: Final = State.READING
 ANSWERING: Final = State.ANSWERING
 STREAMING: Final = State.STREAMING
+TUNNELLING: Final = State.TUNNELLING
 ENDING: Final = State.ENDING
 CLOSED: Final = State.CLOSED
 

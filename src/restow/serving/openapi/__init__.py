@@ -4,7 +4,8 @@
 one old document, as JSON or as the protobuf that old clients insist on. The caller says what is
 served by `ServedKind` values, and keeps the `Document` values it gets: they hold only compressed
 bytes. A caller whose kinds change one by one keeps a `V2Part` for each and puts them together with
-a `V2Assembly`. Nothing is built when this package is imported.
+a `V2Assembly`, which also takes what other servers' documents say (`foreign_spec`). Nothing is
+built when this package is imported.
 
 Not here: HTTP, and the catalogue that says what a server hosts.
 """
@@ -15,6 +16,7 @@ from restow.serving.openapi.documents import (
     fingerprint_of,
     kind_digest,
 )
+from restow.serving.openapi.foreign import ForeignDocumentBad, ForeignSpec, foreign_spec
 from restow.serving.openapi.served import (
     ApiInfo,
     SchemaSource,
@@ -36,20 +38,25 @@ from restow.serving.openapi.v3 import (
     v3_index,
     v3_index_of,
 )
+from restow.serving.openapi.v3_converting import converted
 
 __all__ = [
     "V2_PROTOBUF_ACCEPTED",
     "V2_PROTOBUF_ANSWERED",
     "ApiInfo",
     "Document",
+    "ForeignDocumentBad",
+    "ForeignSpec",
     "SchemaSource",
     "ServedKind",
     "ServedSubresource",
     "V2Assembly",
     "V2Part",
+    "converted",
     "document_path",
     "fingerprint",
     "fingerprint_of",
+    "foreign_spec",
     "group_versions",
     "in_order",
     "kind_digest",

@@ -2,9 +2,11 @@
 
 Old clients validate and merge with this alone. Both forms are written from the same pieces, one
 path or definition at a time. What one kind adds is a part that can be kept: when one of a thousand
-kinds changes, the others need not be written again.
+kinds changes, the others need not be written again. Pieces of other servers' documents stand behind
+our own.
 
-Not here: the wire format of the protobuf form; that is in `v2_protobuf`.
+Not here: the wire format of the protobuf form (`v2_protobuf`), and what other servers' pieces are
+called here (`v2_merging`).
 """
 
 import zlib
@@ -17,6 +19,7 @@ import orjson
 from restow.machinery.types import Resolver
 from restow.serving.openapi import v2_protobuf
 from restow.serving.openapi.documents import Document, fingerprint, finish
+from restow.serving.openapi.foreign import ForeignSpec
 from restow.serving.openapi.operations import (
     PARAMETERS,
     Operation,
@@ -27,6 +30,7 @@ from restow.serving.openapi.operations import (
 )
 from restow.serving.openapi.schemas import Definitions, Gvk, known_types
 from restow.serving.openapi.served import ApiInfo, ServedKind, in_order
+from restow.serving.openapi.v2_merging import Ours, merge
 
 SWAGGER_VERSION: Final = "2.0"
 
@@ -50,6 +54,8 @@ class _Form(Protocol):
 
     def definition(self, name: str, item: Item) -> bytes: ...
 
+    def parameter(self, name: str, item: Item) -> bytes: ...
+
     def joined(self, members: Iterable[bytes]) -> bytes:
         """Several members as one that can be joined again."""
 
@@ -59,6 +65,7 @@ class _Form(Protocol):
         *,
         paths: Sequence[bytes],
         definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
     ) -> Iterator[bytes]: ...
 
 
@@ -67,12 +74,18 @@ class _Json:
         return orjson.dumps(name) + b":" + orjson.dumps(item)
 
     definition = path
+    parameter = path
 
     def joined(self, members: Iterable[bytes]) -> bytes:
         return b",".join(members)
 
     def whole(
-        self, info: ApiInfo, *, paths: Sequence[bytes], definitions: Sequence[bytes]
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
     ) -> Iterator[bytes]:
         about = orjson.dumps({"title": info.title, "version": info.version})
         yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
@@ -80,7 +93,7 @@ class _Json:
         yield b'},"definitions":{'
         yield from _separated(definitions)
         yield b'},"parameters":{'
-        yield self.joined(self.path(name, item) for name, item in _shared_parameters())
+        yield from _separated(parameters)
         yield b"}}"
 
 
@@ -98,13 +111,20 @@ class _Protobuf:
     def definition(self, name: str, item: Item) -> bytes:
         return v2_protobuf.definition_member(name, item)
 
+    def parameter(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.parameter_member(name, item)
+
     def joined(self, members: Iterable[bytes]) -> bytes:
         return b"".join(members)
 
     def whole(
-        self, info: ApiInfo, *, paths: Sequence[bytes], definitions: Sequence[bytes]
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
     ) -> Iterator[bytes]:
-        parameters = [v2_protobuf.parameter_member(*each) for each in _shared_parameters()]
         yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
         for name, members in (
             ("paths", paths),
@@ -140,6 +160,18 @@ class _Made:
     shared: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """Other servers' pieces, as they were written last time."""
+
+    key: tuple[object, ...]
+    """Of all that they were made from."""
+    paths: list[bytes]
+    definitions: list[bytes]
+    parameters: list[bytes]
+    kinds: list[tuple[str, Gvk]]
+
+
 class V2Assembly:
     """One form of the document. What many kinds share is made once and kept."""
 
@@ -149,6 +181,7 @@ class V2Assembly:
         self._is_protobuf = protobuf
         self._form: _Form = _Protobuf() if protobuf else _Json()
         self._made: dict[str, _Made] = {}
+        self._foreign = _Foreign((), [], [], [], [])
 
     def part(self, kind: ServedKind) -> V2Part:
         """What a kind adds. It depends on nothing else, so it can be kept as long as the kind."""
@@ -171,8 +204,10 @@ class V2Assembly:
             tuple(definitions.shared_kinds()),
         )
 
-    def whole(self, parts: Iterable[V2Part], fingerprint: str) -> Document:
-        """The document of all parts, in their order."""
+    def whole(
+        self, parts: Iterable[V2Part], fingerprint: str, foreign: Sequence[ForeignSpec] = ()
+    ) -> Document:
+        """The document of all parts, in their order, and of what other servers serve."""
         definitions = Definitions(self._types, v3=False)
         seen: set[tuple[str, str]] = set()
         named: set[str] = set()
@@ -192,36 +227,76 @@ class V2Assembly:
                 definitions.reference(name)
             for name, gvk in part.kinds:
                 definitions.name_kind(name, gvk)
-        members += self._shared(definitions, named)
+        shared = self._needed(definitions, named)
+        others = self._of_others(foreign, shared=frozenset(shared), declared=named)
+        for name, gvk in others.kinds:
+            definitions.name_kind(name, gvk)
+        members += [self._shared(definitions, name).member for name in shared]
+        own = [self._form.parameter(name, item) for name, item in _shared_parameters()]
         pieces = self._form.whole(
-            self._info, paths=[each for each in paths if each], definitions=members
+            self._info,
+            paths=[each for each in (*paths, *others.paths) if each],
+            definitions=[*members, *others.definitions],
+            parameters=[*own, *others.parameters],
         )
         # Upper hex again, but another hash than that of the other form.
         etag = fingerprint[1:] + fingerprint[0] if self._is_protobuf else fingerprint
         return finish(pieces, etag)
 
-    def _shared(self, definitions: Definitions, named: set[str]) -> Iterator[bytes]:
-        """The definitions of built-in types that are needed, and those that they need."""
+    def _needed(self, definitions: Definitions, named: set[str]) -> list[str]:
+        """The built-in types that are needed, and those that they need."""
         names = dict.fromkeys(definitions.shared())
         pending = list(names)
         for name in pending:
             if name in named:
                 continue
-            kinds = definitions.kinds_of(name)
-            made = self._made.get(name)
-            if made is None or made.kinds != kinds:
-                made = self._made[name] = self._make(name, kinds)
-            yield made.member
+            # What a type needs is the same whichever kinds it is of.
+            made = self._made.get(name) or self._shared(definitions, name)
             for other in made.shared:
                 if other not in names:
                     names[other] = None
                     pending.append(other)
+        return [name for name in names if name not in named]
+
+    def _shared(self, definitions: Definitions, name: str) -> _Made:
+        kinds = definitions.kinds_of(name)
+        made = self._made.get(name)
+        if made is None or made.kinds != kinds:
+            made = self._made[name] = self._make(name, kinds)
+        return made
 
     def _make(self, name: str, kinds: tuple[Gvk, ...]) -> _Made:
         alone = Definitions(self._types, v3=False)
         for gvk in kinds:
             alone.name_kind(name, gvk)
         return _Made(kinds, self._form.definition(name, alone.one(name)), alone.shared())
+
+    def _of_others(
+        self, foreign: Sequence[ForeignSpec], *, shared: frozenset[str], declared: set[str]
+    ) -> _Foreign:
+        """What other servers add, written anew only if it or what it meets has changed."""
+        met = frozenset[str]().union(*(spec.names for spec in foreign))
+        key = (tuple(spec.digest for spec in foreign), met & shared, met & declared)
+        if self._foreign.key == key:
+            return self._foreign
+
+        def definition(name: str) -> Item | None:
+            return Definitions(self._types, v3=False).one(name) if name in shared else None
+
+        ours = Ours(
+            definitions=shared | declared,
+            definition=definition,
+            parameters=dict(_shared_parameters()),
+        )
+        merged = merge(foreign, ours)
+        self._foreign = _Foreign(
+            key,
+            [self._form.path(*each) for each in merged.paths.items()],
+            [self._form.definition(*each) for each in merged.definitions.items()],
+            [self._form.parameter(*each) for each in merged.parameters.items()],
+            merged.kinds,
+        )
+        return self._foreign
 
 
 def v2_document(

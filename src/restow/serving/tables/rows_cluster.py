@@ -51,7 +51,7 @@ def _api_service(obj: Mapping[str, Any], now: datetime) -> list[object]:
     where = f"{text(service, 'namespace')}/{text(service, 'name')}" if service else "Local"
     found = condition(obj, "Available")
     status, reason = text(found, "status") or "Unknown", text(found, "reason")
-    shown = f"{status} ({reason})" if status == "False" and reason else status
+    shown = f"{status} ({reason})" if status != "True" and reason else status
     return [_name(obj), where, shown, age(obj, now)]
 
 

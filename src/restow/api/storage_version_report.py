@@ -1,0 +1,49 @@
+"""StorageVersionReport: what a server with a store of its own says of one resource.
+
+It is sent to the subresource `report` of the StorageVersion of the resource, in that group.
+Kubernetes has no such thing: there, aggregated servers write the status themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from restow.api.encryption_keys import IDENTITY
+from restow.api.internal_v1alpha1 import API_VERSION
+
+KIND: Final = "StorageVersionReport"
+SUBRESOURCE: Final = "report"
+# By these a report is taken back, in the query of a DELETE.
+SERVER_PARAMETER: Final = "serverID"
+STORE_PARAMETER: Final = "store"
+SEQUENCE_PARAMETER: Final = "sequence"
+
+
+class StorageVersionReport(
+    msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """How one server writes, and what it can read."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    server_id: str = msgspec.field(name="serverID")
+    store: str
+    """The id of the store in which the server keeps its keys."""
+    sequence: int
+    """The revision of that store at which it says so; never goes back."""
+    object_kind: str
+    """What the objects are called: versions have hashes by it."""
+    encoding_version: str
+    decodable_versions: list[str]
+    served_versions: list[str] = msgspec.field(default_factory=list)
+    encryption_key: str = ""
+    readable_encryption_keys: list[str] = msgspec.field(default_factory=lambda: [IDENTITY])
+    preferred_encryption_key: str | None = None
+
+
+def new_report(**fields: Any) -> StorageVersionReport:
+    """A report with the kind that it has on the wire."""
+    return StorageVersionReport(kind=KIND, api_version=API_VERSION, **fields)

@@ -1,0 +1,386 @@
+"""One aggregated server process: it serves its own groups, behind the main servers.
+
+Start, in order: keys -> whom to believe, as the main servers say -> store -> caches and chain
+-> listen -> join the servers and report, which opens it for writing -> make itself known to the
+main servers -> ready. Stop: not ready -> take the address out -> drain -> withdraw -> close.
+
+In the main servers' store it is a member of their agreement. In one of its own it agrees with the
+servers on that store, and reports through the main servers' API. It keeps nobody's house but its
+own: namespaces, accounts and definitions are the main servers'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from restow.apiserver.aggregated_namespaces import MainNamespaces
+from restow.apiserver.aggregated_options import AggregatedOptions
+from restow.apiserver.aggregated_registration import (
+    Identity,
+    SelfRegistration,
+    group_versions_of,
+)
+from restow.apiserver.aggregated_reviews import Reviews
+from restow.apiserver.aggregated_store import check_component, is_shared
+from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
+from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
+from restow.apiserver.coordination_metrics import publish_coordination
+from restow.apiserver.encryption import Encryption
+from restow.apiserver.lease_notes import LeaseNotes
+from restow.apiserver.main_api import ClientMainApi
+from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.client import ApiClient, read_kubeconfig
+from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.membership import MembershipOptions
+from restow.coordination.remote_registration import Remote, ensure_store_id
+from restow.coordination.roster import Roster
+from restow.resources.catalog import Catalog
+from restow.resources.committing import Sealed
+from restow.resources.definition import Resource
+from restow.resources.housekeeping import Address
+from restow.resources.housekeeping.compaction import Compactor
+from restow.resources.housekeeping.repeating import repeat
+from restow.resources.housekeeping.turns import Turn
+from restow.runtime import Runtime
+from restow.serving.admission import Admission
+from restow.serving.answers import error_body
+from restow.serving.barrier import WriteBarrier
+from restow.serving.hooks import (
+    IDENTITY_LEASE_COLLECTOR,
+    IDENTITY_LEASE_CONTROLLER,
+    STORAGE_VERSION_UPDATER,
+    Hooks,
+)
+from restow.serving.listener import Listener
+from restow.storage.interface import Storage
+from restow.storage.opening import open_storage
+
+NOT_READY_SECONDS: Final = 0.2
+"""Between taking the address out and draining, so that the main servers can look away."""
+TURN_NAME: Final = "housekeeping"
+NONCE_BYTES: Final = 8
+
+logger = logging.getLogger(__name__)
+
+
+class AggregatedServer:
+    """A running aggregated server. Made by `start`."""
+
+    def __init__(
+        self, *, component: str, assembly: Assembly, listener: Listener, undo: AsyncExitStack
+    ) -> None:
+        self.component = component
+        self._listener = listener
+        self._undo = undo
+        self.metrics = assembly.metrics
+        """What it counts, as `/metrics` shows it."""
+        self._stopping = False
+        assembly.health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @classmethod
+    async def start(
+        cls,
+        options: AggregatedOptions,
+        runtime: Runtime,
+        *,
+        kinds: Sequence[Resource],
+        admission: Sequence[Admission] = (),
+    ) -> AggregatedServer:
+        """Start a server that hosts these kinds; returns when it is ready. `admission` has the
+        last word on each write. Waits for the main servers, if they are not there yet."""
+        catalog = aggregated_catalog(kinds, name=options.release_name)
+        starting = _Starting(options, catalog, runtime)
+        async with AsyncExitStack() as undo:
+            await starting.meet_main(undo)
+            await starting.open_store(undo)
+            assembly = await starting.assemble(undo, admission)
+            listener = await starting.listen(undo, assembly)
+            await starting.take_part(assembly, listener.port)
+            await starting.go_to_work(undo, assembly, listener)
+            server = cls(
+                component=starting.component,
+                assembly=assembly,
+                listener=listener,
+                undo=undo.pop_all(),
+            )
+        logger.info(
+            "serving %d resources of %s as %s on port %d, stored in %s (%s)",
+            len(catalog),
+            ", ".join(catalog.groups),
+            server.component,
+            server.port,
+            options.serve.store_address,
+            "the main servers' store" if starting.shares_store else "its own store",
+        )
+        return server
+
+    async def stop(self) -> None:
+        """Not ready, drain, close."""
+        self._stopping = True
+        await self._undo.aclose()
+        logger.info("stopped")
+
+
+def aggregated_catalog(kinds: Sequence[Resource], *, name: str = "") -> Catalog:
+    """What the server hosts. Raises ValueError for what no aggregated server could."""
+    if not kinds:
+        raise ValueError("an aggregated server needs kinds of its own: give --kinds")
+    for each in kinds:
+        if "." not in each.group:
+            raise ValueError(f"{each.kind.group_resource} is no kind of an aggregated server")
+    return Catalog(kinds, name=name)
+
+
+def _make_pki(options: AggregatedOptions, component: str, runtime: Runtime) -> Pki:
+    serve = options.serve
+    serve.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    service = f"{options.service_for(component)}.{options.namespace}.svc"
+    addresses = (options.advertise_address,) if options.advertise_address else ()
+    wishes = PkiOptions(
+        bind=serve.bind,
+        extra_names=(service, f"{service}.cluster.local", *addresses),
+        tls_cert_file=serve.tls_cert_file,
+        tls_private_key_file=serve.tls_private_key_file,
+    )
+    return ensure_pki(serve.data_dir / "pki", runtime, wishes)
+
+
+class _Starting:
+    """The steps of a start, in their order, and what each leaves for the next."""
+
+    def __init__(self, options: AggregatedOptions, catalog: Catalog, runtime: Runtime) -> None:
+        self._options = options
+        self._catalog = catalog
+        self._runtime = runtime
+        self.component = options.component_for(list(catalog.groups))
+        self.shares_store = False
+        self._pki: Pki
+        self._client: ApiClient
+        self._trust: MainTrust
+        self._storage: Storage
+        self._encryption: Encryption | None = None
+        self._coordinator: Coordinator
+        self._namespaces: MainNamespaces
+
+    async def meet_main(self, undo: AsyncExitStack) -> None:
+        """Have keys, and know whom to believe."""
+        options, runtime = self._options, self._runtime
+        self._pki = await asyncio.to_thread(_make_pki, options, self.component, runtime)
+        config = await asyncio.to_thread(read_kubeconfig, [options.main_kubeconfig])
+        self._client = ApiClient.connect(config, runtime=runtime)
+        undo.push_async_callback(self._client.close)
+        self._trust = MainTrust(self._client, runtime, options.serve.data_dir)
+        await self._trust.load()
+
+    async def open_store(self, undo: AsyncExitStack) -> None:
+        """Open the store, and see whose it is."""
+        self._storage = await open_storage(self._options.serve.store_address, self._runtime)
+        undo.push_async_callback(self._storage.close)
+        config = self._options.serve.encryption_provider_config
+        if config is not None:
+            self._encryption = await Encryption.load(config, self._storage, self._runtime)
+            undo.push_async_callback(self._encryption.close)
+        self.shares_store = await is_shared(self._opened, self._client)
+        await check_component(self._storage, self.component, self._pki)
+        remote = None
+        if not self.shares_store:
+            store_id = await ensure_store_id(self._storage, self._runtime)
+            remote = Remote(main=ClientMainApi(self._client), store=store_id)
+        self._coordinator = self._make_coordinator(remote)
+
+    @property
+    def _opened(self) -> Storage:
+        """The store as it reads with the keys there are."""
+        return self._storage if self._encryption is None else self._encryption.storage
+
+    def _make_coordinator(self, remote: Remote | None) -> Coordinator:
+        serve = self._options.serve
+        membership = MembershipOptions(
+            host=socket.gethostname(),
+            release=self._catalog.name,
+            component=self.component,
+            mode=serve.recorded_mode,
+            lease_seconds=serve.identity_lease_duration_seconds,
+            renew_seconds=serve.identity_lease_renew_interval_seconds,
+            has_lease=serve.feature_gates.api_server_identity,
+        )
+        return Coordinator(
+            self._storage,
+            self._catalog,
+            self._runtime,
+            CoordinatorOptions(
+                membership=membership,
+                may_change_mode=serve.coordination.change_mode,
+                may_force=serve.coordination.vote_bootstrap == "force",
+                loose_bound_seconds=serve.coordination.loose_bound_seconds,
+            ),
+            keys=None if self._encryption is None else self._encryption.keys,
+            remote=remote,
+        )
+
+    async def assemble(self, undo: AsyncExitStack, admission: Sequence[Admission]) -> Assembly:
+        """Put the parts together: who may come in is the main servers' to say."""
+        coordinator, serve, trust = self._coordinator, self._options.serve, self._trust
+        reviews = Reviews(self._client, self._runtime)
+        undo.push_async_callback(reviews.close)
+        self._namespaces = MainNamespaces(self._client, self._runtime)
+        encryption = self._encryption
+        assembly = await assemble(
+            self._opened,
+            self._catalog,
+            self._runtime,
+            secrets=Secrets(tokens={}, continue_key=self._pki.continue_key),
+            address=f"{serve.bind}:{serve.port}",
+            policy=coordinator.policy,
+            barrier=WriteBarrier(coordinator),
+            gates=serve.feature_gates,
+            version_of=coordinator.version_of,
+            admission=(self._namespaces, *admission),
+            sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
+            doors=Doors(
+                authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
+                authorizer=reviews,
+            ),
+        )
+        coordinator.table.on_switch = assembly.discovery.forget
+        undo.push_async_callback(assembly.close)
+        undo.push_async_callback(coordinator.close)
+        return assembly
+
+    async def listen(self, undo: AsyncExitStack, assembly: Assembly) -> Listener:
+        serve, pki = self._options.serve, self._pki
+        listener = await Listener.start(
+            assembly.app,
+            bind=serve.bind,
+            port=serve.port,
+            runtime=self._runtime,
+            tls=self._trust.tls(pki.serving_cert_file, pki.serving_key_file),
+            gate=assembly.app.gate,
+            quick=assembly.app.quick,
+            error_body=error_body,
+        )
+        undo.push_async_callback(listener.stop, grace_seconds=serve.grace_seconds)
+        return listener
+
+    async def take_part(self, assembly: Assembly, port: int) -> None:
+        """Join the servers and report; from then on objects can be written."""
+        coordinator, serve = self._coordinator, self._options.serve
+        hooks = Hooks(
+            assembly.health, self._runtime.clock, livez_grace_seconds=serve.livez_grace_seconds
+        )
+        identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
+        updater = hooks.add(STORAGE_VERSION_UPDATER)
+        collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
+        assembly.health.add(
+            "storage-version-registration",
+            lambda: None if coordinator.completed else "not everything is registered",
+            "readyz",
+        )
+        publish_coordination(coordinator, assembly.metrics)
+        coordinator.membership.notes = LeaseNotes(assembly.metrics)
+        if self._encryption is not None:
+            self._encryption.publish(assembly.health, assembly.metrics, coordinator)
+        address = self._options.address
+        await coordinator.join(address=f"{address}:{port}" if address else "")
+        identity.finish()
+        await coordinator.register()
+        if self._encryption is not None:
+            self._encryption.follow(coordinator, forget=assembly.store.reload)
+        updater.finish()
+        collector.finish()
+
+    async def go_to_work(
+        self, undo: AsyncExitStack, assembly: Assembly, listener: Listener
+    ) -> None:
+        """Begin what goes on for ever, and make this server known."""
+        runtime, serve = self._runtime, self._options.serve
+        tasks = runtime.tasks("aggregated", on_failure=lambda _: None)
+        undo.push_async_callback(tasks.close)
+
+        async def follow_namespaces() -> None:
+            await self._namespaces.run(assembly.store, self._catalog)
+
+        tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+        tasks.spawn("trust", _for_ever("whom to believe", self._trust.follow, runtime))
+        tasks.spawn("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
+        if not self.shares_store and serve.compaction_interval_seconds > 0:
+            work = _compact(self._storage, runtime, serve.compaction_interval_seconds)
+            tasks.spawn("compaction", work)
+        if self._options.registers_itself:
+            registration = self._registration(listener.port)
+            assembly.health.add("api-service-registration", lambda: registration.trouble)
+            undo.push_async_callback(runtime.clock.sleep, NOT_READY_SECONDS)
+            undo.push_async_callback(registration.leave)
+            await registration.enter()
+            self._coordinator.mirror.listeners.append(registration.server_changed)
+            tasks.spawn("self-registration", registration.run())
+
+    def _registration(self, port: int) -> SelfRegistration:
+        options = self._options
+        identity = Identity(
+            component=self.component,
+            namespace=options.namespace,
+            service=options.service_for(self.component),
+            ca_pem=self._pki.serving_ca_pem,
+            group_versions=group_versions_of(self._catalog.groups),
+        )
+        return SelfRegistration(
+            self._client,
+            self._runtime,
+            identity,
+            own=Address(options.address, port),
+            living=_Living(self._coordinator, self.component),
+        )
+
+
+class _Living:
+    """The addresses of the members of one component. Call it."""
+
+    def __init__(self, coordinator: Coordinator, component: str) -> None:
+        self._roster = Roster(coordinator.mirror)
+        self._component = component
+
+    def __call__(self) -> set[Address]:
+        found = set[Address]()
+        for record in self._roster.servers().values():
+            if record is not None and record.component == self._component:
+                ip, _, port = record.address.rpartition(":")
+                if ip and port.isdecimal():
+                    found.add(Address(ip, int(port)))
+        return found
+
+
+async def _for_ever(name: str, run: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
+    """Begin again what has ended by an error."""
+
+    async def step() -> float:
+        await run()
+        return 0.0
+
+    await repeat(name, step, runtime)
+
+
+async def _compact(storage: Storage, runtime: Runtime, seconds: float) -> None:
+    """Nobody else would do it in a store of one's own; one server does it for all."""
+    turn = Turn(storage, runtime, name=TURN_NAME, holder=runtime.ids.nonce(NONCE_BYTES))
+
+    async def work() -> None:
+        compactor = Compactor(storage)
+
+        async def step() -> float:
+            await compactor.step()
+            return seconds
+
+        await repeat("compaction", step, runtime)
+
+    await turn.run(work)

@@ -1,0 +1,142 @@
+"""Namespaces, as an aggregated server sees them: they are the main servers', and followed.
+
+Nothing is created in a namespace that is missing or going away, and what is left in one that is
+gone goes too. What is heard may be old, so the main servers are asked before anything is refused
+or deleted for a namespace that is not known here.
+
+Not here: when a namespace goes, and what else is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
+from restow.client.informer import Change
+from restow.machinery import status
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Resource
+from restow.resources.housekeeping.places import working_version
+from restow.resources.store import DeleteWish, ResourceStore
+from restow.runtime import Runtime
+from restow.serving.admission import Attributes
+from restow.storage.errors import StorageError
+
+NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
+NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
+LOOK_SECONDS: Final = 60.0
+"""Between looks for objects in namespaces that are gone, if nothing is heard."""
+PAUSE_SECONDS: Final = 0.1
+ASK_SECONDS_MAX: Final = 10.0
+DELETES_MAX: Final = 500
+"""Of one namespace and resource in one look."""
+RETRY_SECONDS: Final = 1
+
+logger = logging.getLogger(__name__)
+
+
+class MainNamespaces:
+    """Follows the namespaces of the main servers. Satisfies `Admission`."""
+
+    def __init__(self, client: ApiClient, runtime: Runtime) -> None:
+        self._client = client
+        self._clock = runtime.clock
+        self._informer = Informer(client, NAMESPACES)
+        self._informer.on_change(self._note)
+        self._changed = asyncio.Event()
+
+    def review(self, attributes: Attributes) -> Awaitable[None] | None:
+        """Refuse what would be created in a namespace that is missing or going away."""
+        if attributes.operation != "CREATE" or not attributes.resource.kind.namespaced:
+            return None
+        found = self._informer.get(ObjectKey("", attributes.namespace))
+        if found is None:
+            return self._review_unknown(attributes)
+        if metadata_of(found).get("deletionTimestamp"):
+            raise _terminating(attributes)
+        return None
+
+    async def _review_unknown(self, attributes: Attributes) -> None:
+        try:
+            found = await self._ask(attributes.namespace)
+        except (StatusError, ClientError, TimeoutError) as error:
+            raise status.unavailable(
+                f"the main servers could not be asked for namespace {attributes.namespace}:"
+                f" {error}",
+                retry_after_seconds=RETRY_SECONDS,
+            ) from error
+        if found is None:
+            raise status.not_found(NAMESPACE_RESOURCE, attributes.namespace)
+        if metadata_of(found).get("deletionTimestamp"):
+            raise _terminating(attributes)
+
+    async def run(self, store: ResourceStore, catalog: Catalog) -> None:
+        """Follow the namespaces, and clear those that are gone, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.run(), name="main-namespaces/informer")
+            await self._informer.wait_synced()
+            while True:
+                try:
+                    await self._clear(store, catalog)
+                except (StatusError, ClientError, StorageError, TimeoutError) as error:
+                    logger.warning("namespaces that are gone are not cleared: %s", error)
+                try:
+                    async with self._clock.timeout(LOOK_SECONDS):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._changed.clear()
+                await self._clock.sleep(PAUSE_SECONDS)
+
+    def _note(self, change: Change) -> None:
+        if change.new is None or metadata_of(change.new).get("deletionTimestamp"):
+            self._changed.set()
+
+    async def _clear(self, store: ResourceStore, catalog: Catalog) -> None:
+        for resource in catalog.persisted():
+            if not resource.kind.namespaced:
+                continue
+            cache = await store.read(resource)
+            paths: dict[str, list[str]] = {}
+            for key in cache.select().keys:
+                paths.setdefault(key.partition("/")[0], []).append(key)
+            for namespace, found in paths.items():
+                if await self._is_gone(namespace):
+                    await self._delete(store, resource, found[:DELETES_MAX])
+
+    async def _is_gone(self, namespace: str) -> bool:
+        known = self._informer.get(ObjectKey("", namespace))
+        if known is None:
+            known = await self._ask(namespace)
+        return known is None or bool(metadata_of(known).get("deletionTimestamp"))
+
+    async def _ask(self, namespace: str) -> dict[str, object] | None:
+        """The namespace as it is now, or None."""
+        try:
+            async with self._clock.timeout(ASK_SECONDS_MAX):
+                return await self._client.get(NAMESPACES, namespace)
+        except NotFound:
+            return None
+
+    async def _delete(self, store: ResourceStore, resource: Resource, paths: list[str]) -> None:
+        version = working_version(resource)
+        for path in paths:
+            try:
+                await store.delete(resource, version, path, DeleteWish())
+            except NotFound:
+                continue
+        logger.info("deleted %d %s with their namespace", len(paths), resource.kind.group_resource)
+
+
+def _terminating(attributes: Attributes) -> StatusError:
+    return status.namespace_terminating(
+        attributes.resource.kind.group_resource,
+        attributes.name,
+        namespace=attributes.namespace,
+    )

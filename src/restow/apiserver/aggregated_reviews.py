@@ -1,0 +1,197 @@
+"""Who comes directly, and may they: asked of the main servers, and remembered for moments.
+
+An aggregated server has no users of its own. A bearer token is reviewed by the main servers
+(TokenReview), and so is what a user may do (SubjectAccessReview). Answers are kept for seconds, so
+that a token that was taken back is soon good for nothing. A request that needs an answer which is
+not there yet is done again when it is.
+
+Not here: users that the main servers have named themselves, in headers that only they may set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from restow.client import ApiClient, ClientError
+from restow.machinery import status
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.resources.errors import DoAgain
+from restow.runtime import Runtime, TaskHandle
+from restow.serving.authentication.tokens import bearer_token
+from restow.serving.context import ANONYMOUS, User
+from restow.serving.listener.request import Request
+from restow.serving.request_info import RequestInfo
+
+TOKEN_REVIEWS: Final = GroupVersionResource("authentication.k8s.io", "v1", "tokenreviews")
+ACCESS_REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "subjectaccessreviews")
+KEPT_SECONDS: Final = 10.0
+KEPT_MAX: Final = 10_000
+IN_FLIGHT_MAX: Final = 100
+ASK_SECONDS_MAX: Final = 10.0
+RETRY_SECONDS: Final = 1
+GROUPS_MAX: Final = 1_000
+
+_HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
+
+logger = logging.getLogger(__name__)
+
+
+class _Unanswered(DoAgain):
+    """Somebody is being asked."""
+
+    def __init__(self, answer: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def settle(self) -> None:
+        await self._answer()
+
+
+class Reviews:
+    """Questions to the main servers. Satisfies `Authenticator` and `Authorizer`."""
+
+    def __init__(self, client: ApiClient, runtime: Runtime) -> None:
+        self._client = client
+        self._clock = runtime.clock
+        self._tasks = runtime.tasks("reviews", tasks_max=IN_FLIGHT_MAX, on_failure=lambda _: None)
+        self._known: dict[object, tuple[float, Any]] = {}
+        """Until when an answer is good, and the answer; the oldest first."""
+        self._asked: dict[object, TaskHandle] = {}
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # Who it is.
+
+    def authenticate(self, request: Request) -> User | None:
+        token = bearer_token(request)
+        if token is None:
+            return None
+        key = ("token", hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
+        found: User | None = self._answer(key, lambda: self._review_token(token))
+        return found
+
+    async def _review_token(self, token: str) -> User | None:
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        said = (await self._client.create(TOKEN_REVIEWS, body)).get("status")
+        if not isinstance(said, dict) or said.get("authenticated") is not True:
+            return None
+        user = said.get("user")
+        name = user.get("username") if isinstance(user, dict) else None
+        if not isinstance(user, dict) or not isinstance(name, str) or not name:
+            return None
+        groups = user.get("groups")
+        listed = groups[:GROUPS_MAX] if isinstance(groups, list) else []
+        extra = user.get("extra")
+        return User(
+            name,
+            tuple(map(str, listed)),
+            str(user.get("uid") or ""),
+            tuple(
+                (str(key), tuple(map(str, values)))
+                for key, values in (extra if isinstance(extra, dict) else {}).items()
+                if isinstance(values, list)
+            ),
+        )
+
+    # What they may.
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        """Masters may do everything, everyone may ask for health; of all else the main decide."""
+        if user.is_master:
+            return True
+        if not info.is_resource and info.path.strip("/").partition("/")[0] in _HEALTH:
+            return info.verb in ("get", "head")
+        if user.name == ANONYMOUS.name:
+            return False
+        spec = _access_spec(user, info)
+        key = ("access", user, tuple(sorted(_asked_of(spec).items())))
+        return bool(self._answer(key, lambda: self._review_access(spec)))
+
+    async def _review_access(self, spec: dict[str, Any]) -> bool:
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        said = (await self._client.create(ACCESS_REVIEWS, body)).get("status")
+        return isinstance(said, dict) and said.get("allowed") is True and not said.get("denied")
+
+    # Asking.
+
+    def _answer(self, key: object, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """What is known; raises `DoAgain` when it must be asked for first."""
+        known = self._known.get(key)
+        if known is not None and self._clock.monotonic() < known[0]:
+            return known[1]
+
+        async def answer() -> None:
+            await self._ask_once(key, ask)
+
+        raise _Unanswered(answer)
+
+    async def _ask_once(self, key: object, ask: Callable[[], Awaitable[Any]]) -> None:
+        """Ask, or wait for whoever asks the same. Raises a 503 when there is no answer."""
+        handle = self._asked.get(key)
+        if handle is None:
+            if len(self._tasks) >= IN_FLIGHT_MAX:
+                raise _unavailable("too many requests wait for them")
+            handle = self._asked[key] = self._tasks.spawn("review", self._ask(key, ask))
+        await handle.wait()
+        if key not in self._known:
+            raise _unavailable("they gave no answer")
+
+    async def _ask(self, key: object, ask: Callable[[], Awaitable[Any]]) -> None:
+        self._known.pop(key, None)
+        try:
+            async with self._clock.timeout(ASK_SECONDS_MAX):
+                answer = await ask()
+            while len(self._known) >= KEPT_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[key] = (self._clock.monotonic() + KEPT_SECONDS, answer)
+        except (StatusError, ClientError, TimeoutError) as error:
+            logger.warning("the main servers could not be asked about a user: %s", error)
+        finally:
+            del self._asked[key]
+
+
+def _access_spec(user: User, info: RequestInfo) -> dict[str, Any]:
+    spec: dict[str, Any] = {"user": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {name: list(values) for name, values in user.extra}
+    if info.is_resource:
+        asked = {
+            "verb": info.verb,
+            "group": info.group,
+            "version": info.version,
+            "resource": info.resource,
+            "subresource": info.subresource,
+            "namespace": info.namespace,
+            "name": info.name,
+        }
+        spec["resourceAttributes"] = {name: value for name, value in asked.items() if value}
+    else:
+        spec["nonResourceAttributes"] = {"path": info.path, "verb": info.verb}
+    return spec
+
+
+def _asked_of(spec: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = spec.get("resourceAttributes") or spec["nonResourceAttributes"]
+    return found
+
+
+def _unavailable(why: str) -> StatusError:
+    return status.unavailable(
+        f"the main servers could not be asked who this is and what they may do: {why}",
+        retry_after_seconds=RETRY_SECONDS,
+    )

@@ -1,0 +1,177 @@
+"""Whom an aggregated server believes: what the main servers say in a ConfigMap, and then follow.
+
+    kube-system/extension-apiserver-authentication
+        requestheader-*   the proxies that tell in headers who has asked them: the main servers
+        client-ca-file    the authorities of clients that come directly, by certificate
+
+Without it nobody could be told from anybody else, so a server that starts waits for it. A change
+counts for the next connection; what cannot be understood changes nothing. Whoever has neither
+certificate is asked for a token (`aggregated_reviews`).
+
+Not here: how a proxy and a certificate are checked (`restow.serving.authentication`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from restow.apiserver.pki import write_secret
+from restow.client import ApiClient, ClientError, Informer, ListOptions
+from restow.client.informer import Change
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.runtime import Backoff, Runtime
+from restow.serving.authentication import (
+    Authentication,
+    Authorities,
+    CertificateAuthenticator,
+    FrontProxyAuthenticator,
+    FrontProxyTrust,
+    read_trust,
+)
+from restow.serving.authentication.chain import Authenticator
+from restow.serving.context import User
+from restow.serving.listener import TlsError, TlsFiles, TlsMaterial
+from restow.serving.listener.request import Request
+
+CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
+NAMESPACE: Final = "kube-system"
+NAME: Final = "extension-apiserver-authentication"
+PROXY_CA_FILE: Final = "main-front-proxy-ca.crt"
+CLIENT_CA_FILE: Final = "main-client-ca.crt"
+BACKOFF: Final = Backoff(initial_seconds=0.1, factor=1.5, max_seconds=5, jitter=0.3)
+SAID_AFTER: Final = 3
+"""Failures after which people are told what is waited for."""
+
+logger = logging.getLogger(__name__)
+
+
+class MainTrust:
+    """The proxies and the authorities of the main servers."""
+
+    def __init__(self, client: ApiClient, runtime: Runtime, directory: Path) -> None:
+        """`directory` holds the authorities as files, as TLS wants them."""
+        self._client = client
+        self._runtime = runtime
+        self._directory = directory
+        self.proxies = FrontProxyAuthenticator(None, runtime.clock)
+        self.clients = _Clients(runtime)
+        self._material: TlsMaterial | None = None
+
+    async def load(self) -> None:
+        """Read what the main servers say; waits until they say it."""
+        failures = 0
+        while True:
+            try:
+                found = await self._client.get(CONFIG_MAPS, NAME, namespace=NAMESPACE)
+                await self._take(_data_of(found))
+            except (StatusError, ClientError, ValueError) as error:
+                failures += 1
+                if failures == SAID_AFTER:
+                    logger.warning("waiting for %s/%s of the main: %s", NAMESPACE, NAME, error)
+            else:
+                return
+            seconds = BACKOFF.delay_seconds(failures, self._runtime.randomness)
+            await self._runtime.clock.sleep(seconds)
+
+    def tls(self, cert_file: Path, key_file: Path) -> TlsMaterial:
+        """What the listener needs: the own certificate, and both kinds of authorities.
+
+        A certificate that one of them has signed does not pass for the other's: that is checked
+        where it is asked who has come.
+        """
+        files = TlsFiles(
+            cert_file=cert_file,
+            key_file=key_file,
+            client_ca_files=(self._directory / PROXY_CA_FILE, self._directory / CLIENT_CA_FILE),
+        )
+        self._material = TlsMaterial(files)
+        return self._material
+
+    async def follow(self) -> None:
+        """Keep up with changes, for ever."""
+        changed, newest = asyncio.Event(), dict[str, str]()
+        informer = Informer(
+            self._client,
+            CONFIG_MAPS,
+            namespace=NAMESPACE,
+            options=ListOptions(field_selector=f"metadata.name={NAME}"),
+        )
+
+        def note(change: Change) -> None:
+            if change.new is not None:  # One that is gone is no reason to believe nobody.
+                newest.clear()
+                newest.update(_data_of(change.new))
+                changed.set()
+
+        informer.on_change(note)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run(), name="main-trust/informer")
+            while True:
+                await changed.wait()
+                changed.clear()
+                try:
+                    await self._take(dict(newest))
+                except (ValueError, OSError, TlsError) as error:
+                    logger.warning("%s/%s is not followed: %s", NAMESPACE, NAME, error)
+
+    async def _take(self, data: Mapping[str, str]) -> None:
+        """Believe these from now on. Raises ValueError, with nothing changed."""
+        trust = read_trust(data)
+        if trust is None:
+            raise ValueError("it says nothing of proxies")
+        clients_pem = data.get("client-ca-file") or ""
+        if trust == self.proxies.trust and clients_pem == self.clients.ca_pem:
+            return
+        Authorities(trust.ca_pem.encode())
+        authorities = Authorities(clients_pem.encode()) if clients_pem else None
+        await asyncio.to_thread(self._write, trust, clients_pem)
+        if self._material is not None:
+            self._material.reload()
+        self.proxies.trust = trust
+        self.clients.take(clients_pem, authorities)
+        logger.info("believing the main servers as %s/%s says", NAMESPACE, NAME)
+
+    def _write(self, trust: FrontProxyTrust, clients_pem: str) -> None:
+        write_secret(self._directory / PROXY_CA_FILE, trust.ca_pem.encode())
+        # TLS wants a certificate in each file it is given; the proxies' are trusted anyway.
+        write_secret(self._directory / CLIENT_CA_FILE, (clients_pem or trust.ca_pem).encode())
+
+
+class _Clients:
+    """Clients that come directly with a certificate of the main's authority."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._inner: CertificateAuthenticator | None = None
+        self.ca_pem = ""
+
+    def take(self, ca_pem: str, authorities: Authorities | None) -> None:
+        self.ca_pem = ca_pem
+        self._inner = None
+        if authorities is not None:
+            self._inner = CertificateAuthenticator(self._runtime.clock, authorities)
+
+    def authenticate(self, request: Request) -> User | None:
+        return None if self._inner is None else self._inner.authenticate(request)
+
+
+class ForgetfulAuthentication(Authentication):
+    """Asks anew for each request: whoever is trusted by somebody else may not be for long."""
+
+    def __init__(self, *authenticators: Authenticator) -> None:
+        super().__init__(authenticators)
+
+    def authenticate(self, request: Request) -> User:
+        return self._find(request)
+
+
+def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
+    data = config_map.get("data")
+    if not isinstance(data, dict):
+        return {}
+    return {str(name): value for name, value in data.items() if isinstance(value, str)}

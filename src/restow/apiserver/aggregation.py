@@ -1,0 +1,112 @@
+"""The parts of a main server that make other servers' APIs its own, put together.
+
+    APIServices -> directory -> availability, documents, proxy, contents -> backends -> Services
+
+The composition root of `restow.serving.aggregation`. Not here: what the parts do, and the servers
+behind this one (`aggregated`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from restow.apiserver.pki import Pki
+from restow.resources.catalog import Catalog
+from restow.resources.housekeeping.repeating import repeat
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime
+from restow.serving.aggregation.backends import ClientCertificate, Identity, RemoteBackends
+from restow.serving.aggregation.contents import RemoteNamespaceContents
+from restow.serving.aggregation.directory import ApiDirectory
+from restow.serving.aggregation.directory_availability import Availability
+from restow.serving.aggregation.documents import RemoteDocuments
+from restow.serving.aggregation.proxy import Proxy
+from restow.serving.aggregation.services import StoredServices
+from restow.serving.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationOptions:
+    """As whom a server asks others, and where it looks for them."""
+
+    identity: Identity
+    allows_loopback: bool = False
+    """Whether they may be on this machine: only if clients of this one are, too."""
+
+
+def aggregation_options(pki: Pki, bind: str) -> AggregationOptions:
+    """Those of a server with these keys that listens at an address."""
+
+    def identity() -> ClientCertificate:
+        return ClientCertificate(
+            pki.front_proxy_cert_file.read_text(), pki.front_proxy_key_file.read_text()
+        )
+
+    return AggregationOptions(identity=identity, allows_loopback=_is_loopback(bind))
+
+
+class Aggregation:
+    """All of them. Started when the store can be read, closed before it."""
+
+    def __init__(
+        self, store: ResourceStore, catalog: Catalog, runtime: Runtime, options: AggregationOptions
+    ) -> None:
+        services = StoredServices(store, catalog)
+        self._runtime = runtime
+        self._tasks = runtime.tasks("aggregation", on_failure=lambda _: None)
+        self._backends = RemoteBackends(
+            services,
+            runtime,
+            identity=options.identity,
+            allows_loopback=options.allows_loopback,
+        )
+        self.directory = ApiDirectory(catalog, store)
+        self.proxy = Proxy(self.directory, self._backends, runtime)
+        self.documents = RemoteDocuments(self.directory, self._backends, runtime)
+        self.availability = Availability(self.directory, self._backends, services, store, runtime)
+        self.contents = RemoteNamespaceContents(
+            self.directory, self.documents, self._backends, runtime.clock
+        )
+        # A server that is dead is noticed by those who ask it, long before the next look at it.
+        self.proxy.on_failed = self.availability.recheck
+
+    async def start(self) -> None:
+        """Know the APIs there are, and begin to look after them."""
+        await self.directory.start()
+        self.availability.start()
+
+        async def fetch() -> float:
+            await self.documents.run()
+            return 0.0
+
+        self._tasks.spawn("documents", repeat("documents of APIs", fetch, self._runtime))
+
+    def publish(self, metrics: Metrics) -> None:
+        """Count in metrics what cannot be asked, by the reference's name; `APIS_MAX` bounds it."""
+
+        def read() -> list[tuple[tuple[str, ...], float]]:
+            unavailable = self.directory.unavailable
+            apis = self.directory.all()
+            return [((api.name,), float(unavailable(api) is not None)) for api in apis]
+
+        metrics.gauge(
+            "aggregator_unavailable_apiservice",
+            "Whether the servers of an APIService cannot be asked: 1 or 0.",
+            ("name",),
+            read,
+        )
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self.availability.close()
+        self.directory.close()
+        await self.proxy.close()
+        await self._backends.close()
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"

@@ -1,0 +1,111 @@
+"""The main servers as a server with a store of its own sees them: through their API alone.
+
+Satisfies `MainApi` of `restow.coordination.remote_registration`. Each call is bounded by the client
+and by a time limit here, since what waits for it may be what keeps this server from writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import orjson
+
+from restow.api.internal_v1alpha1 import GROUP
+from restow.api.storage_version_report import (
+    SEQUENCE_PARAMETER,
+    SERVER_PARAMETER,
+    STORE_PARAMETER,
+    SUBRESOURCE,
+    new_report,
+)
+from restow.client import ApiClient, ClientError, Object
+from restow.coordination.errors import NotReported
+from restow.coordination.identity import ServerId
+from restow.coordination.rules import Entry
+from restow.coordination.wire import decode_report, report_key
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Item, Revision
+
+CALL_SECONDS_MAX: Final = 10.0
+STORAGE_VERSIONS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversions")
+
+
+class ClientMainApi:
+    """Talks to the main servers by a client, which is somebody else's to close."""
+
+    def __init__(self, client: ApiClient, *, seconds_max: float = CALL_SECONDS_MAX) -> None:
+        self._client = client
+        self._seconds_max = seconds_max
+
+    async def report(self, name: str, kind: str, entry: Entry) -> None:
+        said = new_report(
+            metadata={"name": name},
+            server_id=entry.server_id,
+            store=entry.store,
+            sequence=entry.sequence,
+            object_kind=kind,
+            encoding_version=entry.encoding_version,
+            decodable_versions=list(entry.decodable_versions),
+            served_versions=list(entry.served_versions),
+            encryption_key=entry.key_id,
+            readable_encryption_keys=list(entry.readable_keys),
+            preferred_encryption_key=entry.preferred_key,
+        )
+        async with self._told(f"how {name} is written cannot be reported"):
+            await self._client.create(
+                STORAGE_VERSIONS, msgspec.to_builtins(said), name=name, subresource=SUBRESOURCE
+            )
+
+    async def withdraw(self, name: str, *, server_id: ServerId, store: str, sequence: int) -> None:
+        query = {
+            SERVER_PARAMETER: server_id,
+            STORE_PARAMETER: store,
+            SEQUENCE_PARAMETER: str(sequence),
+        }
+        async with self._told(f"the report of {name} by {server_id} cannot be taken back"):
+            await self._client.delete(STORAGE_VERSIONS, name, subresource=SUBRESOURCE, query=query)
+
+    async def entries(self) -> Mapping[str, tuple[Entry, ...]]:
+        found: dict[str, tuple[Entry, ...]] = {}
+        async with self._told("what is reported cannot be read"):
+            async for page in self._client.pages(STORAGE_VERSIONS):
+                for obj in page.items:
+                    found[obj["metadata"]["name"]] = _entries(obj)
+        return found
+
+    async def entries_of(self, name: str) -> tuple[Entry, ...]:
+        found: tuple[Entry, ...] = ()
+        async with self._told(f"what is reported of {name} cannot be read"):
+            try:
+                found = _entries(await self._client.get(STORAGE_VERSIONS, name))
+            except NotFound as error:
+                # The object is meant, not the kind: a server without that takes no reports.
+                if error.details is None or not error.details.name:
+                    raise
+        return found
+
+    @asynccontextmanager
+    async def _told(self, what: str) -> AsyncIterator[None]:
+        """Whatever goes wrong is `NotReported`."""
+        try:
+            async with self._client.runtime.clock.timeout(self._seconds_max):
+                yield
+        except TimeoutError as error:
+            raise NotReported(
+                f"{what}: {self._client.server} does not answer in {self._seconds_max:.0f} s"
+            ) from error
+        except (StatusError, ClientError, StoreDamaged) as error:
+            raise NotReported(f"{what}: {error}") from error
+
+
+def _entries(obj: Object) -> tuple[Entry, ...]:
+    """What the servers say in a StorageVersion."""
+    name = str((obj.get("metadata") or {}).get("name") or "")
+    item = Item(report_key(name), orjson.dumps(obj), Revision(0), Revision(0))
+    return decode_report(item).report.entries

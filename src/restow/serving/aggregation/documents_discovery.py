@@ -1,0 +1,182 @@
+"""What a backend says of its resources, in the form of aggregated discovery.
+
+A field of the wrong type would make clients throw away the whole list of all groups. So what a
+backend says is decoded by types and written anew; what does not fit is refused whole.
+
+Pure. Not here: who is asked, and when.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from restow.machinery.names import GroupVersion
+
+_VERSIONS: Final = ("v2", "v2beta1")
+"""They differ in the name only. Old servers know the second alone."""
+
+AGGREGATED_ACCEPT: Final = ",".join(
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    for version in _VERSIONS
+)
+
+
+class DiscoveryBad(ValueError):
+    """What a backend says is no discovery document; the text says why."""
+
+
+class _Kind(Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(Struct, rename="camel", omit_defaults=True):
+    subresource: str
+    verbs: list[str] | None
+    response_kind: _Kind | None = None
+    accepted_types: list[_Kind] | None = None
+
+
+class _Resource(Struct, rename="camel", omit_defaults=True):
+    resource: str
+    scope: str
+    verbs: list[str] | None
+    singular_resource: str = ""
+    response_kind: _Kind | None = None
+    short_names: list[str] | None = None
+    categories: list[str] | None = None
+    subresources: list[_Subresource] | None = None
+
+
+class _Version(Struct):
+    version: str
+    resources: list[_Resource] | None = None
+
+
+class _Metadata(Struct):
+    name: str = ""
+
+
+class _Group(Struct):
+    metadata: _Metadata = field(default_factory=_Metadata)
+    versions: list[_Version] | None = None
+
+
+class _GroupList(Struct):
+    kind: str
+    items: list[_Group] | None = None
+
+
+class _PlainResource(Struct, rename="camel"):
+    name: str
+    namespaced: bool
+    kind: str
+    verbs: list[str] | None = None
+    singular_name: str = ""
+    group: str = ""
+    version: str = ""
+    short_names: list[str] | None = None
+    categories: list[str] | None = None
+
+
+class _PlainList(Struct, rename="camel"):
+    kind: str
+    resources: list[_PlainResource] | None = None
+
+
+_decode_aggregated = msgspec.json.Decoder(_GroupList).decode
+_decode_plain = msgspec.json.Decoder(_PlainList).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def is_aggregated(content_type: str) -> bool:
+    """Whether an answer calls itself aggregated discovery."""
+    media, *rest = (part.strip() for part in content_type.split(";"))
+    said = dict(part.split("=", 1) for part in rest if "=" in part)
+    return (
+        media == "application/json"
+        and said.get("g") == "apidiscovery.k8s.io"
+        and said.get("v") in _VERSIONS
+        and said.get("as") == "APIGroupDiscoveryList"
+    )
+
+
+def read_aggregated(body: bytes) -> dict[GroupVersion, bytes]:
+    """The members of each group version's list of resources. Raises DiscoveryBad."""
+    found = _decoded(_decode_aggregated, body, "APIGroupDiscoveryList")
+    return {
+        GroupVersion(group.metadata.name, version.version): _members(
+            version.resources or [], GroupVersion(group.metadata.name, version.version)
+        )
+        for group in found.items or ()
+        for version in group.versions or ()
+    }
+
+
+def read_plain(body: bytes, group_version: GroupVersion) -> bytes:
+    """The same of one group version, from its plain document. Raises DiscoveryBad."""
+    found = _decoded(_decode_plain, body, "APIResourceList")
+    made: dict[str, _Resource] = {}
+    for each in found.resources or ():
+        name, _, below = each.name.partition("/")
+        if below:
+            parent = made.setdefault(name, _resource(each, name, is_parent=True))
+            parent.subresources = [*(parent.subresources or ()), _subresource(each, below)]
+            continue
+        resource = _resource(each, name)
+        if name in made:
+            resource.subresources = made[name].subresources
+        made[name] = resource
+    return _members(list(made.values()), group_version)
+
+
+def _decoded(decode: Any, body: bytes, kind: str) -> Any:
+    try:
+        found = decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise DiscoveryBad(f"it is no {kind}: {error}") from error
+    if found.kind != kind:
+        raise DiscoveryBad(f"its kind is {found.kind[:64]!r}, not {kind}")
+    return found
+
+
+def _resource(plain: _PlainResource, name: str, *, is_parent: bool = False) -> _Resource:
+    """A resource; of a parent that has no entry of its own, only what a subresource tells."""
+    scope = "Namespaced" if plain.namespaced else "Cluster"
+    if is_parent:
+        return _Resource(resource=name, scope=scope, verbs=[])
+    return _Resource(
+        resource=name,
+        scope=scope,
+        verbs=plain.verbs,
+        singular_resource=plain.singular_name,
+        response_kind=_Kind(plain.group, plain.version, plain.kind),
+        short_names=plain.short_names,
+        categories=plain.categories,
+    )
+
+
+def _subresource(plain: _PlainResource, name: str) -> _Subresource:
+    kind = _Kind(plain.group, plain.version, plain.kind)
+    return _Subresource(subresource=name, verbs=plain.verbs, response_kind=kind)
+
+
+def _members(resources: list[_Resource], group_version: GroupVersion) -> bytes:
+    for resource in resources:
+        _complete(resource, group_version)
+        for subresource in resource.subresources or ():
+            _complete(subresource, group_version)
+    return b",".join([_encode(each) for each in resources])
+
+
+def _complete(entry: _Resource | _Subresource, group_version: GroupVersion) -> None:
+    """Old clients do not survive a missing kind, nor a list that is null."""
+    entry.verbs = entry.verbs or []
+    kind = entry.response_kind = entry.response_kind or _Kind()
+    if kind.kind and not kind.version:
+        # Empty means the same as the parent's.
+        kind.group, kind.version = kind.group or group_version.group, group_version.version

@@ -1,0 +1,107 @@
+"""One request to a backend and its answer; its connection is kept if the answer was read whole.
+
+Not here: which backend (`backends`), on which connection (`pools`), and for whom (`proxy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from restow.client.connections import Connection
+from restow.client.errors import ConnectionFailed, connection_failed
+from restow.client.http1 import Head, body_pieces, read_passed_head, read_small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A request, ready for the wire."""
+
+    method: str
+    data: bytes
+    is_stream: bool = False
+    """Whether its answer may go on without end: a watch, or a tunnel."""
+    upgrade: str = ""
+    """The protocol that it asks for; empty: it is HTTP and stays so."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it does no harm to send it twice."""
+        return self.method in {"GET", "HEAD", "OPTIONS"} and not self.upgrade
+
+
+class Exchange:
+    """An answer whose body is still to be read. Whoever has one must `end` it."""
+
+    __slots__ = ("_on_end", "connection", "head", "lines", "server")
+
+    def __init__(
+        self,
+        connection: Connection,
+        head: Head,
+        lines: list[tuple[str, str]],
+        *,
+        server: str,
+        on_end: Callable[[Exchange, bool], None],
+    ) -> None:
+        self.connection = connection
+        self.head = head
+        self.lines = lines
+        """The header lines of the answer, one by one; names are in lower case."""
+        self.server = server
+        self._on_end: Callable[[Exchange, bool], None] | None = on_end
+
+    async def whole(self) -> bytes:
+        """The body of an answer that is small, once. Raises ConnectionFailed."""
+        try:
+            body = await read_small(self.connection.reader, self.head)
+        except Exception as error:
+            raise self._failed(error) from error
+        self.connection.is_at_end = True
+        return body
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, once. Raises ConnectionFailed when it breaks off."""
+        async with aclosing(body_pieces(self.connection.reader, self.head)) as pieces:
+            try:
+                async for piece in pieces:
+                    yield piece
+            except Exception as error:
+                raise self._failed(error) from error
+        self.connection.is_at_end = True
+
+    def end(self) -> None:
+        """Done with it, or no longer wanted: what is left of the answer is given up."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self, self.connection.is_at_end and self.head.is_kept)
+
+    def _failed(self, error: Exception) -> ConnectionFailed:
+        return connection_failed(error, server=self.server, may_have_happened=True)
+
+
+async def talk(
+    connection: Connection,
+    question: Question,
+    *,
+    server: str,
+    on_end: Callable[[Exchange, bool], None],
+) -> Exchange:
+    """Send a question and read the head of its answer; the connection is gone if that fails."""
+    try:
+        # Not drained: a server may answer, and refuse, before it has read the whole body.
+        connection.is_at_end = False
+        connection.writer.write(question.data)
+        head, lines = await read_passed_head(
+            connection.reader, method=question.method, is_upgrade=bool(question.upgrade)
+        )
+    except Exception as error:
+        connection.abort()
+        raise connection_failed(
+            error, server=server, may_have_happened=not question.may_repeat
+        ) from error
+    except BaseException:
+        connection.abort()
+        raise
+    return Exchange(connection, head, lines, server=server, on_end=on_end)

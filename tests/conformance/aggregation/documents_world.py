@@ -1,0 +1,236 @@
+"""Documents of remote APIs without a network: backends that answer from what a test says.
+
+A backend is a real set of documents, of a catalogue of its own, unless a test says otherwise for
+one of its paths. Time is simulated; threads are not, so waiting is for a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from restow.client.transport import Answer, InProcessTransport, Request, Response
+from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
+from restow.resources.definition import Resource
+from restow.runtime import Runtime, SimulatedClock, SystemClock
+from restow.serving import listener
+from restow.serving.aggregation.documents import RemoteDocuments
+from restow.serving.aggregation.interface import RemoteApi, ServiceRef
+from restow.serving.context import Context
+from restow.serving.discovery import Discovery
+from restow.serving.health import Health
+from restow.serving.listener.request import Headers, Peer
+from restow.serving.listener.request import Request as Received
+from restow.serving.metrics import Metrics
+from restow.serving.nonresource import NonResources
+from restow.serving.openapi import ApiInfo
+from restow.serving.openapi_paths import OpenApi
+from restow.serving.request_info import parse_request
+from tests.unit.serving.custom_kinds import gadgets
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+GROUP = "remote.example.com"
+SETTLE_ROUNDS_MAX = 10_000
+BUILTIN = builtin_catalog()
+
+Script = Callable[[Mapping[str, str]], Awaitable[Answer]]
+"""Given the headers of the request."""
+
+
+def small_catalog() -> Catalog:
+    """A few of the built-in kinds: enough to meet with others, and quick to describe."""
+    named = [("", "configmaps"), ("apps", "deployments"), ("batch", "jobs")]
+    found = [BUILTIN.named(*each) for each in named]
+    return Catalog([each for each in found if each is not None])
+
+
+def api(group: str = GROUP, version: str = "v1", **values: Any) -> RemoteApi:
+    """A remote API, of the backend called `gadgets` unless a service is named."""
+    service = ServiceRef(namespace="default", name=values.pop("service", "gadgets"))
+    defaults = {"group_priority": 2000, "version_priority": 10, "uid": f"uid-{group}-{version}"}
+    return RemoteApi(
+        name=f"{version}.{group}",
+        group=group,
+        version=version,
+        service=service,
+        **{**defaults, **values},
+    )
+
+
+def _hash(resource: Resource) -> str:
+    return version_hash_of(resource, resource.storage_api_version)
+
+
+class Site:
+    """All documents of one server, asked without a network."""
+
+    def __init__(self, catalog: Catalog, **more: Any) -> None:
+        remotes = more.pop("remotes", None)
+        self.discovery = Discovery(catalog, _hash, address="", remotes=remotes)
+        self.openapi = OpenApi(catalog, ApiInfo(version="v1.36.0"), remotes)
+        self.catalog = catalog
+        self.parts = NonResources(
+            discovery=self.discovery,
+            openapi=self.openapi,
+            health=Health(),
+            metrics=Metrics(),
+            version={"gitVersion": "v1.36.0", "major": "1", "minor": "36"},
+            **more,
+        )
+
+    async def ask(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
+        lines = [(name.lower(), value) for name, value in (headers or {}).items()]
+        path, _, query = target.partition("?")
+        request = Received("GET", path, query, Headers(lines), b"", Peer(1), 0.0)
+        answer = await _kept(self.parts.answer(Context(request, parse_request("GET", target))))
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        named = [line.split(": ", 1) for line in answer.headers.decode().split("\r\n") if line]
+        return Answer(answer.status, body, dict(named))
+
+    async def document(self, target: str, **headers: str) -> Any:
+        answer = await self.ask(target, headers)
+        assert answer.status == 200, answer
+        assert isinstance(answer.body, bytes)
+        return orjson.loads(answer.body)
+
+
+async def _kept(promise: Any) -> listener.Response:
+    answer = await promise if isinstance(promise, Awaitable) else promise
+    assert isinstance(answer, listener.Response)
+    return answer
+
+
+@dataclass(slots=True)
+class Directory:
+    """Which APIs there are, as a test says."""
+
+    apis: dict[str, RemoteApi] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def find(self, group: str, version: str) -> RemoteApi | None:
+        return self.apis.get(f"{version}.{group}")
+
+    def all(self) -> Sequence[RemoteApi]:
+        return list(self.apis.values())
+
+    def unavailable(self, api: RemoteApi) -> str | None:
+        return self.reasons.get(api.name)
+
+    def put(self, *apis: RemoteApi) -> None:
+        self.apis |= {each.name: each for each in apis}
+        self.tell()
+
+    def drop(self, *names: str) -> None:
+        for name in names:
+            del self.apis[name]
+        self.tell()
+
+    def say(self, name: str, reason: str | None) -> None:
+        """An API cannot be asked, or can again."""
+        if reason is None:
+            self.reasons.pop(name, None)
+        else:
+            self.reasons[name] = reason
+        self.tell()
+
+    def tell(self) -> None:
+        for listen in self.listeners:
+            listen()
+
+
+class ScriptedBackends:
+    """Answers for services by name."""
+
+    def __init__(self) -> None:
+        self.sites: dict[str, Site] = {}
+        self.scripts: dict[tuple[str, str], Script | Answer] = {}
+        """By service and path: what is answered there instead."""
+        self.asked: list[tuple[str, str, Mapping[str, str]]] = []
+
+    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
+        service = api.service.name
+
+        async def handle(method: str, target: str, headers: Mapping[str, str], _: bytes) -> Answer:
+            assert method == "GET"
+            self.asked.append((service, target, headers))
+            script = self.scripts.get((service, target))
+            if isinstance(script, Answer):
+                return script
+            if script is not None:
+                return await script(headers)
+            if service not in self.sites:
+                raise ConnectionRefusedError
+            return await self.sites[service].ask(target, headers)
+
+        return InProcessTransport(handle, server=service).send(request)
+
+    def count(self, target: str, service: str = "gadgets") -> int:
+        return sum(each[:2] == (service, target) for each in self.asked)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class World:
+    """A server, its directory, its backends, and time."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.directory = Directory()
+        self.backends = ScriptedBackends()
+        self.backends.sites["gadgets"] = Site(Catalog([gadgets(GROUP)]))
+        runtime = Runtime.simulated(1, clock=self.clock)
+        self.documents = RemoteDocuments(self.directory, self.backends, runtime)
+        self.forwarded: list[tuple[str, str]] = []
+        self.site = Site(
+            small_catalog(),
+            remotes=self.documents,
+            directory=self.directory,
+            forward=self._forward,
+        )
+
+    def _forward(self, context: Context, api: RemoteApi) -> Any:
+        self.forwarded.append((context.info.path, api.name))
+        return self._passed(context, api)
+
+    async def _passed(self, context: Context, api: RemoteApi) -> listener.Response:
+        request = Request(method="GET", target=context.info.path)
+        async with self.backends.send(api, request) as response:
+            return listener.Response(response.status, await response.read(bytes_max=1_000_000))
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Let tasks and threads run until something is so; no simulated time passes."""
+        for _ in range(SETTLE_ROUNDS_MAX):
+            await self.clock.settle()
+            if is_so():
+                return
+            await SystemClock().sleep(0.002)
+        raise AssertionError("it did not become so")
+
+    def is_current(self, name: str) -> bool:
+        return any(
+            each.api.name == name and each.is_fresh and each.v2 is not None and each.v3 is not None
+            for each in self.documents.versions()
+        )
+
+    def state(self, group: str = GROUP) -> dict[str, tuple[str, list[str]]]:
+        """For each version of a group its freshness and its resources, as clients see them."""
+        items = orjson.loads(self.site.discovery.aggregated("/apis"))["items"]
+        (found,) = [item for item in items if item["metadata"]["name"] == group]
+        return {
+            each["version"]: (each["freshness"], [one["resource"] for one in each["resources"]])
+            for each in found["versions"]
+        }
+
+
+@asynccontextmanager
+async def running_world() -> AsyncIterator[World]:
+    world = World()
+    async with Runtime.simulated(2, clock=world.clock).tasks("documents") as tasks:
+        tasks.spawn("run", world.documents.run())
+        yield world

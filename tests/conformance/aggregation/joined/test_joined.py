@@ -1,0 +1,141 @@
+"""A main server with all its parts, and an API behind it: what clients of both see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.client import ApiClient, ClientConfig
+from restow.client.transport import HttpTransport, Request
+from restow.machinery.status import NotFound, ServiceUnavailable
+from tests.conformance.aggregation.joined.joining import (
+    API_NAME,
+    NAMESPACES,
+    NOTES,
+    Joined,
+    joined,
+)
+
+HOLD = "example.com/hold"
+
+
+def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:
+    listed = (found.get("status") or {}).get("conditions") or []
+    return {**([{}] + [each for each in listed if each["type"] == kind])[-1]}
+
+
+async def delete_namespace(made: Joined, name: str) -> None:
+    await made.api.delete(NAMESPACES, name)
+
+
+async def gone(made: Joined, name: str) -> None:
+    async def read() -> bool:
+        try:
+            await made.api.get(NAMESPACES, name)
+        except NotFound:
+            return True
+        return False
+
+    await made.until(bool, read)
+
+
+async def says(made: Joined, name: str, kind: str) -> dict[str, Any]:
+    """A condition of a namespace, once it holds."""
+
+    async def read() -> dict[str, Any]:
+        return condition(await made.api.get(NAMESPACES, name), kind)
+
+    return dict(await made.until(lambda each: each.get("status") == "True", read))
+
+
+async def metrics(config: ClientConfig, made: Joined) -> str:
+    transport = HttpTransport(config, clock=made.api.runtime.clock)
+    try:
+        async with transport.send(Request(method="GET", target="/metrics")) as response:
+            return (await response.read(bytes_max=10_000_000)).decode()
+    finally:
+        await transport.close()
+
+
+async def test_all_groups_of_a_user_arrive(tmp_path: Path) -> None:
+    """The administrator's groups are all told, be it known by a token or by a certificate."""
+    async with joined(tmp_path) as made:
+        config = made.config
+        by_certificate = replace(config, token=None, token_file=None)
+        by_token = replace(config, client_cert_pem=None, client_key_pem=None)
+        kinds = [each for each in (by_certificate, by_token) if each.token or each.client_cert_pem]
+        assert kinds
+        for each in kinds:
+            made.backend.asked.clear()
+            async with ApiClient.connect(each, runtime=made.api.runtime) as api:
+                await api.list(NOTES, namespace="default")
+            [asked] = [one for one in made.backend.asked if "namespaces" in one.target]
+            assert asked.all("X-Remote-User") == ["restow-admin"]
+            assert asked.all("X-Remote-Group") == ["system:masters", "system:authenticated"]
+            assert asked.user == "restow-front-proxy" or asked.user
+
+
+async def test_a_dead_server_is_noticed_by_who_asks_it(tmp_path: Path) -> None:
+    """One failed request is enough: the APIService and the metrics say that it is not available."""
+    async with joined(tmp_path) as made:
+        line = f'aggregator_unavailable_apiservice{{name="{API_NAME}"}}'
+        assert f"{line} 0.0" in await metrics(made.config, made)
+        await made.backend.stop()
+        with pytest.raises(ServiceUnavailable):
+            await made.api.list(NOTES, namespace="default")
+        found = await made.available("False")
+        assert found["reason"] == "FailedDiscoveryCheck"
+        assert f"{line} 1.0" in await metrics(made.config, made)
+        await made.backend.listen()
+        await made.available("True")
+
+
+async def test_a_namespace_takes_along_what_others_have_in_it(tmp_path: Path) -> None:
+    """Objects of an aggregated API go with their namespace, which waits for those that are held;
+    others stay."""
+    async with joined(tmp_path) as made:
+        for name in ("gone", "stays"):
+            await made.api.create(NAMESPACES, {"metadata": {"name": name}})
+            made.notes.add(name, "free")
+        made.notes.add("gone", "held", HOLD)
+        await delete_namespace(made, "gone")
+        assert "notes.samples.example.com has 1 resource instances" in str(
+            (await says(made, "gone", "NamespaceContentRemaining"))["message"]
+        )
+        held = await says(made, "gone", "NamespaceFinalizersRemaining")
+        assert f"{HOLD} in 1 resource instances" in held["message"]
+        assert set(made.notes.objects) == {("gone", "held"), ("stays", "free")}
+        [first, *_] = [each for each in made.backend.asked if each.method == "DELETE"]
+        controller = "system:serviceaccount:kube-system:namespace-controller"
+        assert first.all("X-Remote-User") == [controller]
+        del made.notes.objects["gone", "held"]
+        await made.api.patch(
+            NAMESPACES, "gone", {"metadata": {"labels": {"looked-at": "again"}}}
+        )
+        await gone(made, "gone")
+
+
+async def test_a_namespace_waits_for_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
+    """With a dead backend the namespace stays and says why; when it is back, both go on."""
+    async with joined(tmp_path) as made:
+        await made.api.create(NAMESPACES, {"metadata": {"name": "gone"}})
+        made.notes.add("gone", "free")
+        made.notes.verbs = ("create", "delete", "get", "list")  # and so one by one
+        await made.backend.stop()
+        with pytest.raises(ServiceUnavailable):
+            await made.api.list(NOTES, namespace="gone")
+        await made.available("False")
+        await delete_namespace(made, "gone")
+        found = await says(made, "gone", "NamespaceDeletionDiscoveryFailure")
+        assert found["reason"] == "DiscoveryFailed"
+        assert found["message"].startswith(
+            "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of"
+            " server APIs: samples.example.com/v1: FailedDiscoveryCheck: "
+        )
+        assert made.notes.objects
+        await made.backend.listen()
+        await gone(made, "gone")
+        assert not made.notes.objects

@@ -1,0 +1,381 @@
+"""Requests for an aggregated API reach its backend, and its answers come back as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from restow.serving.aggregation.pools import BackendLimits
+from restow.serving.aggregation.proxy import ProxyLimits
+from restow.serving.aggregation.services import Place
+from restow.testing.aggregated_backend import JSON, Asked, Line
+from restow.testing.api_client import ApiClient
+from tests.conformance.aggregation.proxy.conftest import StartRig
+from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, echoed, wait_until
+from tests.conformance.api.servers import OTHER_TOKEN, TOKEN
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def test_a_request_arrives_as_it_was_sent(rig: Rig) -> None:
+    """Method, path, query and body pass as they came, under the server's own certificate."""
+    target = f"{FLUNDERS}/a%20b?pretty=1&x=%2F&fieldManager=me"
+    reply = await rig.server.client.request("PUT", target, b'{"a": 1}')
+    assert reply.status == 200
+    shown = echoed(reply.body)
+    assert (shown["method"], shown["target"], shown["body"]) == ("PUT", target, '{"a": 1}')
+    assert shown["user"] == "front-proxy-client"
+
+
+async def test_a_query_that_servers_read_differently_is_written_anew(rig: Rig) -> None:
+    """A `;` or a broken escape arrives as this server understood it when it authorised."""
+    reply = await rig.server.client.get(f"{FLUNDERS}?watch=1;limit=2&a=%zz")
+    assert echoed(reply.body)["target"] == f"{FLUNDERS}?watch=1%3Blimit%3D2&a=%25zz"
+
+
+async def test_only_who_may_reaches_the_backend(rig: Rig) -> None:
+    """Requests are authenticated and authorised here: the backend sees none that is refused."""
+    for token, code in ((OTHER_TOKEN, 403), ("wrong", 401), (None, 403)):
+        client = ApiClient(rig.server.port, token=token)
+        assert (await client.get(FLUNDERS)).status == code
+        await client.close()
+    assert rig.backend.asked == []
+
+
+async def test_other_groups_are_served_here(rig: Rig) -> None:
+    """A request for another group or version is not passed on."""
+    assert (await rig.server.client.get("/api/v1/namespaces")).status == 200
+    assert (await rig.server.client.get(FLUNDERS.replace("v1", "v2"))).status == 404
+    assert rig.backend.asked == []
+
+
+async def test_answers_come_back_as_they_are(rig: Rig) -> None:
+    """Status, headers and compressed bodies are not touched; what is hop by hop is left out."""
+
+    async def script(_asked: Asked, line: Line) -> None:
+        headers = [
+            ("Content-Encoding", "gzip"),
+            ("X-Own", "1"),
+            ("X-Own", "2"),
+            ("Connection", "X-Hop"),
+            ("X-Hop", "no"),
+            ("Keep-Alive", "timeout=5"),
+            ("Set-Cookie", "a=b"),
+            ("Access-Control-Allow-Origin", "*"),
+            ("Date", "never"),
+        ]
+        await line.answer(b"\x1f\x8bno gzip", status="418 Odd", headers=headers)
+
+    rig.backend.script = script
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.body) == (418, b"\x1f\x8bno gzip")
+    assert reply.headers["x-own"] == ["1", "2"]
+    assert reply.header("content-encoding") == "gzip"
+    gone = {"x-hop", "keep-alive", "set-cookie", "access-control-allow-origin", "connection"}
+    assert not gone & set(reply.headers)
+    assert len(reply.headers["date"]) == 1
+    assert reply.header("date") != "never"
+
+
+async def test_head_and_answers_without_body(rig: Rig) -> None:
+    """A HEAD tells the length of what a GET would give; 204 and 304 have no body."""
+
+    async def script(asked: Asked, line: Line) -> None:
+        if asked.method == "HEAD":
+            await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n")
+        else:
+            await line.write(b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n")
+
+    rig.backend.script = script
+    reply = await rig.server.client.request("HEAD", FLUNDERS)
+    assert (reply.status, reply.header("content-length")) == (200, "77")
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.header("etag"), reply.body) == (304, "x", b"")
+
+
+async def test_connections_are_used_again(rig: Rig) -> None:
+    """Many requests need one connection, and a dropped one is replaced unseen."""
+    for _ in range(5):
+        assert (await rig.server.client.get(FLUNDERS)).status == 200
+    assert rig.backend.connections == 1
+    await rig.backend.stop()
+    await rig.backend.listen()
+    assert (await rig.server.client.get(FLUNDERS)).status == 200
+    assert rig.backend.connections == 2
+
+
+async def test_a_watch_arrives_before_it_ends(rig: Rig, client: RawClient) -> None:
+    """Each piece of a stream is passed on at once, without waiting for the next."""
+    steps: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await line.write(CHUNKED)
+        while True:
+            piece = await steps.get()
+            await line.chunk(piece)
+            if not piece:
+                return
+
+    rig.backend.script = script
+    client.ask(f"{FLUNDERS}?watch=true")
+    code, headers = await client.head()
+    assert (code, headers["transfer-encoding"]) == (200, "chunked")
+    for piece in (b'{"n": 1}\n', b'{"n": 2}\n'):
+        await steps.put(piece)
+        assert await client.chunk() == piece
+    await steps.put(b"")
+    assert await client.chunk() == b""
+    client.ask("/version")
+    assert (await client.answer())[0] == 200
+
+
+async def test_a_long_answer_is_not_kept(rig: Rig, client: RawClient) -> None:
+    """A backend is read no faster than the client reads: it cannot send all at once."""
+    sent = 0
+    piece = b"x" * 65_536
+    count = 400
+
+    async def script(_asked: Asked, line: Line) -> None:
+        nonlocal sent
+        await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (count * len(piece)))
+        for _ in range(count):
+            await line.write(piece)
+            sent += 1
+
+    rig.backend.script = script
+    client.ask(FLUNDERS)
+    assert (await client.head())[0] == 200
+    first = await client.chunk()
+    await wait_until(lambda: sent > 0)
+    before = -1
+    while before != sent:  # until the backend waits
+        before = sent
+        await asyncio.sleep(0.05)
+    assert sent < count
+    got = len(first)
+    while chunk := await client.chunk():
+        got += len(chunk)
+    assert (sent, got) == (count, count * len(piece))
+
+
+async def test_a_client_that_leaves_ends_the_request(rig: Rig) -> None:
+    """Whether the answer has begun or not, the backend's connection is closed with the client's."""
+    for is_begun in (False, True):
+        rig.backend.reset()
+
+        async def script(_asked: Asked, line: Line, begin: bool = is_begun) -> None:
+            if begin:
+                await line.write(CHUNKED)
+            await line.closed()
+
+        rig.backend.script = script
+        client = await RawClient.connect(rig.server.port)
+        client.ask(f"{FLUNDERS}?watch=true")
+        await wait_until(lambda: len(rig.backend.asked) == 1)
+        if is_begun:
+            await client.head()
+        await client.close()
+        await wait_until(lambda: rig.backend.connections_open == 0)
+    await wait_until(lambda: rig.proxy.streams_open == 0)
+
+
+async def test_a_backend_that_hangs_holds_up_nobody_else(start_rig: StartRig) -> None:
+    """Local requests are answered while a backend hangs, and it takes no more than its share."""
+    rig = await start_rig(backend_limits=BackendLimits(requests_max=3))
+    let_go = asyncio.Event()
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await let_go.wait()
+        await line.answer(b"{}", headers=[JSON])
+
+    rig.backend.script = script
+    hanging = [await RawClient.connect(rig.server.port) for _ in range(3)]
+    for client in hanging:
+        client.ask(FLUNDERS)
+    await wait_until(lambda: len(rig.backend.asked) == 3)
+    for _ in range(5):
+        assert (await rig.server.client.get("/api/v1/namespaces")).status == 200
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.reason, reply.header("retry-after")) == (
+        429,
+        "TooManyRequests",
+        "1",
+    )
+    let_go.set()
+    for client in hanging:
+        assert (await client.answer())[0] == 200
+        await client.close()
+
+
+async def test_a_dead_backend_is_a_503(rig: Rig) -> None:
+    """Nobody listening, no endpoints, and an API that is known to be unavailable are all 503."""
+    rig.directory.why_not = "FailedDiscoveryCheck"
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.reason, reply.message) == (
+        503,
+        "ServiceUnavailable",
+        "service unavailable",
+    )
+    rig.directory.why_not = None
+    await rig.backend.stop()
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
+    assert reply.message == "error trying to reach service: connection refused"
+    rig.services.found = []
+    assert (await rig.server.client.get(FLUNDERS)).status == 503
+
+
+async def test_another_server_is_tried(rig: Rig) -> None:
+    """A server that refuses the connection is passed over, since nothing was sent to it."""
+    good = rig.services.found[0]
+    listening = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
+    dead = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
+    listening.close()
+    await listening.wait_closed()
+    rig.services.found = [dead, good]
+    for _ in range(8):
+        assert (await rig.server.client.post(FLUNDERS, {})).status == 200
+
+
+async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:
+    """A backend that says nothing is given up, and so is its connection."""
+    rig = await start_rig(limits=ProxyLimits(head_seconds_max=0.05))
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await line.closed()
+
+    rig.backend.script = script
+    reply = await rig.server.client.get(FLUNDERS)
+    assert (reply.status, reply.message) == (
+        503,
+        "error trying to reach service: no answer in time",
+    )
+    await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_the_clients_own_deadline_counts(rig: Rig) -> None:
+    """What a client does not want to wait for is a 504, as for all requests."""
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await line.closed()
+
+    rig.backend.script = script
+    assert (await rig.server.client.get(f"{FLUNDERS}?timeout=50ms")).status == 504
+    await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_broken_answers_are_a_503(rig: Rig) -> None:
+    """What is no HTTP, or not clear, is not passed on."""
+    broken = (
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: yes\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-A: a\x00b\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X-A: a\r\n" * 300 + b"\r\n",
+        b"HTTP/1.1 700 Odd\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12",
+        b"",
+    )
+    for answer in broken:
+
+        async def script(_asked: Asked, line: Line, answer: bytes = answer) -> None:
+            await line.write(answer)
+            line.writer.close()
+
+        rig.backend.script = script
+        reply = await rig.server.client.post(FLUNDERS, {})
+        assert (reply.status, reply.reason) == (503, "ServiceUnavailable"), answer[:64]
+
+
+async def test_an_answer_cut_off_is_cut_off(rig: Rig, client: RawClient) -> None:
+    """A body that breaks off in its middle never looks like a whole one to the client."""
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await line.write(CHUNKED)
+        await line.chunk(b"some")
+        line.abort()
+
+    rig.backend.script = script
+    client.ask(FLUNDERS)
+    assert (await client.head())[0] == 200
+    assert not (await client.rest()).endswith(b"0\r\n\r\n")
+
+
+async def test_a_stop_waits_for_answers_and_ends_watches(rig: Rig) -> None:
+    """A server that stops finishes a long answer, and ends a watch as its end of time would."""
+    more = asyncio.Event()
+
+    async def script(asked: Asked, line: Line) -> None:
+        await line.write(CHUNKED)
+        await line.chunk(b"first")
+        if "watch" in asked.target:
+            await line.closed()
+        else:
+            await more.wait()
+            await line.chunk(b"last")
+            await line.chunk(b"")
+
+    rig.backend.script = script
+    watching, listing = [await RawClient.connect(rig.server.port) for _ in range(2)]
+    watching.ask(f"{FLUNDERS}?watch=1")
+    listing.ask(FLUNDERS)
+    for each in (watching, listing):
+        await each.head()
+        assert await each.chunk() == b"first"
+    stopping = asyncio.ensure_future(rig.server.listener.stop(grace_seconds=10))
+    more.set()
+    assert (await listing.chunk(), await listing.chunk()) == (b"last", b"")
+    assert await watching.chunk() == b""
+    await stopping
+    for each in (watching, listing):
+        await each.close()
+
+
+async def test_a_changed_api_gets_other_connections(rig: Rig) -> None:
+    """When the Service or the APIService changes, connections from before take no more requests."""
+    assert (await rig.server.client.get(FLUNDERS)).status == 200
+    rig.services.found = [Place("localhost", rig.backend.port)]
+    assert (await rig.server.client.get(FLUNDERS)).status == 200
+    await wait_until(lambda: rig.backend.connections_open == 1)
+    rig.directory.api = None
+    rig.directory.changed()
+    await wait_until(lambda: rig.backend.connections_open == 0)
+    assert (await rig.server.client.get(FLUNDERS)).status == 404
+
+
+async def test_metrics_have_no_text_of_the_client(rig: Rig) -> None:
+    """Requests are counted by the API's group and version, whatever resources clients invent."""
+    for name in ("one", "two", "three"):
+        await rig.server.client.get(f"{FLUNDERS[:-8]}{name}/x/{name}")
+    metrics = (await rig.server.client.get("/metrics")).body.decode()
+    lines = [line for line in metrics.splitlines() if 'group="samples.example.com"' in line]
+    assert [line.rpartition(" ")[2] for line in lines if "_total{" in line] == ["3.0"]
+    assert 'resource=""' in lines[0]
+
+
+async def test_trust_is_in_the_bundle_and_the_name(rig: Rig) -> None:
+    """A backend whose certificate is from another authority, or for another name, is not asked."""
+    good = rig.api
+    client_ca = rig.backend.client_ca_file
+    assert client_ca is not None
+    for other in (
+        replace(good, ca_pem=client_ca.read_text()),
+        replace(good, service=replace(good.service, namespace="other")),
+        replace(good, ca_pem=None),
+        replace(good, ca_pem="no certificate"),
+    ):
+        rig.directory.api = other
+        assert (await rig.server.client.get(FLUNDERS)).status == 503
+    assert rig.backend.asked == []
+    rig.directory.api = replace(good, ca_pem=None, is_unverified=True)
+    assert (await rig.server.client.get(FLUNDERS)).status == 200
+
+
+async def test_the_token_never_leaves(rig: Rig) -> None:
+    """The backend gets who the user is, and nothing that it could be the user with."""
+    reply = await rig.server.client.get(FLUNDERS, headers={"Cookie": "session=s"})
+    assert TOKEN.encode() not in reply.body
+    assert b"session=s" not in reply.body

@@ -1,0 +1,122 @@
+"""Which headers of a client reach a backend, and which only the server in front may set."""
+
+from __future__ import annotations
+
+import pytest
+
+from restow.machinery.status import BadRequest
+from restow.serving.aggregation.passing import user_lines
+from restow.serving.context import User
+from tests.conformance.aggregation.proxy.proxies import (
+    FLUNDERS,
+    HOST_NAME,
+    RawClient,
+    Rig,
+    echoed,
+)
+
+STRIPPED = (
+    "X-Remote-User: root",
+    "x-remote-user: root",
+    "X-REMOTE-GROUP: wheel",
+    "X-Remote-Uid: 0",
+    "X-Remote-Extra-Scopes: all",
+    "X_Remote_User: root",
+    "x-remote_group: wheel",
+    "X-Remote-Anything: root",
+    "Cookie: a=b",
+    "Proxy-Authorization: Basic eA==",
+    "Proxy-Connection: keep-alive",
+    "Keep-Alive: timeout=5",
+    "TE: trailers",
+    "Trailer: X-After",
+    "HTTP2-Settings: AAMAAABk",
+    "X-Forwarded-Host: evil",
+    "X-Forwarded-Proto: http",
+    "X_Forwarded_For: 6.6.6.6",
+    "Transfer_Encoding: chunked",
+    "Content_Length: 9",
+)
+PASSED = (
+    "Accept: application/json;as=Table",
+    "Accept-Encoding: gzip",
+    "User-Agent: kubectl/v1.36",
+    "If-None-Match: x",
+    "Audit-Id: 1234",
+    "X-Own: caf\u00e9",
+    "Remote-User: fine",
+)
+
+
+async def test_headers_are_stripped(rig: Rig, client: RawClient) -> None:
+    """No header that is the server's alone, or a credential, or hop by hop, passes."""
+    for line in STRIPPED:
+        client.ask(FLUNDERS, line)
+        code, _, body = await client.answer()
+        assert code == 200
+        value = line.partition(": ")[2]
+        assert [pair for pair in echoed(body)["headers"] if pair[1] == value] == [], line
+
+
+async def test_other_headers_pass(rig: Rig, client: RawClient) -> None:
+    """All else arrives byte for byte, and nothing that the client did not say is added."""
+    client.ask(FLUNDERS, *PASSED)
+    _, _, body = await client.answer()
+    got = {f"{name.lower()}: {value}" for name, value in echoed(body)["headers"]}
+    sent = {f"{name.lower()}: {value}" for name, _, value in (x.partition(": ") for x in PASSED)}
+    assert sent <= got
+    names = {line.partition(":")[0] for line in got - sent}
+    own = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri"}
+    assert names == {"host", "x-remote-user", "x-remote-group", *own}
+
+
+async def test_what_connection_names_is_not_passed(rig: Rig, client: RawClient) -> None:
+    """Headers that the client calls hop by hop end here; the server's own cannot be called so."""
+    client.ask(FLUNDERS, "Connection: X-Mine, X-Remote-User, X-Forwarded-For", "X-Mine: 1")
+    _, _, body = await client.answer()
+    headers = {name.lower(): value for name, value in echoed(body)["headers"]}
+    assert "x-mine" not in headers
+    assert headers["x-remote-user"] == "admin"
+    assert headers["x-forwarded-for"] == "127.0.0.1"
+
+
+async def test_the_user_is_told(rig: Rig, client: RawClient) -> None:
+    """Name and groups are the authenticated ones, and Host is the name of the Service."""
+    client.ask(FLUNDERS, "X-Forwarded-For: 10.1.1.1")
+    _, _, body = await client.answer()
+    shown = [(name.lower(), value) for name, value in echoed(body)["headers"]]
+    assert ("x-remote-user", "admin") in shown
+    groups = [value for name, value in shown if name == "x-remote-group"]
+    assert groups == ["system:masters", "system:authenticated"]
+    assert ("host", HOST_NAME) in shown
+    assert ("x-forwarded-for", "10.1.1.1, 127.0.0.1") in shown
+    assert ("x-forwarded-host", "localhost") in shown
+
+
+def test_all_of_a_user_is_told() -> None:
+    """Each group has its line, keys of extras are escaped, and other letters are UTF-8."""
+    user = User("jörg", ("a", "b"), "u-1", (("Scopes/of it%", ("x", "y")),))
+    assert [(name, value.encode("latin-1").decode()) for name, value in user_lines(user)] == [
+        ("X-Remote-User", "jörg"),
+        ("X-Remote-Uid", "u-1"),
+        ("X-Remote-Group", "a"),
+        ("X-Remote-Group", "b"),
+        ("X-Remote-Extra-scopes%2Fof%20it%25", "x"),
+        ("X-Remote-Extra-scopes%2Fof%20it%25", "y"),
+    ]
+
+
+@pytest.mark.parametrize("name", [" admin", "admin ", "a\r\nX-Remote-User: b", "a\0", "\ud800"])
+def test_a_name_that_would_arrive_as_another_is_refused(name: str) -> None:
+    """What a header cannot carry unchanged is a 400, as a user and as a group."""
+    for user in (User(name), User("x", (name,))):
+        with pytest.raises(BadRequest):
+            user_lines(user)
+
+
+async def test_headers_have_a_limit(rig: Rig, client: RawClient) -> None:
+    """Header lines that this server takes and backends need not are a 431."""
+    client.ask(FLUNDERS, f"X-Long: {'a' * 70_000}")
+    code, _, _ = await client.answer()
+    assert code == 431
+    assert rig.backend.asked == []

@@ -1,0 +1,299 @@
+"""Discovery of remote APIs: merged into ours, as last seen, whatever backends do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.client.transport import Answer
+from restow.resources.catalog import Catalog
+from restow.serving.aggregation import documents_backend
+from tests.conformance.aggregation.documents_world import (
+    AGGREGATED,
+    GROUP,
+    Site,
+    World,
+    api,
+    running_world,
+)
+from tests.unit.serving.custom_kinds import gadgets
+
+NAME = f"v1.{GROUP}"
+CURRENT = ("Current", ["gadgets"])
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with running_world() as made:
+        yield made
+
+
+async def _fetched(world: World, *more: Any) -> None:
+    world.directory.put(api(), *more)
+    await world.until(lambda: world.is_current(NAME))
+
+
+def _aggregated(*versions: dict[str, Any], group: str = GROUP) -> Answer:
+    body = {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "items": [{"metadata": {"name": group}, "versions": list(versions)}],
+    }
+    return Answer(200, orjson.dumps(body), {"Content-Type": AGGREGATED})
+
+
+async def test_remote_groups_stand_by_their_priority(world: World) -> None:
+    """Groups of others stand among ours by priority, versions inside by theirs; ours stay."""
+    world.directory.put(
+        api("first.example.com", group_priority=20000),
+        api("last.example.com", group_priority=100),
+        api("apps", "v2", version_priority=500),
+        api("batch", "v1alpha1", version_priority=1),
+    )
+    groups = (await world.site.document("/apis"))["groups"]
+    assert [each["name"] for each in groups] == [
+        "first.example.com",
+        "apps",
+        "batch",
+        "last.example.com",
+    ]
+    apps, batch = groups[1], groups[2]
+    assert [each["version"] for each in apps["versions"]] == [
+        "v2",
+        "v1",
+        "v1beta2",
+        "v1beta1",
+    ]
+    assert apps["preferredVersion"]["groupVersion"] == "apps/v2"
+    assert [each["version"] for each in batch["versions"]][-1] == "v1alpha1"
+    alone = await world.site.document("/apis/first.example.com")
+    assert alone["preferredVersion"] == {"groupVersion": "first.example.com/v1", "version": "v1"}
+    paths = (await world.site.document("/"))["paths"]
+    assert {"/apis/last.example.com", "/apis/last.example.com/v1"} <= set(paths)
+
+
+async def test_what_is_served_here_stays_ours(world: World) -> None:
+    """An API that claims a version that we serve changes nothing of it."""
+    before = await world.site.document("/apis/apps")
+    described = await world.site.document("/openapi/v3/apis/apps/v1")
+    world.directory.put(api("apps", "v1"))
+    assert await world.site.document("/apis/apps") == before
+    assert world.state("apps")["v1"][0] == "Current"
+    assert await world.site.document("/openapi/v3/apis/apps/v1") == described
+
+
+async def test_freshness_follows_the_backend(world: World) -> None:
+    """Never seen is stale and empty; seen is current; gone is stale with what was last known."""
+    world.directory.put(api())
+    assert world.state() == {"v1": ("Stale", [])}
+    await world.until(lambda: world.state() == {"v1": CURRENT})
+    assert world.documents.is_whole()
+    world.directory.say(NAME, "no endpoints")
+    assert world.state() == {"v1": ("Stale", ["gadgets"])}
+    world.directory.say(NAME, None)
+    await world.until(lambda: world.state() == {"v1": CURRENT})
+    world.directory.drop(NAME)
+    assert (await world.site.ask(f"/apis/{GROUP}")).status == 404
+
+
+async def test_all_of_a_resource_is_passed_on(world: World) -> None:
+    """Names, verbs and subresources are as the backend itself says."""
+    await _fetched(world)
+    ours = orjson.loads(world.site.discovery.aggregated("/apis"))["items"]
+    theirs = orjson.loads(world.backends.sites["gadgets"].discovery.aggregated("/apis"))["items"]
+    (shown,) = [item for item in ours if item["metadata"]["name"] == GROUP]
+    assert shown["versions"] == theirs[0]["versions"][:1]
+
+
+@pytest.mark.parametrize("code", [404, 406, 200])
+async def test_a_backend_without_aggregated_discovery(world: World, code: int) -> None:
+    """An old backend, which refuses it or answers with another, tells the same by its plain one."""
+    await _fetched(world)
+    before = world.site.discovery.aggregated("/apis")
+    plain = Answer(code, b'{"kind":"APIGroupList"}', {"Content-Type": "application/json"})
+    world.backends.scripts["gadgets", "/apis"] = plain
+    world.directory.drop(NAME)
+    await _fetched(world)
+    assert world.backends.count(f"/apis/{GROUP}/v1") == 1
+    assert orjson.loads(world.site.discovery.aggregated("/apis")) == orjson.loads(before)
+
+
+async def test_one_plain_document_missing(world: World) -> None:
+    """Of an old backend that has one of two versions, only the other is stale."""
+    world.backends.scripts["gadgets", "/apis"] = Answer(404)
+    world.directory.put(api(version="v3"), api())
+    await world.until(world.documents.is_whole)
+    assert world.state() == {"v3": ("Stale", []), "v1": CURRENT}
+
+
+async def test_redirects_are_not_followed(world: World) -> None:
+    """A redirect is no answer, for none of the documents; nobody is asked where it leads."""
+    moved = Answer(302, b"", {"Location": "https://169.254.169.254/apis"})
+    for target in ("/apis", "/openapi/v3", "/openapi/v2"):
+        world.backends.scripts["gadgets", target] = moved
+    world.directory.put(api())
+    await world.until(lambda: "redirect" in world.documents.problems().get(NAME, ""))
+    assert world.state() == {"v1": ("Stale", [])}
+    await world.until(lambda: world.backends.count("/openapi/v2") == 1)
+    asked = {target for _, target, _ in world.backends.asked}
+    assert asked == {"/apis", "/openapi/v3", "/openapi/v2"}
+
+
+_RESOURCE = {"resource": "things", "scope": "Cluster", "verbs": ["get"]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, b"<html>", {"Content-Type": AGGREGATED}),
+        Answer(200, b"[" * 100_000, {"Content-Type": AGGREGATED}),
+        Answer(200, b'{"kind":"Status"}', {"Content-Type": AGGREGATED}),
+        Answer(200, b'{"kind":"\xff"}', {"Content-Type": AGGREGATED}),
+        Answer(
+            200, b" " * (documents_backend.DISCOVERY_BYTES_MAX + 1), {"Content-Type": AGGREGATED}
+        ),
+        _aggregated({"version": "v1", "resources": [{**_RESOURCE, "verbs": "get"}]}),
+        _aggregated({"version": "v1", "resources": [{**_RESOURCE, "resource": 7}]}),
+        _aggregated({"version": "v1", "resources": {"things": _RESOURCE}}),
+        Answer(304),
+        Answer(500),
+        Answer(503),
+    ],
+    ids=range(11),
+)
+async def test_garbage_is_reported_and_dropped(world: World, answer: Answer) -> None:
+    """What is no such document is known as a problem; what was known stays, and so do others."""
+    await _fetched(world)
+    world.backends.scripts["gadgets", "/apis"] = answer
+    world.backends.sites["other"] = Site(Catalog([gadgets("other.example.com")]))
+    world.directory.drop(NAME)
+    world.directory.put(api("other.example.com", service="other"), api())
+    await world.until(lambda: NAME in world.documents.problems())
+    assert world.documents.problems()[NAME].startswith("/apis: ")
+    assert world.state() == {"v1": ("Stale", [])}
+    await world.until(lambda: world.state("other.example.com") == {"v1": CURRENT})
+    del world.backends.scripts["gadgets", "/apis"]
+    await world.clock.advance(1)
+    await world.until(lambda: world.state() == {"v1": CURRENT})
+    assert world.documents.problems() == {}
+
+
+async def test_kinds_that_are_missing_are_filled_in(world: World) -> None:
+    """Old clients do not survive a resource without a kind, nor lists that are null."""
+    below = {"subresource": "status", "verbs": None}
+    things = {**_RESOURCE, "verbs": None, "subresources": [below], "unknown": {"x": 1}}
+    world.backends.scripts["gadgets", "/apis"] = _aggregated(
+        {"version": "v1", "resources": [things]}
+    )
+    await _fetched(world)
+    items = orjson.loads(world.site.discovery.aggregated("/apis"))["items"]
+    (resource,) = next(each for each in items if each["metadata"]["name"] == GROUP)["versions"][0][
+        "resources"
+    ]
+    empty = {"group": "", "version": "", "kind": ""}
+    assert resource == {
+        **_RESOURCE,
+        "verbs": [],
+        "responseKind": empty,
+        "subresources": [{"subresource": "status", "verbs": [], "responseKind": empty}],
+    }
+
+
+async def test_a_backend_that_hangs_delays_nobody(world: World) -> None:
+    """While many backends give no answer, others are read and clients are answered."""
+
+    async def hang(_headers: Mapping[str, str]) -> Answer:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    slow = [api(f"slow{each}.example.com", service=f"slow{each}") for each in range(20)]
+    for each in slow:
+        for target in ("/apis", "/openapi/v3", "/openapi/v2"):
+            world.backends.scripts[each.service.name, target] = hang
+    world.directory.put(*slow, api())
+    assert world.state() == {"v1": ("Stale", [])}
+    # Each waits for no longer than its deadline.
+    for _ in range(4):
+        await world.clock.advance(documents_backend.DISCOVERY_SECONDS_MAX)
+    await world.until(lambda: world.state() == {"v1": CURRENT})
+    assert "no answer in 5 s" in world.documents.problems()["v1.slow0.example.com"]
+    assert world.state("slow0.example.com") == {"v1": ("Stale", [])}
+
+
+async def test_documents_are_asked_for_again(world: World) -> None:
+    """Each minute, with the tag of what is known: only what has changed is sent and shown."""
+    await _fetched(world)
+    tag = world.site.discovery.aggregated("/apis")
+    asked = world.backends.count("/apis")
+    await world.clock.advance(61)
+    await world.until(lambda: world.backends.count("/apis") == asked + 1)
+    headers = [each[2] for each in world.backends.asked if each[1] == "/apis"]
+    assert headers[-1]["if-none-match"]
+    assert headers[-1]["x-remote-user"] == "system:kube-aggregator"
+    assert world.site.discovery.aggregated("/apis") == tag
+    world.backends.sites["gadgets"].catalog.host(gadgets(GROUP, subresources={}))
+    await world.clock.advance(61)
+    await world.until(lambda: world.site.discovery.aggregated("/apis") != tag)
+    assert world.state() == {"v1": CURRENT}
+
+
+async def test_a_failure_is_tried_again_with_growing_delays(world: World) -> None:
+    """A backend that is down is asked a few times a minute, and soon after it is back."""
+    site = world.backends.sites.pop("gadgets")
+    world.directory.put(api())
+    await world.until(lambda: world.backends.count("/apis") == 1)
+    await world.clock.advance(600)
+    assert 8 < world.backends.count("/apis") < 30
+    world.backends.sites["gadgets"] = site
+    await world.clock.advance(61)
+    await world.until(lambda: world.state() == {"v1": CURRENT})
+
+
+async def test_another_version_of_a_known_backend(world: World) -> None:
+    """A version that comes later is read although the backend says that nothing has changed."""
+    await _fetched(world)
+    world.directory.put(api(version="v1beta1", version_priority=5))
+    await world.until(lambda: world.is_current(f"v1beta1.{GROUP}"))
+    assert world.state() == {"v1": CURRENT, "v1beta1": CURRENT}
+    world.directory.drop(NAME)
+    assert world.state() == {"v1beta1": CURRENT}
+
+
+async def test_caches_of_clients_notice(world: World) -> None:
+    """A document has another tag after each change of what it shows, and no other otherwise."""
+
+    async def tag() -> str:
+        answer = await world.site.ask("/apis", {"Accept": AGGREGATED})
+        return answer.headers["ETag"]
+
+    tags = [await tag()]
+    world.directory.put(api())
+    tags.append(await tag())
+    await world.until(lambda: world.is_current(NAME))
+    tags.append(await tag())
+    world.directory.say(NAME, "gone")
+    tags.append(await tag())
+    assert len(set(tags)) == 4
+    world.directory.say(NAME, None)
+    await world.until(lambda: world.is_current(NAME))
+    assert await tag() == tags[2]
+    again = await world.site.ask("/apis", {"Accept": AGGREGATED, "If-None-Match": tags[2]})
+    assert again.status == 304
+
+
+async def test_plain_documents_are_passed_through(world: World) -> None:
+    """The document of a remote version comes from its server as it is, hashes included."""
+    await _fetched(world)
+    ours = await world.site.ask(f"/apis/{GROUP}/v1")
+    theirs = await world.backends.sites["gadgets"].ask(f"/apis/{GROUP}/v1")
+    assert ours.body == theirs.body
+    assert isinstance(ours.body, bytes)
+    assert orjson.loads(ours.body)["resources"][0]["storageVersionHash"]
+    assert world.forwarded == [(f"/apis/{GROUP}/v1", NAME)]
+    await world.site.document("/apis/apps/v1")
+    assert (await world.site.ask("/apis/nobody.example.com/v1")).status == 404
+    assert len(world.forwarded) == 1

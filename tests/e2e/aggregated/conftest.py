@@ -1,0 +1,20 @@
+"""One main server for all tests of aggregated servers: each has groups of its own behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from restow.testing.server_process import ServerProcess
+from tests.e2e.aggregated.stage import EVE_TOKEN
+
+
+@pytest.fixture(scope="session")
+def main(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    directory = tmp_path_factory.mktemp("aggregated")
+    tokens = directory / "tokens.csv"
+    tokens.write_text(f"{EVE_TOKEN},eve,1001\n")
+    arguments = ["--token-auth-file", str(tokens)]
+    with ServerProcess(directory / "main", arguments=arguments) as server:
+        yield server

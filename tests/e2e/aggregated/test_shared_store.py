@@ -1,0 +1,159 @@
+"""An aggregated server on the main servers' store, as clients of the main server see it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from restow.client import ApiClient, EventType, read_kubeconfig
+from restow.machinery.names import GroupVersionResource
+from restow.runtime import Runtime
+from restow.testing.aggregated_process import AggregatedProcess
+from restow.testing.server_process import ServerProcess
+from tests.e2e.aggregated.stage import (
+    EVE_TOKEN,
+    GROUP,
+    ask,
+    endpoints,
+    entries,
+    is_available,
+    kinds_file,
+    part,
+    parts_path,
+    until,
+)
+from tests.e2e.api.kubectl import Kubectl, binaries
+
+
+@pytest.fixture(scope="module")
+def behind(
+    main: ServerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AggregatedProcess]:
+    directory = tmp_path_factory.mktemp("behind")
+    kinds = kinds_file(directory, "v1")
+    with AggregatedProcess(directory / "one", main=main, kinds=kinds, store=main.store) as server:
+        until(lambda: is_available(main))
+        yield server
+
+
+def test_objects_live_behind_the_main_server(
+    main: ServerProcess, behind: AggregatedProcess
+) -> None:
+    """Objects are created, read in another version, changed, refused and deleted through it."""
+    assert behind.component == "aggregated-parts-example-com"
+    code, made = ask(main, "POST", parts_path(), part("a", 3))
+    assert (code, made["spec"]) == (201, {"size": 3, "colour": "grey"})
+    code, old = ask(main, "GET", parts_path(version="v1beta1", name="a"))
+    assert (code, old["apiVersion"]) == (200, f"{GROUP}/v1beta1")
+    code, changed = ask(main, "PUT", parts_path(name="a"), {**made, "spec": {"size": 4}})
+    assert (code, changed["spec"]["size"]) == (200, 4)
+    assert ask(main, "POST", parts_path(), part("b", -1))[0] == 422
+    assert ask(main, "DELETE", parts_path(name="a"))[0] == 200
+    assert ask(main, "GET", parts_path(name="a"))[0] == 404
+
+
+def test_watches_pass_through(main: ServerProcess, behind: AggregatedProcess) -> None:
+    """A watch at the main server tells of a new object while both streams stay open."""
+
+    async def seen() -> str:
+        config = read_kubeconfig([main.kubeconfig])
+        resource = GroupVersionResource(GROUP, "v1", "parts")
+        async with ApiClient.connect(config, runtime=Runtime.system()) as client:
+            page = await client.list_page(resource, namespace="default")
+            async with client.watch(
+                resource, resource_version=page.resource_version, namespace="default"
+            ) as events:
+                await client.create(resource, part("watched"), namespace="default")
+                async for event in events:
+                    if event.type is EventType.ADDED:
+                        return event.key.name
+        raise AssertionError("the watch has ended")
+
+    assert asyncio.run(seen()) == "watched"
+
+
+def test_kubectl_finds_the_kind(
+    main: ServerProcess, behind: AggregatedProcess, tmp_path: Path
+) -> None:
+    """Discovery and OpenAPI of both servers are one to kubectl, with the columns of the kind."""
+    kubectl = Kubectl.found(binaries()[0], main, tmp_path / "home")
+    assert ask(main, "POST", parts_path(), part("shown", 7))[0] == 201
+    named = until(lambda: kubectl.run("api-resources", "--api-group", GROUP).partition("parts")[2])
+    assert "pt" in named
+    assert kubectl.run("get", f"parts.{GROUP}", "shown").split()[:4] == [
+        "NAME",
+        "SIZE",
+        "shown",
+        "7",
+    ]
+
+
+def test_it_is_a_member_like_every_other(main: ServerProcess, behind: AggregatedProcess) -> None:
+    """Its report is in the main servers' agreement, its lease names its component, and nobody is
+    sent to it for what the main servers serve."""
+    [(server_id, version)] = entries(main).items()
+    assert version == f"{GROUP}/v1"
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    code, lease = ask(main, "GET", f"{leases}/{server_id}")
+    labels = lease["metadata"]["labels"]
+    assert (code, labels["apiserver.kubernetes.io/identity"]) == (200, behind.component)
+    assert ask(main, "DELETE", f"{leases}/{server_id}")[0] == 403
+    _, found = ask(main, "GET", "/api/v1/namespaces/default/endpoints/kubernetes")
+    ports = {port["port"] for subset in found["subsets"] for port in subset["ports"]}
+    assert ports == {main.port}
+    assert endpoints(main, behind.component) == {behind.port}
+
+
+def test_namespaces_are_the_main_servers(main: ServerProcess, behind: AggregatedProcess) -> None:
+    """Nothing is created in a namespace that is not there, and objects go with theirs."""
+    place = f"/apis/{GROUP}/v1/namespaces/passing/parts"
+    code, refused = ask(main, "POST", place, part("a"))
+    assert (code, refused["message"]) == (404, 'namespaces "passing" not found')
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "passing"}}
+    assert ask(main, "POST", "/api/v1/namespaces", namespace)[0] == 201
+    assert ask(main, "POST", place, part("a"))[0] == 201
+    assert ask(main, "DELETE", "/api/v1/namespaces/passing")[0] == 200
+    until(lambda: ask(main, "GET", f"{place}/a")[0] == 404)
+
+
+def test_direct_clients_are_the_main_servers_users(
+    main: ServerProcess, behind: AggregatedProcess
+) -> None:
+    """Tokens are reviewed by the main servers, rights too; headers of anybody tell nothing."""
+    direct = ServerProcess(behind.directory)
+    direct.url, direct.token = behind.url, main.token
+    direct._trust((behind.pki_dir / "ca.crt").read_text())
+    assert direct.get(parts_path())[0] == 200
+    assert direct.get(parts_path(), token="nobody")[0] == 401
+    code, text = direct.get(parts_path(), token=EVE_TOKEN)
+    assert (code, 'User \\"eve\\" cannot list' in text) == (403, True)
+    claimed = {"X-Remote-User": "mallory", "X-Remote-Group": "system:masters"}
+    code, text = direct.request("GET", parts_path(), token="", headers=claimed)
+    assert (code, "system:anonymous" in text) == (403, True)
+    assert direct.get("/readyz", token="")[0] == 200
+
+
+def test_stop_and_start(main: ServerProcess, behind: AggregatedProcess, tmp_path: Path) -> None:
+    """A second server of the component shares the work, leaves no trace when it stops, and the
+    objects are there when the last one has stopped and come back."""
+    assert ask(main, "POST", parts_path(), part("kept"))[0] == 201
+    second = behind.sibling(tmp_path / "two")
+    with second:
+        assert endpoints(main, behind.component) == {behind.port, second.port}
+        assert len(entries(main)) == 2
+        assert second.stop() == 0
+    assert endpoints(main, behind.component) == {behind.port}
+    assert len(entries(main)) == 1
+    assert behind.stop() == 0
+    assert entries(main) == {}
+    code, service = ask(main, "GET", f"/apis/apiregistration.k8s.io/v1/apiservices/v1.{GROUP}")
+    assert (code, service["spec"]["service"]["name"]) == (200, behind.component)
+    assert ask(main, "GET", parts_path())[0] == 503
+    behind.start()
+    until(lambda: is_available(main))
+    code, text = main.get(parts_path(name="kept"))
+    assert (code, json.loads(text)["metadata"]["name"]) == (200, "kept")

@@ -1,0 +1,56 @@
+"""Two stores and the words between them: restow's order breaks nothing, each other order does.
+
+`pytest tests/model/test_remote.py -rP` shows the shortest trace of every mistake.
+"""
+
+import sys
+from typing import Final
+
+import pytest
+
+from tests.model.remote import HEARD, REGISTRATIONS_MAX, Remote, Rules, State, sought
+from tests.model.search import search
+
+STATES_MAX: Final = 150_000
+STEPS_MAX: Final = 14
+BOTH: Final = frozenset({1, 2})
+
+MISTAKES: Final = {
+    "reported after it was opened": Rules(reports_first=False),
+    "the old key is not closed before the report": Rules(holds=False),
+    "opened whatever has happened meanwhile": Rules(open_compares=False),
+    "late words are believed": Rules(numbered=False),
+    "withdrawn when the server key is gone": Rules(waits_for_encoder=False),
+    "withdrawn for good while the server lives": Rules(waits_for_death=False),
+}
+
+
+def test_no_order_breaks_the_protocol() -> None:
+    """Whatever is paused, killed, late or repeated: each write is what the main store says."""
+    model = Remote(Rules())
+    outcome = search(State(), model.successors, sought, states_max=STATES_MAX)
+    sys.stdout.write(f"{outcome}\n")
+    assert outcome.trace is None, str(outcome)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_is_found(mistake: str) -> None:
+    """A rule that is left out leads to a write that the main store does not tell of, soon."""
+    model = Remote(MISTAKES[mistake])
+    outcome = search(State(), model.successors, sought, states_max=STATES_MAX)
+    sys.stdout.write(f"{outcome}\n")
+    assert outcome.trace is not None, mistake
+    assert outcome.steps <= STEPS_MAX
+
+
+def test_the_model_gets_somewhere() -> None:
+    """All registrations can be gone through with writes in both versions, or nothing is proven."""
+    model = Remote(Rules())
+    outcome = search(
+        State(),
+        model.successors,
+        lambda state: "all" if state.step == HEARD and state.writes == BOTH else None,
+        states_max=STATES_MAX,
+    )
+    assert outcome.trace is not None
+    assert outcome.trace[-1].state.registration == REGISTRATIONS_MAX

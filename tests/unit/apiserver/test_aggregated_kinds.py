@@ -1,0 +1,86 @@
+"""Kinds from files of definitions: what they become, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from restow.apiserver.aggregated_kinds import KindsError, load_kinds, read_kinds
+
+DEFINITION = b"""\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: parts.example.com}
+spec:
+  group: example.com
+  names: {kind: Part, plural: parts, shortNames: [pt]}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+  - name: v1beta1
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+OTHER = DEFINITION.replace(b"parts", b"tools").replace(b"kind: Part", b"kind: Tool")
+WEBHOOK = (
+    b"conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1],"
+    b" clientConfig: {url: 'https://converter.example.com'}}}\n  scope"
+)
+
+
+def test_a_definition_becomes_a_kind() -> None:
+    """Versions, names, subresources and the storage version are those of the file; no definition
+    stands behind it that could change."""
+    [part] = read_kinds(b"# nothing\n---\n" + DEFINITION + b"---\n", source="file")
+    assert (part.group, part.plural, part.kind.short_names) == ("example.com", "parts", ("pt",))
+    assert part.served == ("v1", "v1beta1")
+    assert part.storage_api_version == "example.com/v1"
+    assert [each.name for each in part.subresources("v1")] == ["status"]
+    assert part.subresources("v1beta1") == ()
+    assert part.origin is None
+    assert part.is_custom
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (DEFINITION.replace(b"  scope: Namespaced\n", b""), "spec.scope: Required value"),
+        (DEFINITION.replace(b"scope:", b"scoop: 1\n  scope:"), "unknown fields: spec.scoop"),
+        (DEFINITION.replace(b"scope", WEBHOOK), "Webhook is not offered"),
+        (DEFINITION + b"---\nkind: Secret\n", "document 2: Secret of None is no CustomResource"),
+        (b"[]", "document 1: "),
+        (b"a: b: c", "document 1: the body is not YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(content: bytes, why: str) -> None:
+    """A file that says no kind is refused with the document and the reason."""
+    with pytest.raises(KindsError) as refused:
+        read_kinds(content, source="file")
+    assert str(refused.value).startswith("file, ")
+    assert why in str(refused.value)
+
+
+def test_a_directory_is_read_whole(tmp_path: Path) -> None:
+    """All files count, in the order of their names; the same kind twice is refused."""
+    (tmp_path / "b.yaml").write_bytes(DEFINITION)
+    (tmp_path / "a.yml").write_bytes(OTHER)
+    (tmp_path / "notes.txt").write_text("no kind")
+    assert [each.plural for each in load_kinds(tmp_path)] == ["tools", "parts"]
+    (tmp_path / "c.yaml").write_bytes(DEFINITION)
+    with pytest.raises(KindsError, match=r"defined more than once: parts\.example\.com"):
+        load_kinds(tmp_path)
+
+
+def test_nothing_to_serve_is_refused(tmp_path: Path) -> None:
+    """A missing file and an empty one are told apart."""
+    with pytest.raises(KindsError, match="cannot be read: No such file"):
+        load_kinds(tmp_path / "none.yaml")
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n")
+    with pytest.raises(KindsError, match="holds no CustomResourceDefinition"):
+        load_kinds(tmp_path / "empty.yaml")
