@@ -217,6 +217,7 @@ def test_types_of_our_own() -> None:
     assert status is not None
     assert list(status.by_name) == [
         "persistedStorageVersionHashes",
+        "persistedEncryptionKeys",
         "currentStorageVersionHash",
         "lastHeartbeatTime",
         "currentStorageVersionHashes",
