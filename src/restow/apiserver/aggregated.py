@@ -38,7 +38,8 @@ from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.client import ApiClient, read_kubeconfig
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.coordination.remote_registration import Remote, ensure_store_id
+from restow.coordination.records import name_of
+from restow.coordination.remote_registration import Remote, ensure_store_id, forget_store
 from restow.coordination.roster import Roster
 from restow.resources.catalog import Catalog
 from restow.resources.committing import Sealed
@@ -58,6 +59,7 @@ from restow.serving.hooks import (
     Hooks,
 )
 from restow.serving.listener import Listener
+from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.opening import open_storage
 
@@ -192,11 +194,16 @@ class _Starting:
             undo.push_async_callback(self._encryption.close)
         self.shares_store = await is_shared(self._opened, self._client)
         await check_component(self._storage, self.component, self._pki)
-        remote = None
+        main, remote = ClientMainApi(self._client), None
         if not self.shares_store:
             store_id = await ensure_store_id(self._storage, self._runtime)
-            remote = Remote(main=ClientMainApi(self._client), store=store_id)
+            remote = Remote(main=main, store=store_id)
         self._coordinator = self._make_coordinator(remote)
+        for store in self._options.forget_stores:
+            if remote is not None and store == remote.store:
+                raise OpenRefused(f"--forget-store {store}: that is the store of this server")
+            names = [name_of(each.kind.group_resource) for each in self._catalog.persisted()]
+            await forget_store(main, names, store=store)
 
     @property
     def _opened(self) -> Storage:

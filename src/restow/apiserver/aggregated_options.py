@@ -6,6 +6,7 @@ Values that cannot work raise a ValueError that says why and names the flag.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ COMPONENT_PREFIX: Final = "aggregated-"
 COMPONENT_LENGTH_MAX: Final = 63
 NAMESPACE_DEFAULT: Final = "kube-system"
 GROUP_PRIORITY_DEFAULT: Final = 1_000
+_STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 VERSION_PRIORITY_MAX: Final = 100
 """Of the first version; each further one has one less."""
 
@@ -43,6 +45,8 @@ class AggregatedOptions:
     """The IP address at which the main servers reach it; empty: the one it listens on."""
     registers_itself: bool = True
     """Whether it keeps its Service, its Endpoints and its APIServices."""
+    forget_stores: tuple[str, ...] = ()
+    """Ids of stores that are gone: what their servers have said of these kinds is taken out."""
 
     def __post_init__(self) -> None:
         for flag, name in (("--component", self.component), ("--service-name", self.service)):
@@ -52,6 +56,11 @@ class AggregatedOptions:
             raise ValueError(f"--service-namespace {self.namespace!r}: {problem}")
         if self.component == "kube-apiserver":
             raise ValueError("--component kube-apiserver: that is what the main servers are")
+        for store in self.forget_stores:
+            if not _STORE_ID.fullmatch(store):
+                raise ValueError(
+                    f"--forget-store {store!r} is no id of a store, as reports name it"
+                )
         serve = self.serve
         for flag, is_given in (
             ("--front-port", serve.front_port is not None),

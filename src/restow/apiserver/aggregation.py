@@ -69,7 +69,7 @@ class Aggregation:
             self.directory, self.documents, self._backends, runtime.clock
         )
         # A server that is dead is noticed by those who ask it, long before the next look at it.
-        self.proxy.on_failed = self.availability.recheck
+        self.proxy.on_failed = self.contents.on_failed = self.availability.recheck
 
     async def start(self) -> None:
         """Know the APIs there are, and begin to look after them."""

@@ -135,16 +135,16 @@ class AggregatedBackend:
 
     async def stop(self) -> None:
         """End all connections, and listen no more."""
-        if self._server is not None:
-            self._server.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         for line in list(self._lines):
             line.abort()
         while self._lines:
             self._one_gone.clear()
             await self._one_gone.wait()
-        if self._server is not None:
-            await self._server.wait_closed()
-        self._server = None
+        if server is not None:
+            await server.wait_closed()
 
     def reset(self) -> None:
         """As at the start, but for the connections."""
@@ -152,6 +152,9 @@ class AggregatedBackend:
         self.asked.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # stopped during the handshake
+            writer.transport.abort()
+            return
         line = Line(reader, writer)
         self.connections += 1
         self.connections_open += 1

@@ -106,7 +106,7 @@ class NamespaceKeeper:
             "namespace", clock=runtime.clock, randomness=runtime.randomness
         )
         self._waiting: set[str] = set()
-        self._lacking: set[str] = set()  # those with objects of kinds that are not hosted here
+        self._lacking: set[str] = set()  # those with objects of kinds nobody can be asked for now
         self._removed: dict[str, int] = {}  # namespaces gone, and how often looked at since
 
     # Noticing.
@@ -150,16 +150,15 @@ class NamespaceKeeper:
 
     async def reconcile(self, name: str) -> float | None:
         """Bring the deletion of one namespace forward; after how long to look again, if so."""
-        self._lacking.discard(name)
         obj, revision = await self._read(name)
         if obj is None:
             return await self._sweep_removed(name, revision)
         self._removed.pop(name, None)
         if not obj["metadata"].get("deletionTimestamp"):
-            self._waiting.discard(name)
+            self._wait_no_more(name)
             return None
         if FINALIZER not in ((obj.get("spec") or {}).get("finalizers") or ()):
-            self._waiting.discard(name)
+            self._wait_no_more(name)
             return None  # others hold it
         self._waiting.add(name)  # before counting, so that no later deletion goes unnoticed
         left = await self._empty(name, revision, remote=self._remote)
@@ -167,10 +166,14 @@ class NamespaceKeeper:
         if left:
             await self._tell(name, uid, left)
             return HURRY_SECONDS if left.is_busy else WAITING_SECONDS
-        self._waiting.discard(name)
+        self._wait_no_more(name)
         await self._finish(name, uid)
         self._removed[name] = 0
         return LEFTOVER_SECONDS[0]
+
+    def _wait_no_more(self, name: str) -> None:
+        self._waiting.discard(name)
+        self._lacking.discard(name)
 
     async def _read(self, name: str) -> tuple[Object | None, Revision]:
         """A namespace, and the revision at which it was so."""
@@ -180,7 +183,7 @@ class NamespaceKeeper:
 
     async def _sweep_removed(self, name: str, revision: Revision) -> float | None:
         """Remove what a writer that does not guard its creates has left in a namespace now gone."""
-        self._waiting.discard(name)
+        self._wait_no_more(name)
         looks = self._removed.get(name)
         if looks is None:
             return None
@@ -215,10 +218,13 @@ class NamespaceKeeper:
                 return left  # all else waits for these
         if remote is not None:
             await remote.empty(name, left)
-            if left.undiscovered:
-                self._lacking.add(name)
         if not left:
             await self._note_unknown(name, left, [root for root in roots if root not in known])
+        # What failed at another server may soon be known to be so, or go well again.
+        if left.unknown or left.undiscovered or (remote is not None and left.failures):
+            self._lacking.add(name)
+        else:
+            self._lacking.discard(name)
         return left
 
     async def _note_unknown(self, name: str, left: Leftovers, roots: list[str]) -> None:
@@ -232,7 +238,6 @@ class NamespaceKeeper:
                 title = root[len(OBJECTS_PREFIX) : -1]
                 left.counts[title] = count
                 left.unknown.append(title)
-                self._lacking.add(name)
 
     async def _stored_roots(self) -> dict[str, None]:
         """How the keys of kinds begin of which there are objects, in order."""

@@ -26,6 +26,7 @@ from restow.resources.housekeeping.repeating import for_each
 from restow.runtime import Clock
 from restow.serving.aggregation.documents_known import Remotes, RemoteVersion
 from restow.serving.aggregation.interface import Backends, Directory, RemoteApi
+from restow.serving.aggregation.pools import BackendBusy
 
 ASK_SECONDS_MAX: Final = 10.0
 """For one question."""
@@ -122,6 +123,8 @@ class RemoteNamespaceContents:
         self._documents = documents
         self._backends = backends
         self._clock = clock
+        self.on_failed: Callable[[str], None] = lambda _: None
+        """Told of the name of an API whose servers did not answer as they should."""
 
     @property
     def listeners(self) -> list[Callable[[str], None]]:
@@ -157,7 +160,11 @@ class RemoteNamespaceContents:
                         left.failures.append(f"{each.title}: {error}")
         except TimeoutError:
             left.failures.append(f"{api.name}: no answer in time")
+            self.on_failed(api.name)
+        except BackendBusy as error:
+            left.failures.append(f"{api.name}: {error.what}")
         except ConnectionFailed as error:
+            self.on_failed(api.name)
             left.failures.append(f"{api.name}: {error.what}")
 
     async def _empty_one(self, collection: _Collection, left: Leftovers) -> None:

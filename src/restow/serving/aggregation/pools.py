@@ -134,7 +134,8 @@ class Pool:
         except ConnectionFailed as error:
             if not is_kept or not question.may_repeat or not _is_stale(error):
                 raise
-        place, connection, _ = await self._open_one([place], is_new=True)
+        # It may have died: then another one answers.
+        place, connection, _ = await self._open_one(places, is_new=True)
         return await self._talk(place, connection, question)
 
     async def _open_one(

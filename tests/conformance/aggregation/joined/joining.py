@@ -14,7 +14,8 @@ import orjson
 
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
-from restow.client import ApiClient, ClientConfig, read_kubeconfig
+from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
+from restow.client.transport import Request
 from restow.machinery.names import GroupVersionResource
 from restow.runtime import Runtime
 from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
@@ -27,6 +28,7 @@ NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 SERVICES = GroupVersionResource("", "v1", "services")
 ENDPOINTS = GroupVersionResource("", "v1", "endpoints")
 SERVICE = "samples"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list")
 
 
@@ -86,7 +88,7 @@ async def _say(line: Line, code: int, body: Any) -> None:
 class Joined:
     """A main server and what stands behind it."""
 
-    config: ClientConfig
+    kubeconfig: Path
     api: ApiClient
     backend: AggregatedBackend
     notes: Notes
@@ -127,13 +129,31 @@ async def joined(directory: Path) -> AsyncIterator[Joined]:
     config = read_kubeconfig([server.kubeconfig])
     try:
         async with ApiClient.connect(config, runtime=runtime) as api:
-            made = Joined(config, api, backend, notes)
+            made = Joined(server.kubeconfig, api, backend, notes)
             await _register(made)
             await made.available("True")
+            await _discovered(config, made)
             yield made
     finally:
         await server.stop()
         await backend.stop()
+
+
+async def _discovered(config: ClientConfig, made: Joined) -> None:
+    """Wait until the main server has asked the backend for what it serves."""
+    transport = HttpTransport(config, clock=made.api.runtime.clock)
+    request = Request(method="GET", target="/apis", headers=(("Accept", AGGREGATED),))
+
+    async def read() -> list[str]:
+        async with transport.send(request) as response:
+            found = orjson.loads(await response.read(bytes_max=10_000_000))
+        [group] = [each for each in found["items"] if each["metadata"]["name"] == GROUP]
+        return [each["freshness"] for each in group["versions"]]
+
+    try:
+        await made.until(lambda each: each == ["Current"], read)
+    finally:
+        await transport.close()
 
 
 async def _register(made: Joined) -> None:

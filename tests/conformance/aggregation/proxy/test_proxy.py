@@ -8,7 +8,7 @@ from dataclasses import replace
 from restow.serving.aggregation.pools import BackendLimits
 from restow.serving.aggregation.proxy import ProxyLimits
 from restow.serving.aggregation.services import Place
-from restow.testing.aggregated_backend import JSON, Asked, Line
+from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 from restow.testing.api_client import ApiClient
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, echoed, wait_until
@@ -235,6 +235,26 @@ async def test_another_server_is_tried(rig: Rig) -> None:
     rig.services.found = [dead, good]
     for _ in range(8):
         assert (await rig.server.client.post(FLUNDERS, {})).status == 200
+
+
+async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
+    """A read that was sent to a server which dies just then is answered by another one."""
+    good, dying = rig.services.found[0], AggregatedBackend(rig.backend.files, None)
+
+    async def die(_asked: Asked, line: Line) -> None:
+        assert dying._server is not None
+        dying._server.close()
+        line.abort()
+
+    for _ in range(8):  # who is asked first is a matter of luck
+        await dying.listen()
+        rig.services.found = [Place("127.0.0.1", dying.port)]
+        assert (await rig.server.client.get(FLUNDERS)).status == 200
+        dying.script = die
+        rig.services.found.append(good)
+        assert (await rig.server.client.get(FLUNDERS)).status == 200
+        await dying.stop()
+        dying.reset()
 
 
 async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:

@@ -52,6 +52,7 @@ async def test_endpoints_by_the_name_of_the_port(rig: Rig) -> None:
     with pytest.raises(NoPlace) as no_place:
         await services.places(REF)
     assert no_place.value.reason == "EndpointsNotFound"
+    assert no_place.value.message == 'cannot find endpointslices for service/samples in "default"'
     await _post(rig, f"{NS}/endpoints", _endpoints())
     assert list(await services.places(REF)) == [Place("10.0.0.1", 8443), Place("10.0.0.2", 8443)]
     reply = await rig.server.client.patch(f"{NS}/endpoints/samples", {"subsets": None})
@@ -59,6 +60,9 @@ async def test_endpoints_by_the_name_of_the_port(rig: Rig) -> None:
     with pytest.raises(NoPlace) as no_place:
         await services.places(REF)
     assert no_place.value.reason == "MissingEndpoints"
+    assert no_place.value.message == (
+        'endpointslices for service/samples in "default" have no addresses with port name "https"'
+    )
 
 
 async def test_slices_come_first(rig: Rig) -> None:

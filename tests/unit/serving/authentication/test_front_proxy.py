@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from restow.apiserver import certificates
 from restow.machinery.status_error import StatusError
 from restow.runtime import SimulatedClock, SystemClock
+from restow.serving.aggregation.passing import user_lines
 from restow.serving.authentication import (
     Authentication,
     Authorities,
@@ -220,3 +222,24 @@ def test_what_a_cluster_publishes_is_read(proxy: CertificateFiles) -> None:
             read_trust({**data, "requestheader-allowed-names": broken})
     with pytest.raises(ValueError, match="at least one header"):
         read_trust({**data, "requestheader-username-headers": "[]"})
+
+
+def test_names_are_utf_8(
+    connect: Connect, proxy: CertificateFiles, person: CertificateFiles
+) -> None:
+    """What a proxy says beyond ASCII arrives as it was meant, in names, groups and extras."""
+    told = User("jörg", ("Büro", "営業"), "ü-1", (("scopes", ("größe",)),))
+    lines = [(name.lower(), value) for name, value in user_lines(told)]
+    found = chain(proxy, person).authenticate(request(connect(proxy), *lines))
+    assert found == replace(told, groups=(*told.groups, "system:authenticated"))
+
+
+@pytest.mark.parametrize("header", ["x-remote-user", "x-remote-group", "x-remote-extra-scopes"])
+def test_other_bytes_are_nobodys_name(
+    connect: Connect, proxy: CertificateFiles, person: CertificateFiles, header: str
+) -> None:
+    """Bytes that are no UTF-8 are a 401, never a name that was guessed."""
+    lines = (("x-remote-user", "jane"),) if header != "x-remote-user" else ()
+    with pytest.raises(StatusError) as refused:
+        chain(proxy, person).authenticate(request(connect(proxy), *lines, (header, "j\xf6rg")))
+    assert refused.value.code == 401
