@@ -57,7 +57,8 @@ bench: environment ## Measure, and print the table
 	@$(BIN)/python -m benchmarks.api
 	@$(BIN)/python -m benchmarks.coordination
 	@$(BIN)/python -m benchmarks.migration
-	@exec $(BIN)/python -m benchmarks.custom
+	@$(BIN)/python -m benchmarks.custom
+	@exec $(BIN)/python -m benchmarks.encryption
 
 .PHONY: bench-long
 bench-long: environment ## A million objects: how fast they are migrated, and in how much memory

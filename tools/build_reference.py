@@ -31,6 +31,7 @@ from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.resources.definition import Resource
 from restow.runtime import Runtime
 from restow.serving.metrics import HealthMetrics
+from restow.testing.encryption_files import write_encryption_file
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 NOTICE: Final = "<!-- Made by `make reference`. Change the program, not this page. -->"
@@ -237,7 +238,14 @@ async def _of_server() -> Source:
     """The metrics of a server that was started and stopped again."""
     logging.disable(logging.INFO)  # of its start
     with tempfile.TemporaryDirectory(prefix="restow-reference-") as folder:
-        options = ServeOptions(data_dir=Path(folder), store="memory:", port=0, grace_seconds=1)
+        keys = write_encryption_file(Path(folder) / "keys.yaml", "identity")
+        options = ServeOptions(
+            data_dir=Path(folder),
+            store="memory:",
+            port=0,
+            grace_seconds=1,
+            encryption_provider_config=keys,  # or it has no metrics of encryption
+        )
         server = await ApiServer.start(options, Runtime.system())
         await server.stop()
     logging.disable(logging.NOTSET)

@@ -53,10 +53,19 @@ def create(target: Target, *, seconds: int, connections: int, name: str) -> Rate
     return _run(target, script, seconds, connections)
 
 
-def update(target: Target, *, seconds: int, connections: int, items: int) -> Rate:
-    """Updates, without a condition, of objects that are there; each has another content."""
+def update(target: Target, *, seconds: int, connections: int, items: int, mark: str = "") -> Rate:
+    """Updates, without a condition, of objects that are there; each has another content.
+
+    Another mark makes it another content than in an earlier run as well."""
     number = f'string.format("item-%06d", (count * 64 + id) % {items})'
-    script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', number)
+    note = f'"{mark}" .. count'
+    script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', number, note=note)
+    return _run(target, script, seconds, connections)
+
+
+def update_nothing(target: Target, *, seconds: int, connections: int) -> Rate:
+    """Updates of one object, all but the first with the content that it has."""
+    script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', '"item-000000"', note='"same"')
     return _run(target, script, seconds, connections)
 
 
@@ -68,7 +77,7 @@ wrk.path = "{path}"
 {_DONE}"""
 
 
-def _body_script(target: Target, method: str, path: str, name: str) -> str:
+def _body_script(target: Target, method: str, path: str, name: str, *, note: str = "count") -> str:
     data = json.dumps(DATA).replace("\\", "\\\\").replace("'", "\\'")
     return f"""
 local threads = 0
@@ -84,7 +93,7 @@ request = function()
   count = count + 1
   local name = {name}
   local body = '{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"' .. name ..
-    '","annotations":{{"n":"' .. count .. '"}}}},"data":' .. data .. '}}'
+    '","annotations":{{"n":"' .. {note} .. '"}}}},"data":' .. data .. '}}'
   return wrk.format("{method}", {path}, headers, body)
 end
 {_DONE}"""

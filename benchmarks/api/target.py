@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +84,12 @@ def of_kubeconfig(path: Path, name: str) -> Target:
 
 
 @contextmanager
-def started(name: str, directory: Path, store: str) -> Iterator[Target]:
+def started(
+    name: str, directory: Path, store: str, *, arguments: Sequence[str] = ()
+) -> Iterator[Target]:
     """Our own server, on a core of its own where there are two."""
     command = [sys.executable, "-m", "restow", "serve", "--port", "0"]
-    command += ["--data-dir", str(directory), "--store", store]
+    command += ["--data-dir", str(directory), "--store", store, *arguments]
     begin = time.perf_counter()
     with (directory.with_suffix(".log")).open("w") as log:
         process = subprocess.Popen(

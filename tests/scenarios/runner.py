@@ -207,10 +207,8 @@ class Runner:
         """As a new configuration file is taken: checked, then in force."""
         server = self.cluster.nodes[name].server
         assert server.keys is not None, f"{name} does not encrypt"
-        following = server.coordinator.key_following
-        assert following is not None
         try:
-            await self.cluster.run(following.check(NamedKeys(names.split(","))))
+            await self.cluster.run(server.coordinator.check_keys(NamedKeys(names.split(","))))
         except (KeyUnsupported, StorageError, TimeoutError) as error:
             self._refusals[name] = str(error)
             return

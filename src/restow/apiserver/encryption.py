@@ -50,11 +50,8 @@ class Encryption:
         """
 
         async def check(keys: Keys) -> None:
-            following = coordinator.key_following
-            if following is None:
-                return
             try:
-                await following.check(keys)
+                await coordinator.check_keys(keys)
             except CoordinationError as error:
                 raise OpenRefused(str(error)) from error
 
@@ -64,6 +61,8 @@ class Encryption:
 
         self.keys.check = check
         self.storage.on_recovered = recovered
+        if coordinator.key_following is None:  # there is nobody to be told
+            self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn("follow the configuration", self.keys.follow())
 
     def publish(self, health: Health, metrics: Metrics, coordinator: Coordinator) -> None:

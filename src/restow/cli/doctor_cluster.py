@@ -72,6 +72,8 @@ class ServerFacts:
     renewed_seconds: float | None = None
     """How long ago its lease was renewed, by our clock."""
     lease_seconds: int = LEASE_SECONDS_DEFAULT
+    component: str = IDENTITY_LABEL_VALUE
+    """What kind of server it is; aggregated ones are the main servers' to ask."""
     problem: str = ""
     """Why it could not be asked."""
     skew_seconds: float | None = None
@@ -94,7 +96,9 @@ async def examine(config: ClientConfig, runtime: Runtime) -> list[Finding]:
         except (ClientError, StatusError) as problem:
             findings.append(unseen("servers", f"leases could not be read: {problem}"))
             servers = []
-        findings += await _examine_servers(client, servers, config)
+        main = [each for each in servers if each.component == IDENTITY_LABEL_VALUE]
+        findings += await _examine_servers(client, main, config)
+        findings += judge_aggregated([each for each in servers if each not in main])
         try:
             view = await read_cluster(client)
             findings += judge_agreement(view, {each.name for each in servers})
@@ -123,10 +127,10 @@ async def _examine_servers(
 
 async def _servers(client: ApiClient) -> list[ServerFacts]:
     now = client.runtime.clock.wall()
-    selector = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
+    selector = ListOptions(label_selector=IDENTITY_LABEL)
     leases = client.items(LEASES, namespace=LEASE_NAMESPACE, options=selector)
     found = [_of_lease(each, now) async for each in leases]
-    if any(each.address for each in found):
+    if any(each.address for each in found if each.component == IDENTITY_LABEL_VALUE):
         return found
     try:
         endpoints = await client.get(ENDPOINTS, "kubernetes", namespace="default")
@@ -138,12 +142,14 @@ async def _servers(client: ApiClient) -> list[ServerFacts]:
 def _of_lease(lease: Object, now: datetime) -> ServerFacts:
     record = LeaseRecord.read(lease)
     annotations = requests.mapping(metadata_of(lease), "annotations")
+    labels = requests.mapping(metadata_of(lease), "labels")
     renewed = read_time(record.renew_time)
     return ServerFacts(
         name=key_of(lease).name,
         address=requests.text(annotations, ADDRESS_ANNOTATION),
         renewed_seconds=None if renewed is None else (now - renewed).total_seconds(),
         lease_seconds=record.lease_seconds or LEASE_SECONDS_DEFAULT,
+        component=requests.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
     )
 
 
@@ -284,6 +290,20 @@ def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
         yield ok(check, f"the clock of {name} is right to a few seconds")
 
 
+def judge_aggregated(servers: list[ServerFacts]) -> Iterator[Finding]:
+    """Aggregated servers on the store of the cluster: they are told by their leases alone."""
+    for component in sorted({each.component for each in servers}):
+        found = [each for each in servers if each.component == component]
+        if dead := [each.name for each in found if _is_dead(each)]:
+            yield warning(
+                "servers",
+                f"{some(dead)} of {component} have not renewed their leases in time",
+                "if they were stopped, these go by themselves; if they run, look at their logs",
+            )
+        if living := len(found) - len(dead):
+            yield ok("servers", f"{living} aggregated of {component}, by their leases")
+
+
 def judge_agreement(view: ClusterView, servers: set[str]) -> Iterator[Finding]:
     """What the servers say of what they write, and what may be stored."""
     for each in view.unseen:
@@ -305,7 +325,9 @@ def judge_agreement(view: ClusterView, servers: set[str]) -> Iterator[Finding]:
 
 
 def _judge_entries(reported: list[ResourceView], servers: set[str]) -> Iterator[Finding]:
-    gone = {entry.server for each in reported for entry in each.entries} - servers
+    # Those with a store of their own have their leases there.
+    entries = [entry for each in reported for entry in each.entries if not entry.store]
+    gone = {entry.server for entry in entries} - servers
     if gone:
         yield warning(
             "agreement",

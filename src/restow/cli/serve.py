@@ -74,6 +74,7 @@ _AGGREGATED_FLAGS = (
     "service_name",
     "advertise_address",
     "no_self_registration",
+    "forget_store",
 )
 
 
@@ -263,6 +264,15 @@ def _add_aggregated(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep no Service, Endpoints and APIServices: somebody else does",
     )
+    add(
+        "--forget-store",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="take out what servers of a store have reported of these kinds that is gone, and on"
+        " which nobody runs: a new store is refused as long as they stand there; the refusal names"
+        " the ID; may be repeated",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -390,6 +400,7 @@ async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> N
         service=arguments.service_name or "",
         advertise_address=arguments.advertise_address or "",
         registers_itself=not arguments.no_self_registration,
+        forget_stores=tuple(arguments.forget_store),
     )
     await serve_aggregated(wishes, kinds=load_kinds(arguments.kinds))
 

@@ -188,11 +188,17 @@ def _table(*headings: str) -> Table:
 
 
 def _servers(view: Overview) -> Table:
-    table = _table("SERVER", "HOST", "RENEWED", "")
+    """With what they are only where some are not main servers."""
+    shows_component = any(each.is_aggregated for each in view.servers)
+    table = _table("SERVER", *(["COMPONENT"] if shows_component else []), "HOST", "RENEWED", "")
     for each in view.servers:
         remark = Text("ok", style="green") if each.is_live else Text("expired", style="red")
         table.add_row(
-            Text(shown(each.id)), Text(shown(each.host) or "–"), ago(each.renewed, view), remark
+            Text(shown(each.id)),
+            *([Text(shown(each.component))] if shows_component else []),
+            Text(shown(each.host) or "–"),
+            ago(each.renewed, view),
+            remark,
         )
     return table
 
@@ -346,6 +352,7 @@ def fields_of(view: Overview) -> dict[str, Any]:
         "servers": [
             {
                 "id": each.id,
+                "component": each.component,
                 "host": each.host,
                 "renewTime": _time(each.renewed),
                 "live": each.is_live,
@@ -374,6 +381,8 @@ def _resource_fields(seen: ResourceSeen) -> dict[str, Any]:
         "persisted": [_hash_fields(each) for each in seen.persisted],
         "heartbeatTime": _time(seen.heartbeat),
         "servers": [{"id": server, "version": version} for server, version in seen.servers],
+        "components": list(seen.components),
+        "stores": list(seen.stores),
         "encryption": None if seen.keys is None else _key_fields(seen.keys),
     }
 

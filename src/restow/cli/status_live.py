@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.foreign_text import shown
 from restow.cli.status import fields_of, print_all
@@ -158,6 +158,7 @@ class Following:
             view.migrations,
             self._wanted,
             remote=remote,
+            servers=view.servers,
         )
         view.notes += left_alone_text(silent_apis(remote, self._objects("reports")))
         return view
@@ -166,7 +167,7 @@ class Following:
         """An informer for each thing that the server has."""
         assert self._discovered is not None, "not discovered"
         served = {each.resource for each in self._discovered.resources}
-        identity = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
+        identity = ListOptions(label_selector=IDENTITY_LABEL)
         wanted: list[tuple[str, GroupVersionResource, str, ListOptions | None]] = [
             ("states", STATES, "", None),
             ("reports", STORAGE_VERSIONS, "", None),

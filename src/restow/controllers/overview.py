@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
+from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, Discovered, ListOptions, Object
 from restow.controllers import requests
@@ -64,7 +64,13 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
         view.migrations = [each for each in view.migrations if each.resource in chosen]
     remote = remote_apis(await reader.all_of(API_SERVICES, ""))
     view.resources = resources_seen(
-        discovered, states, reports, view.migrations, wanted, remote=remote
+        discovered,
+        states,
+        reports,
+        view.migrations,
+        wanted,
+        remote=remote,
+        servers=view.servers,
     )
     view.notes += left_alone_text(silent_apis(remote, reports))
     return view
@@ -119,12 +125,13 @@ class _Reader:
         return found
 
     async def identities(self) -> list[Object]:
-        selector = f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}"
+        """Of servers of any component that have their leases here: all but aggregated servers with
+        a store of their own."""
         return await self.all_of(
             LEASES,
             "which servers run is not known",
             namespace=LEASE_NAMESPACE,
-            options=ListOptions(label_selector=selector),
+            options=ListOptions(label_selector=IDENTITY_LABEL),
         )
 
     async def leaders(self) -> list[Object]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
-from restow.api.names import HOSTNAME_LABEL
+from restow.api.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.controllers import requests
@@ -48,8 +48,10 @@ def resources_seen(
     wanted: frozenset[GroupResource],
     *,
     remote: Mapping[GroupVersion, str] | None = None,
+    servers: Iterable[ServerSeen] = (),
 ) -> list[ResourceSeen]:
     """`remote` are the APIs that other servers serve (`remote_apis`)."""
+    behind = {each.id: each.component for each in servers if each.is_aggregated}
     by_resource = {str(requests.resource_of(state)): state for state in states}
     by_report = {key_of(report).name: report for report in reports}
     versions, stored_as = _versions(discovered), _stored_as(discovered)
@@ -71,7 +73,8 @@ def resources_seen(
         resource = _resource(each, state, report, known, is_migrating=name in migrating)
         if report is None and each.resource.group_version in (remote or {}):
             resource = replace(resource, verdict=Verdict.LEFT_ALONE)
-        found.append(resource)
+        components = sorted({behind[each] for each, _ in resource.servers if each in behind})
+        found.append(replace(resource, components=tuple(components)))
     if not wanted:
         gone = by_resource.keys() - seen
         found += [_vanished(name, by_resource[name]) for name in gone]
@@ -144,6 +147,7 @@ def _resource(
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
         has_state=state is not None,
         is_reported=bool(entries),
+        stores=tuple(sorted({*said.stores.values()})),
         keys=keys,
         verdict=_verdict(
             written,
@@ -240,6 +244,7 @@ def server_seen(lease: Object, now: datetime) -> ServerSeen:
         host=requests.text(labels, HOSTNAME_LABEL),
         renewed=renewed,
         is_live=_is_live(renewed, record, now),
+        component=requests.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
     )
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from restow.api.names import IDENTITY_LABEL_VALUE
 from restow.controllers.overview_keys import KeysSeen
 from restow.controllers.trigger.values import Phase
 
@@ -67,6 +68,10 @@ class ResourceSeen:
     has_state: bool = False
     is_reported: bool = False
     """Whether servers say what they write."""
+    components: tuple[str, ...] = ()
+    """Of the aggregated servers that write it, as far as their leases can be seen."""
+    stores: tuple[str, ...] = ()
+    """The stores of their own in which aggregated servers keep it; empty: it is the cluster's."""
     keys: KeysSeen | None = None
     """With which encryption keys; None: nobody encrypts it."""
     verdict: Verdict = Verdict.UNKNOWN
@@ -102,6 +107,12 @@ class ServerSeen:
     renewed: datetime | None
     is_live: bool
     """By our clock, which need not be right."""
+    component: str = IDENTITY_LABEL_VALUE
+    """What kind of server it is."""
+
+    @property
+    def is_aggregated(self) -> bool:
+        return self.component != IDENTITY_LABEL_VALUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +141,15 @@ class Overview:
 
 
 def agreement_of(resource: ResourceSeen) -> str:
-    """Who writes it how, in a few words: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`."""
+    """Who writes it how, in a few words: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`; of aggregated
+    servers also who they are: `2 agree (aggregated-example-com)`."""
     if not resource.is_reported:
         return "–"
+    remarks = [*resource.components, *(["own store"] if resource.stores else [])]
+    return _counts_of(resource) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _counts_of(resource: ResourceSeen) -> str:
     counts = Counter(version for _, version in resource.servers)
     if len(counts) == 1 and resource.verdict is Verdict.DISAGREEING and resource.keys is not None:
         return "keys differ"

@@ -237,6 +237,13 @@ class Coordinator:
         encoding = self.table.find(resource)
         return resource.storage_api_version if encoding is None else encoding.api_version
 
+    async def check_keys(self, keys: Keys) -> None:
+        """Raises `KeyUnsupported` when something may be stored that these keys do not open."""
+        for resource in self._catalog.persisted():
+            if not resource.kind.pinned:
+                # Without a fence nobody keeps a record: then only a look tells.
+                await self.registrar.check_keys(resource, keys, is_recorded=not self._is_off)
+
     def keys_waiting(self) -> int:
         """How many resources this server would write with another encryption key than it does."""
         return 0 if self.key_following is None else self.key_following.waiting()

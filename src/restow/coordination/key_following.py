@@ -88,15 +88,6 @@ class KeyFollowing:
             if not self.errors:
                 self._keys.settled()
 
-    async def check(self, keys: Keys) -> None:
-        """Raises `KeyUnsupported` when something may be stored that these keys do not open.
-
-        Whoever writes with one that is to go hears of it by the registration that follows.
-        """
-        for resource in self._catalog.persisted():
-            if not resource.kind.pinned:
-                await self._registrar.check_keys(resource, keys)
-
     async def _look_at(self, name: str) -> None:
         group, plural = resource_of_name(name)
         resource = self._catalog.named(group, plural)

@@ -145,11 +145,11 @@ class Registrar:
         own = [e for e in report.entries if e.server_id == self._membership.id]
         return any(e.preferred_key is not None for e in own)
 
-    async def check_keys(self, resource: Resource, keys: Keys) -> None:
+    async def check_keys(self, resource: Resource, keys: Keys, *, is_recorded: bool = True) -> None:
         """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
         readable = keys.readable(resource.kind.group_resource)
         state = View.of(self._mirror, name_of(resource.kind.group_resource)).state
-        if state is not None and UNKNOWN_HASH not in state.state.persisted:
+        if is_recorded and state is not None and UNKNOWN_HASH not in state.state.persisted:
             _check_listed(resource, state.state.keys, readable)
         else:
             _check_opened(resource, await scan(self._storage, resource.root, keys, readable))

@@ -25,7 +25,7 @@ from restow.coordination.identity import SERVERS_PREFIX, server_of
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import ENCODERS_PREFIX, encoder_key, name_of
-from restow.coordination.remote_registration import Remote, RemoteRegistrar
+from restow.coordination.remote_registration import FOR_GOOD, Remote, RemoteRegistrar
 from restow.coordination.rules import Agreement, Entry
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
@@ -38,9 +38,6 @@ LOOK_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.05
 """After a change, so that all that goes with it is seen together."""
 AT_ONCE_MAX: Final = 8
-FOR_GOOD: Final = 2**63 - 1
-"""The sequence up to which all is taken out that a server has ever said."""
-
 logger = logging.getLogger(__name__)
 
 Said = Mapping[str, tuple[Entry, ...]]

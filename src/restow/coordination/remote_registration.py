@@ -28,8 +28,9 @@ that the server is not ready, and nothing that is open changes.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -61,8 +62,12 @@ STORE_ID_BYTES: Final = 16
 STORE_ID_ATTEMPTS_MAX: Final = 5
 OPEN_ATTEMPTS_MAX: Final = 10
 NONCE_BYTES: Final = 8
+FOR_GOOD: Final = 2**63 - 1
+"""The sequence up to which all is taken out that a server has ever said."""
 MODE: Final = "report"
 """The only mode in which servers with a store of their own coordinate."""
+
+logger = logging.getLogger(__name__)
 
 
 class MainApi(Protocol):
@@ -154,8 +159,9 @@ class RemoteRegistrar(Registrar):
         for entry in await self._remote.main.entries_of(name):
             if entry.store != self._remote.store:
                 where = f"in store {entry.store}" if entry.store else "in the store of the cluster"
+                advice = f"; {forget_advice([entry.store])}" if entry.store else ""
                 raise NotReported(
-                    f"{name} is reported by {entry.server_id}, which keeps it {where}"
+                    f"{name} is reported by {entry.server_id}, which keeps it {where}{advice}"
                 )
 
     def _first_step(self, resource: Resource, planned: Planned) -> Transaction:
@@ -211,6 +217,30 @@ class RemoteRegistrar(Registrar):
 
 def _encoder_key_of(resource: Resource, entry: Entry) -> Key:
     return encoder_key(entry.server_id, name_of(resource.kind.group_resource))
+
+
+def forget_advice(stores: Iterable[str]) -> str:
+    """What a person can do about entries of a store that is no more, which nobody here knows."""
+    flags = " ".join(f"--forget-store {store}" for store in stores)
+    return f"if that store is gone and no server on it runs, start this one with {flags}"
+
+
+async def forget_store(main: MainApi, names: Iterable[str], *, store: str) -> int:
+    """Take out all that servers of a store have ever said of these resources; how many entries.
+
+    Nobody here can see that store. Whoever asks for it says that no server on it can write any
+    more: one that runs all the same closes what it finds unsaid. Raises `NotReported`.
+    """
+    count = 0
+    for name in names:
+        for entry in await main.entries_of(name):
+            if entry.store == store:
+                await main.withdraw(name, server_id=entry.server_id, store=store, sequence=FOR_GOOD)
+                logger.warning(
+                    "forgotten: what %s of store %s has said of %s", entry.server_id, store, name
+                )
+                count += 1
+    return count
 
 
 async def ensure_store_id(storage: Storage, runtime: Runtime) -> str:

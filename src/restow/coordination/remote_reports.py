@@ -19,6 +19,7 @@ from restow.coordination.changes import View, change
 from restow.coordination.errors import NotSettled, ReportRefused
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.mirror import Mirror
+from restow.coordination.remote_registration import forget_advice
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry, Report, with_entry, without
 from restow.runtime import Backoff, Runtime
@@ -130,7 +131,8 @@ def check_report(view: View, kind: str, entry: Entry) -> None:
     if stores:
         raise ReportRefused(
             f"{view.name} is reported by servers that keep it in another store"
-            f" ({', '.join(sorted(stores))}): what is in two stores cannot be agreed on"
+            f" ({', '.join(sorted(stores))}): what is in two stores cannot be agreed on;"
+            f" {forget_advice(sorted(stores))}"
         )
     known = _entry_of(entries, entry.server_id)
     if known is None:

@@ -17,9 +17,9 @@ from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
 from restow.resources.store import ResourceStore
 from restow.runtime import Clock, find_violation
-from restow.storage.encryption.asking import open_value
+from restow.storage.encryption.asking import PLAIN_REFUSED, open_value
 from restow.storage.errors import CannotOpen, StoreDamaged
-from restow.storage.interface import Item, Key, Refused, Span, Storage, Unknown
+from restow.storage.interface import SEALED_PREFIX, Item, Key, Refused, Span, Storage, Unknown
 from restow.storage.interface import Page as StoredPage
 
 IN_FLIGHT_MAX: Final = 64
@@ -77,7 +77,8 @@ class Found(NamedTuple):
     """A value, and the encryption key that it is stored under."""
 
     item: Item
-    """Opened. One that cannot be opened is as it is stored, which is no object."""
+    """Opened. One that cannot be opened is as it is stored, which is no object; a plain one that
+    this server does not take is made no object, or whoever planted it would have it sealed."""
     key_id: str
 
 
@@ -99,8 +100,9 @@ class Values:
     async def _open(self, item: Item) -> Found:
         try:
             value, key_id = await open_value(self._keys, item.key, item.value)
-        except CannotOpen:
-            return Found(item, "")  # whoever works it off says so
+        except CannotOpen:  # whoever works it off says so
+            is_plain = not item.value.startswith(SEALED_PREFIX)
+            return Found(item._replace(value=PLAIN_REFUSED) if is_plain else item, "")
         return Found(item if value is item.value else item._replace(value=value), key_id)
 
 

@@ -174,7 +174,8 @@ class Caches:
         """Fetch changes that a loaded cache no longer has, or never had; whether it has them now.
 
         They stay in its ring, so that many who resume at once (this server has just started) cost
-        one look at the history. What the ring cannot hold, or the store has forgotten, is not had.
+        one look at the history. What the ring cannot hold, the store has forgotten, or is encrypted
+        with a key that is gone, is not had.
         """
         async with self._backfilling:
             cache = self._caches.get(root)
@@ -192,7 +193,7 @@ class Caches:
             if events is None or cache.floor != floor:
                 return False
             cache.prepend(events, after=after)
-            return True
+            return cache.floor <= after
 
     async def _history(self, cache: WatchCache, *, after: int, upto: int) -> list[Event] | None:
         """The changes between two revisions; None when they are too many."""

@@ -19,10 +19,13 @@ from restow.resources.encoding import Encoding, EncodingPolicy
 from restow.resources.errors import ResourceReplaced, translate
 from restow.resources.plans import Plan, Written
 from restow.resources.watch_cache import WatchCache
+from restow.storage.checks import check_transaction
 from restow.storage.encryption.asking import open_value
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
+    SEAL_BYTES_MAX,
+    TRANSACTION_BYTES_MAX,
     Delete,
     Done,
     Item,
@@ -165,7 +168,7 @@ class Committer:
                 write = await self._still_to_write(plan, encoding)
             if write is None:
                 return plan.unchanged()
-            sealed = self._seal(encoding, write)
+            sealed = self._seal(plan, encoding, write, is_rewrite=is_rewrite)
             try:
                 outcome = await self._storage.commit(
                     _transaction(plan, encoding, sealed, in_background=is_rewrite)
@@ -200,7 +203,7 @@ class Committer:
         write = plan.write(encoding)
         if write is None:
             return plan.unchanged() if self._sealed is None else None
-        sealed = self._seal(encoding, write)
+        sealed = self._seal(plan, encoding, write)
         try:
             outcome = self._storage.submit(_transaction(plan, encoding, sealed))
         except StorageError as error:
@@ -228,12 +231,18 @@ class Committer:
             raise StateMoved(item._replace(value=found.value))
         return None if found.key_id == encoding.key_id else Put(key, found.value)
 
-    def _seal(self, encoding: Encoding, write: Write) -> Write:
+    def _seal(
+        self, plan: Plan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
+    ) -> Write:
         """What is given to the store: nobody else sees a value that is encrypted."""
         if not encoding.key_id or isinstance(write, Delete):
             return write
         assert self._sealed is not None, "a key was reported that nobody has"
         try:
+            if not is_rewrite and len(write.value) > TRANSACTION_BYTES_MAX - SEAL_BYTES_MAX:
+                # What would be too large without encryption is so with it: or it could never be
+                # stored without.
+                check_transaction(_transaction(plan, encoding, write))
             value = self._sealed.keys.seal(encoding.key_id, write.key, write.value)
         except StorageError as error:
             raise translate(error) from error

@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from restow.storage.encryption.asking import SEALED_PREFIX, why_sealed
+from restow.storage.encryption.asking import why_sealed
 from restow.storage.errors import CannotOpen, StoreDamaged
+from restow.storage.interface import SEALED_PREFIX
 
 _FIELD: Final = b'"resourceVersion":"%d",'
 

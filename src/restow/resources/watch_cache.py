@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from restow.resources.stored import Splicer
-from restow.storage.errors import StorageError
+from restow.storage.errors import CannotOpen, StorageError
 from restow.storage.interface import Event, Item
 
 CHANGES_MAX: Final = 4096
@@ -248,8 +248,19 @@ class WatchCache:
         )
 
     def prepend(self, events: Iterable[Event], *, after: int) -> None:
-        """Put older changes before those in the ring: all that happened after a revision."""
-        older = [self._past(event) for event in events if after < event.revision <= self._floor]
+        """Put older changes before those in the ring: all that happened after a revision.
+
+        If the keys of some are gone, only what came after the last of them: whoever would resume
+        before it is told that it is too late, rather than something wrong.
+        """
+        older: list[Change] = []
+        for event in events:
+            if after < event.revision <= self._floor:
+                try:
+                    older.append(self._past(event))
+                except CannotOpen as error:
+                    logger.info("%s cannot be read as it was: %s", event.key, error)
+                    older, after = [], event.revision
         self._changes[:0] = older
         self._changes_base -= len(older)
         self._changes_bytes += sum(map(_size, older))
@@ -257,6 +268,7 @@ class WatchCache:
         self._floor = after
 
     def _past(self, event: Event) -> Change:
+        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone."""
         now = before = damage = None
         previous = event.previous
         try:
@@ -265,6 +277,8 @@ class WatchCache:
             if previous is not None:
                 revision = event.revision if now is None else previous.revision
                 before = self.splicer.serve(previous.value, revision)
+        except CannotOpen:
+            raise
         except StorageError as error:
             damage = str(error) if now is None and event.value is not None else None
         return Change(event.revision, event.key[self._cut :], now, before, damage=damage)

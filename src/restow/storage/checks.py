@@ -11,6 +11,8 @@ from restow.storage.errors import InvalidKey, InvalidTransaction, TransactionToo
 from restow.storage.interface import (
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
+    SEAL_BYTES_MAX,
+    SEALED_PREFIX,
     TRANSACTION_BYTES_MAX,
     Absent,
     Delete,
@@ -39,7 +41,7 @@ def check_transaction(transaction: Transaction) -> None:
         raise TransactionTooLarge(
             f"{len(guards) + len(writes)} operations in one transaction; at most {OPERATIONS_MAX}"
         )
-    size = 0
+    size, size_max = 0, TRANSACTION_BYTES_MAX
     for guard in guards:
         size += check_key(guard.key)
         if type(guard) is ValueIs:
@@ -48,10 +50,10 @@ def check_transaction(transaction: Transaction) -> None:
         size += check_key(write.key)
         if type(write) is Put:
             size += len(write.value)
-    if size > TRANSACTION_BYTES_MAX:
-        raise TransactionTooLarge(
-            f"{size} bytes in one transaction; at most {TRANSACTION_BYTES_MAX}"
-        )
+            if size > TRANSACTION_BYTES_MAX and write.value.startswith(SEALED_PREFIX):
+                size_max = TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX
+    if size > size_max:
+        raise TransactionTooLarge(f"{size} bytes in one transaction; at most {size_max}")
     if len(writes) > 1:
         _check_many(writes)
 

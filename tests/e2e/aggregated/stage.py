@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from restow.api.names import STORES_ANNOTATION
 from restow.testing.server_process import ServerProcess
 
 GROUP: Final = "parts.example.com"
 EVE_TOKEN: Final = "token-of-eve"
 """Of a user of the main server who may do nothing."""
-WAIT_SECONDS_MAX: Final = 30.0
+WAIT_SECONDS_MAX: Final = 60.0
+"""For whatever must happen sooner or later: a busy machine is no failure."""
 _POLL_SECONDS: Final = 0.05
 
 T = TypeVar("T")
@@ -104,6 +106,14 @@ def entries(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
         return {}
     listed = found["status"]["storageVersions"]
     return {each["apiServerID"]: each["encodingVersion"] for each in listed}
+
+
+def stores(server: ServerProcess, *, group: str = GROUP) -> dict[str, str]:
+    """Which server has said that it keeps the objects in which store of its own."""
+    path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{group}.parts"
+    _, found = ask(server, "GET", path)
+    said: dict[str, str] = json.loads(found["metadata"]["annotations"].get(STORES_ANNOTATION, "{}"))
+    return said
 
 
 def endpoints(server: ServerProcess, component: str) -> set[int]:

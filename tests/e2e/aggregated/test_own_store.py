@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from restow.api.names import KEYS_ANNOTATION
+from restow.storage.census.values import read_value
+from restow.storage.interface import Span, Storage
 from restow.testing.aggregated_process import AggregatedProcess
 from restow.testing.child_process import ProcessFailed
+from restow.testing.controllers_process import ControllersProcess
+from restow.testing.encryption_files import write_encryption_file
 from restow.testing.server_process import ServerProcess
+from tests.e2e.aggregated.history import look
 from tests.e2e.aggregated.stage import (
     ask,
     entries,
@@ -17,10 +26,14 @@ from tests.e2e.aggregated.stage import (
     kinds_file,
     part,
     parts_path,
+    stores,
     until,
 )
 
 GROUP: Final = "own.example.com"
+LOST_GROUP: Final = "lost.example.com"
+SEALED_GROUP: Final = "sealed.example.com"
+OLD, NEW = "secretbox:old", "aesgcm:new"
 
 
 def test_life_with_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> None:
@@ -40,6 +53,88 @@ def test_life_with_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> No
         behind.start()
         until(lambda: is_available(main, group=GROUP))
         assert ask(main, "GET", parts_path(name="a", group=GROUP))[0] == 200
+
+
+def test_a_lost_store_is_forgotten_when_somebody_says_so(
+    main: ServerProcess, tmp_path: Path
+) -> None:
+    """Entries of a store that was wiped keep a new one closed, with a sentence that says what to
+    do; done so, they go, and the server serves. Its own store it does not forget."""
+    kinds = kinds_file(tmp_path, "v1", group=LOST_GROUP)
+    behind = AggregatedProcess(tmp_path / "one", main=main, kinds=kinds)
+    with behind:
+        until(lambda: is_available(main, group=LOST_GROUP))
+        [old] = entries(main, group=LOST_GROUP)
+        lost = stores(main, group=LOST_GROUP)[old]
+        behind.kill()
+        behind.directory.rename(tmp_path / "lost")
+        shutil.copytree(tmp_path / "lost" / "pki", behind.pki_dir)
+        behind.launch()
+        until(lambda: f"start this one with --forget-store {lost}" in behind.log())
+        assert list(entries(main, group=LOST_GROUP)) == [old]
+        behind.kill()
+        behind.arguments = ("--forget-store", lost)
+        behind.start()
+        until(lambda: is_available(main, group=LOST_GROUP))
+        [new] = entries(main, group=LOST_GROUP)
+        assert new != old
+        behind.kill()
+        behind.arguments = ("--forget-store", stores(main, group=LOST_GROUP)[new])
+        with pytest.raises(ProcessFailed, match="that is the store of this server"):
+            behind.start()
+
+
+def test_a_key_is_rotated_in_a_store_of_its_own(main: ServerProcess, tmp_path: Path) -> None:
+    """The main servers are told which key it writes with; when another one comes first in its file
+    they are told that, all is rewritten, and only then the old key counts as gone."""
+    file = write_encryption_file(tmp_path / "keys", OLD, "identity")
+    behind = AggregatedProcess(
+        tmp_path / "one",
+        main=main,
+        kinds=kinds_file(tmp_path, "v1", group=SEALED_GROUP),
+        arguments=("--encryption-provider-config", str(file)),
+    )
+    with behind:
+        until(lambda: is_available(main, group=SEALED_GROUP))
+        for name in ("a", "b", "c"):
+            body = part(name, group=SEALED_GROUP)
+            assert ask(main, "POST", parts_path(group=SEALED_GROUP), body)[0] == 201
+        assert written_with(main) == [OLD]
+        assert persisted_keys(main) == ["identity", OLD], "what was there before is not known"
+        assert sealed_with(behind) == {OLD: 3}
+        write_encryption_file(file, NEW, OLD, "identity")
+        until(lambda: written_with(main) == [NEW])
+        assert persisted_keys(main) == ["identity", OLD, NEW]
+        with ControllersProcess(tmp_path / "controllers", kubeconfig=main.kubeconfig):
+            until(lambda: persisted_keys(main) == [NEW])
+        assert sealed_with(behind) == {NEW: 3}
+        assert ask(main, "GET", parts_path(name="a", group=SEALED_GROUP))[0] == 200
+
+
+def written_with(main: ServerProcess) -> list[str]:
+    """The keys that servers say they write with, without their fingerprints."""
+    path = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{SEALED_GROUP}.parts"
+    _, found = ask(main, "GET", path)
+    said = json.loads(found["metadata"]["annotations"][KEYS_ANNOTATION])
+    return [key.rpartition(":")[0] for key in said.values()]
+
+
+def persisted_keys(main: ServerProcess) -> list[str]:
+    """The keys under which objects may be stored, as the main servers say it."""
+    path = f"/apis/migration.k8s.io/v1alpha1/storagestates/parts.{SEALED_GROUP}"
+    _, found = ask(main, "GET", path)
+    return [key.rpartition(":")[0] or key for key in found["status"]["persistedEncryptionKeys"]]
+
+
+def sealed_with(behind: AggregatedProcess) -> Counter[str]:
+    """How many values are stored under which key, as they are in the store itself."""
+
+    async def read(storage: Storage) -> Counter[str]:
+        found = (await storage.range(Span.of_prefix(f"/registry/{SEALED_GROUP}/"))).items
+        values = [read_value(item.value) for item in found]
+        return Counter(f"{value.provider}:{value.key}" for value in values)
+
+    return look(f"sqlite:{behind.directory / 'store.db'}", read)
 
 
 def test_what_cannot_work_is_refused(main: ServerProcess, tmp_path: Path) -> None:

@@ -1,21 +1,25 @@
-"""Two releases of an aggregated server, one after another, and the migration that follows."""
+"""Two releases of an aggregated server roll up and down under load, and one is killed or paused."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from restow.coordination.raw_scan import stored_versions
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
-from restow.runtime import Runtime
-from restow.storage.opening import open_storage
+import pytest
+
+from restow.coordination.changes import hash_of
 from restow.testing.aggregated_process import AggregatedProcess
 from restow.testing.controllers_process import ControllersProcess
+from restow.testing.etcd_process import start_etcd
 from restow.testing.server_process import ServerProcess
+from tests.e2e.aggregated.history import KIND, Log, Sampler, unreported, versions_in
+from tests.e2e.aggregated.rolling import Line, Load, Watch, can_write
 from tests.e2e.aggregated.stage import (
     ask,
+    endpoints,
     entries,
     is_available,
     kinds_file,
@@ -24,54 +28,203 @@ from tests.e2e.aggregated.stage import (
     until,
 )
 
-GROUP: Final = "rolling.example.com"
-COUNT: Final = 8
+MORTAL: Final = (
+    *("--identity-lease-duration-seconds", "5"),
+    *("--identity-lease-renew-interval-seconds", "1"),
+)
+"""Taken for dead soon, but not as soon as a busy machine is slow."""
+WRITERS: Final = 3
+STEP: Final = 12
+"""Requests that are done before the next thing happens."""
+HALF_SENT: Final = 3
+PAUSES_MAX: Final = 30
+REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 
 
-def test_a_rolling_upgrade_migrates(main: ServerProcess, tmp_path: Path) -> None:
-    """While both releases run nothing is agreed on; when the old one is gone, all objects are
-    rewritten through the main server, and only then the old version counts as gone."""
-    before, after = (kinds_file(tmp_path, each, group=GROUP) for each in ("v1", "v1beta1"))
-    old = AggregatedProcess(tmp_path / "old", main=main, kinds=before, store=main.store)
-    with old:
-        until(lambda: is_available(main, group=GROUP))
-        for number in range(COUNT):
-            body = part(f"part-{number}", number, group=GROUP)
-            assert ask(main, "POST", parts_path(group=GROUP), body)[0] == 201
-        with old.sibling(tmp_path / "new", kinds=after):
-            written = sorted(entries(main, group=GROUP).values())
-            assert written == [f"{GROUP}/v1", f"{GROUP}/v1beta1"]
-            assert persisted(main) == ["Unknown", hash_of("v1"), hash_of("v1beta1")]
-            assert old.stop() == 0
-            with ControllersProcess(tmp_path / "controllers", kubeconfig=main.kubeconfig):
-                until(lambda: persisted(main) == [hash_of("v1beta1")])
-            code, found = ask(main, "GET", parts_path(group=GROUP))
-            assert code == 200
-            sizes = sorted(each["spec"]["size"] for each in found["items"])
-            assert sizes == list(range(COUNT))
-            assert versions_in(main.store) == {f"{GROUP}/v1beta1": COUNT}
+@dataclass(slots=True)
+class Stage:
+    """A main server with its controllers, and where aggregated servers may store."""
+
+    main: ServerProcess
+    own_store: str
+    directory: Path
 
 
-def hash_of(version: str) -> str:
-    return storage_version_hash(GroupVersionKind(GROUP, version, "Part"))
+@pytest.fixture(scope="module", params=["sqlite", "etcd"])
+def stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    directory = tmp_path_factory.mktemp(f"rolling-{request.param}")
+    with ExitStack() as stack:
+        stores = [f"sqlite:{directory / name}.db" for name in ("main", "own")]
+        if request.param == "etcd":
+            stores = [
+                stack.enter_context(start_etcd(directory / name)).url for name in ("main", "own")
+            ]
+        main = stack.enter_context(ServerProcess(directory / "main", store=stores[0]))
+        controllers = ControllersProcess(directory / "controllers", kubeconfig=main.kubeconfig)
+        stack.enter_context(controllers)
+        yield Stage(main, stores[1], directory)
 
 
-def persisted(main: ServerProcess) -> list[str]:
-    """The versions in which objects may be stored, as hashes."""
-    path = f"/apis/migration.k8s.io/v1alpha1/storagestates/parts.{GROUP}"
-    _, found = ask(main, "GET", path)
-    hashes: list[str] = found["status"]["persistedStorageVersionHashes"]
-    return hashes
+class Play:
+    """Two servers of one component: the first of the old release, the second of the new one."""
+
+    def __init__(self, stage: Stage, stack: ExitStack, *, place: str) -> None:
+        self.main = stage.main
+        self.group = f"{place}.example.com"
+        self.store = stage.main.store if place == "shared" else stage.own_store
+        directory = stage.directory / f"aggregated-{place}"
+        directory.mkdir()
+        self._kinds = [kinds_file(directory, each, group=self.group) for each in ("v1", "v1beta1")]
+        self._directory = directory
+        self._stack = stack
+        self.first = AggregatedProcess(
+            directory / "first",
+            main=stage.main,
+            kinds=self._kinds[0],
+            store=self.store,
+            arguments=MORTAL,
+        )
+        self.second = self.first  # until there is another one
+
+    def start_first(self) -> None:
+        self._stack.enter_context(self.first)
+        until(lambda: is_available(self.main, group=self.group))
+
+    def start_second(self) -> None:
+        self.second = self.first.sibling(self._directory / "second", kinds=self._kinds[1])
+        self._stack.enter_context(self.second)
+
+    def version(self, name: str) -> str:
+        return f"{self.group}/{name}"
+
+    def check_disagreement(self) -> None:
+        """Both are known, and nothing is agreed on."""
+        _, found = ask(self.main, "GET", f"{REPORTS}/{self.group}.parts")
+        written = sorted(each["encodingVersion"] for each in found["status"]["storageVersions"])
+        assert written == [self.version("v1"), self.version("v1beta1")]
+        assert "commonEncodingVersion" not in found["status"]
+
+    def check_migrated(self, name: str) -> None:
+        """All objects come to a version, and only then nothing else counts as stored."""
+        wanted = hash_of(KIND, self.version(name))
+        until(lambda: self.persisted() == [wanted])
+        assert set(versions_in(self.store, self.group)) == {self.version(name)}
+
+    def persisted(self) -> list[str]:
+        _, found = ask(self.main, "GET", f"{STATES}/parts.{self.group}")
+        hashes: list[str] = found["status"]["persistedStorageVersionHashes"]
+        return hashes
+
+    def entry_of(self, name: str) -> set[str]:
+        """The servers that write a version."""
+        found = entries(self.main, group=self.group)
+        return {each for each, version in found.items() if version == self.version(name)}
+
+    def direct(self, server: AggregatedProcess, *, seconds_max: float = 60.0) -> Line:
+        ca_file = server.pki_dir / "ca.crt"
+        token = self.main.token
+        return Line(server.port, ca_file=ca_file, token=token, seconds_max=seconds_max)
+
+    def pause_first(self, load: Load) -> None:
+        """Let it stand still when others can write.
+
+        Whoever stands still in the middle of a transaction of SQLite holds the lock of the file,
+        and everybody else waits until it goes on: nothing can be collected then.
+        """
+        path = parts_path(group=self.group)
+        for number in range(PAUSES_MAX):
+            self.first.pause()
+            body = part(f"probe-{number}", group=self.group)
+            if can_write(lambda: self.direct(self.second, seconds_max=1.5), path, body):
+                return
+            self.first.resume()
+            load.wait_for_successes(5)
+        raise AssertionError("it is always in the middle of a transaction")
 
 
-def versions_in(address: str) -> dict[str, int]:
-    """How many objects are in the store in which version, whatever anybody says of it."""
+@pytest.mark.parametrize("place", ["shared", "own"])
+def test_releases_roll_up_and_down(stage: Stage, place: str) -> None:
+    """Nothing is ever written in a version that is not reported just then: while releases follow
+    one another, one is killed, and one stands still beyond its lease. Each time the objects are
+    migrated, the watch through the main server misses nothing, and no request fails that was not
+    on its way to a server that died."""
+    with ExitStack() as stack:
+        play = Play(stage, stack, place=place)
+        play.start_first()
+        sampler = None
+        if place == "own":
+            sampler = stack.enter_context(Sampler(stage.main.store, play.store, group=play.group))
+        watch = stack.enter_context(Watch(stage.main, group=play.group))
+        load = stack.enter_context(
+            Load(stage.main, group=play.group, writers=WRITERS, prefix="steady")
+        )
+        load.wait_for_successes(STEP)
 
-    async def look() -> dict[str, int]:
-        storage = await open_storage(address, Runtime.system())
-        try:
-            return dict(await stored_versions(storage, f"/registry/{GROUP}/parts/"))
-        finally:
-            await storage.close()
+        play.start_second()
+        play.check_disagreement()
+        load.wait_for_successes(STEP)
+        assert play.first.stop() == 0
+        play.check_migrated("v1beta1")
+        assert load.failed() == [], "rolling up costs nobody anything"
 
-    return asyncio.run(look())
+        play.first.start()
+        play.check_disagreement()
+        load.wait_for_successes(STEP)
+        at_death = len(load.answers)
+        play.second.kill()
+        play.check_migrated("v1")
+        until(lambda: endpoints(stage.main, play.first.component) == {play.first.port})
+        check_death(load, at_death)
+
+        play.second.start()
+        play.check_disagreement()
+        load.wait_for_successes(STEP)
+        lines = [stack.enter_context(play.direct(play.first)) for _ in range(HALF_SENT)]
+        rests = [
+            line.begin(parts_path(group=play.group), part(f"half-{number}", group=play.group))
+            for number, line in enumerate(lines)
+        ]
+        play.pause_first(load)
+        old = play.entry_of("v1")
+        play.check_migrated("v1beta1")
+        until(lambda: endpoints(stage.main, play.first.component) == {play.second.port})
+        meanwhile = Load(stage.main, group=play.group, writers=1, prefix="meanwhile")
+        with meanwhile:
+            meanwhile.wait_for_successes(STEP)
+        assert (meanwhile.failed(), meanwhile.broken) == ([], [])
+        for line, rest in zip(lines, rests, strict=True):
+            line.connection.send(rest)
+        play.first.resume()
+        new = until(lambda: play.entry_of("v1") - old)
+        assert len(new) == 1
+        half_sent = [line.answer().status for line in lines]
+        assert set(half_sent) <= {201, 503}
+        load.wait_for_successes(STEP)
+        load.stop()
+        assert watch.check() > 0
+        assert load.broken == []
+    check_history(stage, play, sampler)
+
+
+def check_death(load: Load, since: int) -> None:
+    """Hardly more was lost than each writer had sent to the one that died, and it was said so."""
+    failed = load.failed(since)
+    assert len(failed) <= 2 * WRITERS, failed
+    assert {each.status for each in failed} <= {503}
+
+
+def check_history(stage: Stage, play: Play, sampler: Sampler | None) -> None:
+    """Read the logs of all stores from their first revision."""
+    main = Log.read(stage.main.store, play.group)
+    holding = main
+    if sampler is not None:
+        holding = Log.read(play.store, play.group, checks_states=False)
+        assert len(sampler.samples) > 0
+        assert sampler.broken(main)[:3] == []
+        assert unreported(holding, main)[:3] == []
+    assert main.broken[:3] == []
+    assert holding.broken[:3] == []
+    assert min(holding.written[play.version(each)] for each in ("v1", "v1beta1")) > STEP

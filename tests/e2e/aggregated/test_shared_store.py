@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from restow.client import ApiClient, EventType, read_kubeconfig
 from restow.machinery.names import GroupVersionResource
 from restow.runtime import Runtime
 from restow.testing.aggregated_process import AggregatedProcess
+from restow.testing.certificates import make_certificate
 from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.stage import (
     EVE_TOKEN,
@@ -135,6 +138,43 @@ def test_direct_clients_are_the_main_servers_users(
     code, text = direct.request("GET", parts_path(), token="", headers=claimed)
     assert (code, "system:anonymous" in text) == (403, True)
     assert direct.get("/readyz", token="")[0] == 200
+
+
+def test_whom_to_believe_is_followed(
+    main: ServerProcess, behind: AggregatedProcess, tmp_path: Path
+) -> None:
+    """A proxy whose authority and name are added to the ConfigMap of the main servers is believed
+    by a server that runs already, and the main server still is; when they are gone, it is not."""
+    files = make_certificate(tmp_path, name="second-proxy")
+    claimed = {"X-Remote-User": "jane", "X-Remote-Group": "system:masters"}
+
+    def is_believed() -> bool:
+        context = ssl.create_default_context(cafile=str(behind.pki_dir / "ca.crt"))
+        context.load_cert_chain(files.cert_file, files.key_file)
+        asker = http.client.HTTPSConnection("127.0.0.1", behind.port, timeout=10, context=context)
+        try:
+            asker.request("GET", parts_path(), headers=claimed)
+            return asker.getresponse().status == 200
+        except OSError:
+            return False  # its certificate is nothing to the server
+        finally:
+            asker.close()
+
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    assert not is_believed()
+    _, trust = ask(main, "GET", path)
+    names = [*json.loads(trust["data"]["requestheader-allowed-names"]), "second-proxy"]
+    trust["data"]["requestheader-allowed-names"] = json.dumps(names)
+    assert ask(main, "PUT", path, trust)[0] == 200
+    assert not is_believed(), "a name is not enough"
+    _, trust = ask(main, "GET", path)
+    trust["data"]["requestheader-client-ca-file"] += files.ca_file.read_text()
+    assert ask(main, "PUT", path, trust)[0] == 200
+    until(is_believed)
+    assert ask(main, "GET", parts_path())[0] == 200
+    assert ask(main, "DELETE", path)[0] == 200
+    until(lambda: not is_believed())
+    assert ask(main, "GET", parts_path())[0] == 200
 
 
 def test_stop_and_start(main: ServerProcess, behind: AggregatedProcess, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_the_component_follows_from_the_group() -> None:
         ({}, {"service": "a.b"}, "--service-name 'a.b'"),
         ({}, {"namespace": "a/b"}, "--service-namespace 'a/b'"),
         ({}, {"advertise_address": "host"}, "--advertise-address 'host' is no IP address"),
+        ({}, {"forget_stores": ("mine",)}, "--forget-store 'mine' is no id of a store"),
         ({"bind": "0.0.0.0"}, {}, "is everywhere: give --advertise-address"),
         ({"bind": "example.com"}, {}, "is no IP address"),
         ({"front_port": 1}, {}, "--front-port: not with --aggregated"),

@@ -10,7 +10,7 @@ import pytest
 
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.cli.doctor import exit_code
-from restow.cli.doctor_cluster import ServerFacts, judge_agreement, judge_servers
+from restow.cli.doctor_cluster import ServerFacts, judge_aggregated, judge_agreement, judge_servers
 from restow.cli.doctor_files import judge_data_dir
 from restow.cli.doctor_findings import Finding, Level, judge_store, ok, unseen, warning
 from restow.cli.main import main
@@ -102,6 +102,19 @@ def test_servers() -> None:
     assert server(address="", skew_seconds=None)[0] is Level.UNSEEN
 
 
+def test_aggregated_servers() -> None:
+    """Aggregated servers are known by their leases, and told by their component."""
+    alive = replace(SERVER, component="aggregated-x")
+    dead = replace(alive, name="b", renewed_seconds=60.0, lease_seconds=15)
+    assert worst(list(judge_aggregated([alive])))[0] is Level.OK
+    level, text = worst(list(judge_aggregated([alive, dead])))
+    assert (level, text) == (
+        Level.WARNING,
+        "b of aggregated-x have not renewed their leases in time",
+    )
+    assert list(judge_aggregated([])) == []
+
+
 def agreement(*resources: ResourceView) -> tuple[Level, str]:
     return worst(list(judge_agreement(ClusterView(resources=resources), {"a"})))
 
@@ -125,6 +138,8 @@ def test_agreement() -> None:
     assert agreement(pods(common=""))[0] is Level.WARNING
     gone = ServerEntry(server="gone", encodes="v1", decodes=("v1",))
     assert "gone" in agreement(pods(entries=(gone,)))[1]
+    elsewhere = replace(gone, store="0f")
+    assert agreement(pods(entries=(elsewhere,)))[0] is Level.OK, "its lease is in its own store"
     assert agreement(pods(persisted=("Unknown", known)))[0] is Level.WARNING
     assert agreement(pods(persisted=(known, "other")))[0] is Level.ERROR
     assert agreement(pods(entries=(), common=""))[0] is Level.UNSEEN

@@ -2,9 +2,11 @@
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from restow.cli.migrate_board import Board
+from restow.controllers.manual import Result, Verdict
 
 ESCAPE = "\x1b]0;mine\x07"
 
@@ -18,3 +20,11 @@ def test_what_servers_say_cannot_steer_the_terminal() -> None:
         board.follow("widgets")({"status": {"conditions": [condition]}})
     assert "busy ·]0;mine·" in out.getvalue()
     assert ESCAPE not in out.getvalue()
+
+
+def test_keys_are_shown_as_they_are_called(capsys: pytest.CaptureFixture[str]) -> None:
+    """What lies between two colons is part of a name, and no picture."""
+    message = "all objects are stored as v1, under the key aesgcm:new:6f1d0c3b9a52"
+    with Board(is_quiet=False) as board:
+        board.summary([Result(resource="secrets", verdict=Verdict.SKIPPED, message=message)])
+    assert message in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,10 @@ def view() -> Overview:
     )
 
 
-def printed(width: int) -> list[str]:
+def printed(width: int, seen: Overview | None = None) -> list[str]:
     console = Console(width=width, color_system=None, highlight=False, markup=False, record=True)
     with console.capture() as capture:
-        status.print_all(view(), console)
+        status.print_all(seen or view(), console)
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
@@ -167,6 +168,8 @@ def test_json_has_everything() -> None:
         "persisted": [{"hash": "h", "version": "v1"}],
         "heartbeatTime": None,
         "servers": [{"id": "a", "version": "v1"}],
+        "components": [],
+        "stores": [],
         "encryption": None,
     }
     assert len(fields["migrations"]) == 7
@@ -181,6 +184,22 @@ def test_agreement_in_words() -> None:
     assert agreement_of(alone) == "1 agrees"
     assert agreement_of(together) == "2 apps/v1, 1 apps/v1beta1"
     assert agreement_of(nobody) == "–"
+    assert agreement_of(replace(alone, components=("x",))) == "1 agrees (x)"
+    assert agreement_of(replace(alone, stores=("0f",))) == "1 agrees (own store)"
+
+
+def test_components_are_shown_where_there_are_some() -> None:
+    """Which servers are aggregated ones is said in a column that is not there without any."""
+    assert not any("COMPONENT" in line for line in printed(200))
+    seen = view()
+    seen.servers.append(
+        ServerSeen(id="c", host="", renewed=None, is_live=True, component="aggregated-x")
+    )
+    head, first, *others = printed(200, seen)
+    assert head.split()[:2] == ["SERVER", "COMPONENT"]
+    assert first.split()[:2] == ["apiserver-a", "kube-apiserver"]
+    assert others[1].split()[:2] == ["c", "aggregated-x"]
+    assert status.fields_of(seen)["servers"][2]["component"] == "aggregated-x"
 
 
 @pytest.fixture(scope="module")

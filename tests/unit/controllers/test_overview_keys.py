@@ -10,15 +10,17 @@ import pytest
 from rich.console import Console
 
 from restow.api.names import (
+    IDENTITY_LABEL,
     KEYS_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
+    STORES_ANNOTATION,
 )
 from restow.cli import status
 from restow.client import ApiResource, Discovered
 from restow.client.discovery import ApiGroup
 from restow.controllers.overview_keys import key_problems
-from restow.controllers.overview_reading import resources_seen, silent_apis
+from restow.controllers.overview_reading import resources_seen, server_seen, silent_apis
 from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
 from restow.controllers.remote_apis import left_alone_text, remote_apis
 from restow.machinery.names import GroupVersion, GroupVersionKind
@@ -163,6 +165,34 @@ def test_one_problem_is_told_once() -> None:
     found = seen(report({"a": K1, "b": K2}), state(K1, K2))
     ((names, _),) = key_problems([("secrets", found.keys), ("configmaps", found.keys)])
     assert names == "secrets, configmaps"
+
+
+def test_aggregated_servers_are_told_by_component_and_store() -> None:
+    """What an aggregated server writes says whose it is: by its lease, or by the store it names."""
+    moment = Runtime.system().clock.wall()
+    lease = {"metadata": {"name": "b", "labels": {IDENTITY_LABEL: "aggregated-x"}}}
+    servers = [server_seen({"metadata": {"name": "a"}}, moment), server_seen(lease, moment)]
+    assert [each.is_aggregated for each in servers] == [False, True]
+    said: dict[str, Any] = {"status": {"storageVersions": [entry("b")]}}
+    shared: dict[str, Any] = {**said, "metadata": {"name": "theirs.example.com.things"}}
+    annotations = {STORES_ANNOTATION: json.dumps({"b": "0f"})}
+    own = {**said, "metadata": {**shared["metadata"], "annotations": annotations}}
+    for report, components, stores in ((shared, ("aggregated-x",), ()), (own, (), ("0f",))):
+        known = servers if components else ()
+        found = resources_seen(FOUND, [], [report], [], frozenset(), servers=known)
+        [secrets, things] = found
+        assert (things.components, things.stores) == (components, stores)
+        assert (secrets.components, secrets.stores) == ((), ())
+
+
+def entry(server_id: str) -> dict[str, Any]:
+    version = "theirs.example.com/v1"
+    return {
+        "apiServerID": server_id,
+        "encodingVersion": version,
+        "decodableVersions": [version],
+        "servedVersions": [version],
+    }
 
 
 def service(name: str, *, is_remote: bool = True) -> dict[str, Any]:

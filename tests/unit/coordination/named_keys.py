@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from restow.api.encryption_keys import IDENTITY
 from restow.machinery.names import GroupResource
-from restow.storage.encryption.asking import SEALED_PREFIX
 from restow.storage.encryption.interface import Opened
 from restow.storage.errors import CannotOpen, Unavailable
-from restow.storage.interface import Key
+from restow.storage.interface import SEALED_PREFIX, Key
 
 ENCRYPTED_ROOT = "/registry/example.com/"
 _HEAD = SEALED_PREFIX + b"aesgcm:v1:"

@@ -11,10 +11,12 @@ from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.errors import ModeRefused, NotReported
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.membership import MembershipOptions
+from restow.coordination.remote_reconciling import LOOK_SECONDS
 from restow.coordination.remote_registration import (
     Remote,
     check_not_reported,
     ensure_store_id,
+    forget_store,
 )
 from restow.machinery.status_error import StatusError
 from restow.resources.stored import encode
@@ -280,6 +282,20 @@ async def test_what_the_main_servers_have_lost_is_reported_again(tmp_path: Path)
         assert await world.said() == {server.id: V1}
         assert server.coordinator.completed
         await world.run(server.write("a"))
+
+
+async def test_a_store_is_forgotten_by_name_only(tmp_path: Path) -> None:
+    """Only what servers of that very store have said goes; one that runs all the same notices, and
+    says it again before it writes on."""
+    async with open_remote_world(tmp_path) as world:
+        server, way = await world.started("x+1")
+        assert await forget_store(way, [NAME], store="0" * 32) == 0
+        assert await world.said() == {server.id: V1}
+        assert await forget_store(way, [NAME], store=world.store_id) == 1
+        assert await world.said() == {}
+        await world.clock.advance(LOOK_SECONDS + 10)
+        assert await world.said() == {server.id: V1}
+        await server.write("written")
 
 
 async def test_a_server_that_lost_its_key_reports_under_its_new_id(tmp_path: Path) -> None:

@@ -414,3 +414,22 @@ async def test_forgetting_while_everything_is_reloaded() -> None:
     assert numbers(cache) == {"a": 1}
     await caches.close()
     await storage.close()
+
+
+async def test_history_whose_key_is_gone(storage: FlakyStorage, caches: Caches) -> None:
+    """A change from, or of, a state that no key opens any more is not shown as something else:
+    what lies before it cannot be had, what came after it can."""
+    sealed = b"k8s:enc:aesgcm:v1:gone:" + bytes(40)
+    first = await write(storage, "a", sealed)
+    await write(storage, "b", sealed)
+    await write(storage, "a", value(2))
+    last_sealed = await write(storage, "b", None)
+    after = await write(storage, "c", value(3))
+    cache = await caches.load(ROOT, SPLICER)
+    for revision in (first - 1, first, last_sealed - 1):
+        assert not await caches.backfill(ROOT, after=revision)
+        assert cache.cursor_after(revision) is None
+    assert await caches.backfill(ROOT, after=last_sealed)
+    cursor = cache.cursor_after(last_sealed)
+    assert cursor is not None
+    assert [change.revision for change in cache.changes_from(cursor) or []] == [after]

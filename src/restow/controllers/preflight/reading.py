@@ -226,6 +226,7 @@ def _view(
     heartbeat = read_time(status.get("lastHeartbeatTime"))
     custom, stored = _custom_versions(seen.definitions.get(name))
     entries = () if report is None else report.status.storage_versions
+    stores = {} if report is None else keys_said(report).stores
     # A vote of the past means nothing to servers that do not vote.
     selected, voters = seen.selected.get(name, ("", frozenset[str]()))
     return ResourceView(
@@ -239,6 +240,7 @@ def _view(
                 server=each.api_server_id,
                 encodes=each.encoding_version,
                 decodes=tuple(each.decodable_versions),
+                store=stores.get(each.api_server_id, ""),
             )
             for each in entries
         ),

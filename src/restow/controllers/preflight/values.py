@@ -48,6 +48,8 @@ class ServerEntry:
     server: str
     encodes: str
     decodes: tuple[str, ...]
+    store: str = ""
+    """The id of the store of its own in which an aggregated server keeps it, and its lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from restow.serving.handlers.reading import (
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Answer, Promise
 from restow.serving.selection import Selection
-from restow.storage.errors import Compacted, StorageError
+from restow.storage.errors import CannotOpen, Compacted, StorageError
 from restow.storage.interface import Revision, Span
 
 LIMIT_MAX: Final = 1 << 31
@@ -304,7 +304,12 @@ async def _from_store(
         for position, item in enumerate(page.items, start=1):
             if position % SLICE_ITEMS == 0:
                 await server.runtime.clock.sleep(0)
-            entries.append(splicer.serve(item.value, item.revision))
+            try:
+                entries.append(splicer.serve(item.value, item.revision))
+            except CannotOpen as error:
+                # The key of the past may be gone; what is now is read anew by who is told so.
+                has_token = wish.place is not None
+                raise _expired(server, selection, place, has_token=has_token) from error
         entries = await server.store.in_version(resource, entries, api_version)
         for position, (item, entry) in enumerate(zip(page.items, entries, strict=True), start=1):
             if selection and position % SLICE_ITEMS == 0:

@@ -7,11 +7,7 @@ from typing import Final
 from restow.storage.census.values import read_value
 from restow.storage.encryption.interface import Keys, NotPrepared, Opened
 from restow.storage.errors import CannotOpen
-from restow.storage.interface import Key
-
-SEALED_PREFIX: Final = b"k8s:enc:"
-"""How every value begins that is encrypted, and no other."""
-
+from restow.storage.interface import SEALED_PREFIX, Key
 
 PLAIN_REFUSED: Final = b"k8s:enc:identity:v1:not-taken:"
 """Stands for a plain value of a resource that takes none: nobody must take it for an object."""

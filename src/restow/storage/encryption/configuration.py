@@ -8,7 +8,8 @@
       - identity: {}
 
 Refused is what kube-apiserver refuses, in its words, each problem with its path in the file, and
-some things more: see `resource_rules`. No problem tells anything of a secret.
+some things more: see `resource_rules`. No problem tells anything of a secret, nor anything that may
+be one (`telling`).
 
 Not here: ciphers (`providers`, `kms`), and when a file is read (`reloading`).
 """
@@ -33,6 +34,13 @@ from restow.storage.encryption.resource_rules import (
     problem_of_resource,
     read_resource,
     write_resource,
+)
+from restow.storage.encryption.telling import (
+    shown,
+    shown_field,
+    shown_path,
+    shown_problem,
+    shown_resource,
 )
 from restow.storage.errors import OpenRefused
 
@@ -147,16 +155,16 @@ def read_configuration(data: bytes) -> Configuration:
     try:
         fields, duplicates = decode(data, size_max=FILE_BYTES_MAX)
     except StatusError as error:
-        raise ConfigurationRefused(str(error).replace("the body", "the file")) from None
+        raise ConfigurationRefused(shown_problem(str(error))) from None
     reader = _Reader()
     for path in duplicates:
-        reader.note(path, "the key is there more than once")
+        reader.note(shown_path(path), "the key is there more than once")
     rules = reader.read_file(fields)
     if reader.problems:
-        shown = reader.problems[:PROBLEMS_SHOWN_MAX]
-        if len(reader.problems) > len(shown):
-            shown.append(f"and {len(reader.problems) - len(shown)} more")
-        raise ConfigurationRefused("; ".join(shown))
+        told = reader.problems[:PROBLEMS_SHOWN_MAX]
+        if len(reader.problems) > len(told):
+            told.append(f"and {len(reader.problems) - len(told)} more")
+        raise ConfigurationRefused("; ".join(told))
     return Configuration(rules, digest_of(data))
 
 
@@ -171,6 +179,7 @@ class _Reader:
         self.problems.append(f"{path}: {text}" if path else text)
 
     def _invalid(self, path: str, value: object, text: str) -> None:
+        """Whoever says the value, `shown` must have let it through."""
         self.note(path, f'Invalid value: "{value}": {text}')
 
     def _required(self, path: str, text: str) -> None:
@@ -182,7 +191,7 @@ class _Reader:
             return {}
         for name in value:
             if name not in known:
-                self.note(f"{path}.{name}" if path else name, "unknown field")
+                self.note(shown_field(path, name), "unknown field")
         return value
 
     def _list(self, path: str, value: Any) -> list[Any]:
@@ -223,20 +232,20 @@ class _Reader:
             self._required(path, f"at least one {path} is required")
         texts = [self._text(f"{path}[{number}]", name) for number, name in enumerate(names)]
         for problem in find_overlaps(texts):
-            self._invalid(path, ", ".join(texts), problem)
+            self._invalid(path, ", ".join(map(shown_resource, texts)), problem)
         found = []
         for number, text in enumerate(texts):
             problem = problem_of_resource(text)
             if problem:
-                self._invalid(f"{path}[{number}]", text, problem)
+                self._invalid(f"{path}[{number}]", shown_resource(text), problem)
                 continue
             resource = read_resource(text)
             mask = find_mask(resource, earlier)
             if mask is not None:
                 self.note(
                     f"{path}[{number}]",
-                    f'resource "{write_resource(resource)}" is masked by earlier rule'
-                    f' "{write_resource(mask)}"',
+                    f'resource "{shown_resource(write_resource(resource))}" is masked by earlier'
+                    f' rule "{shown_resource(write_resource(mask))}"',
                 )
             found.append(resource)
         return found
@@ -277,7 +286,9 @@ class _Reader:
             if key is None:
                 continue
             if any(key.name == other.name for other in keys):
-                self._invalid(f"{here}.name", key.name, "there is a key of that name already")
+                self._invalid(
+                    f"{here}.name", shown(key.name), "there is a key of that name already"
+                )
             keys.append(key)
         return LocalProvider(cipher, tuple(keys))
 
@@ -311,7 +322,7 @@ class _Reader:
         elif ":" in name:
             # It ends the name before a value. kube-apiserver lets names of keys contain it.
             what = "invalid KMS provider name" if owner == "provider" else "invalid name"
-            self._invalid(path, name, f"{what} {name}, must not contain ':'")
+            self._invalid(path, shown(name), f"{what} {shown(name)}, must not contain ':'")
         elif len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
             self.note(path, f"a name has at most {NAME_BYTES_MAX} bytes, all of them printable")
         return name
@@ -328,16 +339,15 @@ class _Reader:
             return None
         if version != "v2":
             text = "unsupported apiVersion for KMS provider, only v2 is supported"
-            self._invalid(f"{path}.apiVersion", version, text)
+            self._invalid(f"{path}.apiVersion", shown(version), text)
         name = self._read_name(f"{path}.name", fields.get("name"), "provider")
         if name in self._plugins:
-            text = f"duplicate KMS provider name {name}, names must be unique"
-            self._invalid(f"{path}.name", name, text)
+            text = f"duplicate KMS provider name {shown(name)}, names must be unique"
+            self._invalid(f"{path}.name", shown(name), text)
         self._plugins.add(name)
         if fields.get("cachesize") is not None:
-            self._invalid(
-                f"{path}.cachesize", fields["cachesize"], "cachesize is not supported in v2"
-            )
+            size = shown(fields["cachesize"])
+            self._invalid(f"{path}.cachesize", size, "cachesize is not supported in v2")
         timeout_seconds = self._read_timeout(f"{path}.timeout", fields.get("timeout"))
         socket = self._read_endpoint(f"{path}.endpoint", fields.get("endpoint"))
         return KmsProvider(name, socket, timeout_seconds)
@@ -348,13 +358,13 @@ class _Reader:
             return KMS_TIMEOUT_SECONDS
         try:
             seconds = parse_duration(text) / 1e9
-        except ValueError as error:
-            self._invalid(path, text, str(error))
+        except ValueError:
+            self._invalid(path, shown(text), "invalid duration")
             return KMS_TIMEOUT_SECONDS
         if seconds <= 0:
-            self._invalid(path, text, "timeout should be a positive value")
+            self._invalid(path, shown(text), "timeout should be a positive value")
         elif seconds > KMS_TIMEOUT_SECONDS_MAX:
-            self._invalid(path, text, f"timeout is at most {KMS_TIMEOUT_SECONDS_MAX:.0f}s")
+            self._invalid(path, shown(text), f"timeout is at most {KMS_TIMEOUT_SECONDS_MAX:.0f}s")
         return seconds
 
     def _read_endpoint(self, path: str, value: Any) -> str:
@@ -364,17 +374,16 @@ class _Reader:
             return ""
         scheme, separator, rest = endpoint.partition("://")
         if not separator or scheme != "unix":
-            shown = scheme if separator else ""
-            text = f'unsupported scheme "{shown}" for KMS provider, only unix is supported'
-            self._invalid(path, endpoint, text)
+            given = shown(scheme) if separator else ""
+            text = f'unsupported scheme "{given}" for KMS provider, only unix is supported'
+            self._invalid(path, shown(endpoint), text)
             return ""
         if not rest.startswith("/") or rest in ("/", "/@") or "\0" in rest:
             text = "invalid endpoint for kms provider, error: unix:// and an absolute path is meant"
-            self._invalid(path, endpoint, text)
+            self._invalid(path, shown(endpoint), text)
             return ""
         socket = rest[1:] if rest.startswith("/@") else rest
         if len(socket.encode()) > SOCKET_PATH_BYTES_MAX:
-            self._invalid(
-                path, endpoint, f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes"
-            )
+            text = f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes"
+            self._invalid(path, shown(endpoint), text)
         return socket

@@ -18,7 +18,7 @@ from restow.kinds.builtin import all_kinds
 from restow.machinery.names import GroupResource
 from restow.runtime import Runtime
 from restow.storage.checks import resource_of
-from restow.storage.encryption.asking import SEALED_PREFIX, key_named_in
+from restow.storage.encryption.asking import key_named_in
 from restow.storage.encryption.configuration import (
     PLAIN,
     Configuration,
@@ -29,7 +29,7 @@ from restow.storage.encryption.configuration import (
 from restow.storage.encryption.interface import Opened
 from restow.storage.encryption.providers import LocalCipher, WrongKey, ciphers_of
 from restow.storage.errors import CannotOpen, Unavailable
-from restow.storage.interface import Key
+from restow.storage.interface import SEALED_PREFIX, Key
 
 if TYPE_CHECKING:  # gRPC is loaded only where there is a plug-in
     from restow.storage.encryption.kms import Plugin

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
-from restow.storage.encryption.asking import PLAIN_REFUSED, SEALED_PREFIX
+from restow.storage.encryption.asking import PLAIN_REFUSED
 from restow.storage.encryption.interface import Keys, NotPrepared
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import (
+    SEALED_PREFIX,
     Batch,
     Event,
     Item,

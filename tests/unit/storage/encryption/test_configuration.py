@@ -162,7 +162,8 @@ BAD_PROVIDERS = {
     "[{aesgcm: }]": f"{PROVIDERS}[0]: provider does not contain any of the expected providers",
     "[{rot13: {}}]": f"{PROVIDERS}[0].rot13: unknown field",
     "[{identity: {}, aesgcm: {keys: []}}]": "more than one provider specified in a single element",
-    "[{identity: {a: 1}}]": f"{PROVIDERS}[0].identity.a: unknown field",
+    "[{identity: {a: 1}}]": f"{PROVIDERS}[0].identity.(not shown: it may be a"
+    " secret): unknown field",
     "[{aesgcm: {keys: []}}]": f"{PROVIDERS}[0].aesgcm.keys: Required value: at least one keys",
     "[{aesgcm: {keys: {}}}]": f"{PROVIDERS}[0].aesgcm.keys: it must be a list",
     "[{aescbc: []}]": f"{PROVIDERS}[0].aescbc: it must be an object",

@@ -1,0 +1,1 @@
+"""Benchmarks of encryption at rest."""
