@@ -15,6 +15,8 @@ from restow.storage.interface import (
     EVERYTHING,
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
+    SEAL_BYTES_MAX,
+    SEALED_PREFIX,
     TRANSACTION_BYTES_MAX,
     Absent,
     Delete,
@@ -89,6 +91,18 @@ class LimitSuite:
         found = await storage.get(k("a"))
         assert found is not None
         assert (len(found.value), found.revision) == (room, revision)
+
+    async def test_most_bytes_that_are_encrypted(self, storage: Storage) -> None:
+        """A value that is encrypted has room for what encryption adds, and no more: what could be
+        stored without can be stored with it."""
+        head = SEALED_PREFIX + b"aesgcm:v1:k:"
+        room = TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX - len(k("a")) - len(head)
+        await put(storage, "a", head + b"x" * room)
+        found = await storage.get(k("a"))
+        assert found is not None
+        assert len(found.value) == room + len(head)
+        more = Transaction(writes=(Put(k("b"), head + b"x" * (room + 1)),))
+        await assert_untouched(storage, more, TransactionTooLarge)
 
     async def test_biggest_guard(self, storage: Storage) -> None:
         """A guard may hold nearly all of the bytes, and be refused with as many again."""
