@@ -185,6 +185,7 @@ class ApiServer:
                 definitions=DefinitionsOptions(
                     served_by_all=coordinator.custom_registration.served_by_all,
                     closed_by_all=coordinator.custom_registration.closed_by_all,
+                    hosted_otherwise=coordinator.custom_registration.hosted_otherwise,
                     wake=coordinator.custom_registration.wake,
                 ),
                 remote=assembly.aggregation.contents,

@@ -114,6 +114,10 @@ class CustomRegistration:
             return False
         return all(entry.is_closing for entry in closing.values())
 
+    def hosted_otherwise(self, group: str, plural: str) -> bool:
+        """Whether servers host such a resource that have it from no definition: aggregated ones."""
+        return any(not entry.definition for entry in self._entries(group, plural))
+
     def written(self, group: str, plural: str) -> frozenset[str]:
         """The versions, without the group, that servers say they write."""
         entries = self._entries(group, plural)

@@ -139,9 +139,9 @@ class ReportPlanner:
         Until all others have said that they can read it, this server goes on in one that they
         can; it has said by then that it can read the new one. Raises `NotSettled`.
         """
+        self._check_definitions(resource, living)
         if resource.origin is None:
             return resource.storage_api_version
-        self._check_definitions(resource, living)
         own = self._membership.id
         others = [entry for entry in living if entry.server_id != own]
         wanted = [resource.storage_api_version]
@@ -154,15 +154,26 @@ class ReportPlanner:
         raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
 
     def _check_definitions(self, resource: Resource, living: tuple[Entry, ...]) -> None:
-        """Raises `NotSettled` while a definition that is gone is still reported: one that was made
-        anew under its name may store in other versions, and has a ballot of its own."""
-        assert resource.origin is not None
-        strangers = [e.server_id for e in living if e.definition != resource.origin.uid]
-        if strangers:
+        """Raises `NotSettled` while others report a resource of the same name that comes from
+        another definition, or from none: they may store it otherwise.
+
+        A definition that was made anew under its name has a ballot of its own; an aggregated server
+        has no definition.
+        """
+        name = resource.kind.group_resource
+        uid = "" if resource.origin is None else resource.origin.uid
+        strangers = [e for e in living if e.definition != uid]
+        if not strangers:
+            return
+        listed = ", ".join(entry.server_id for entry in strangers)
+        if not uid:
             raise NotSettled(
-                f"{', '.join(strangers)} still report an earlier definition of"
-                f" {resource.kind.group_resource}"
+                f"{listed} serve {name} as a CustomResourceDefinition says: delete that, or serve"
+                " another group"
             )
+        if all(entry.definition for entry in strangers):
+            raise NotSettled(f"{listed} still report an earlier definition of {name}")
+        raise NotSettled(f"{listed} serve {name} without a definition, as aggregated servers do")
 
     def tidied(self, name: str, kind: str) -> Change | None:
         view = View.of(self._mirror, name)
@@ -304,8 +315,7 @@ class VotePlanner(ReportPlanner):
         item = self._ballots.find(view.name)
         stored = None if item is None else decode_ballot(item)
         entries = self._living(view)
-        if resource.origin is not None:
-            self._check_definitions(resource, entries)
+        self._check_definitions(resource, entries)
         own = Candidate(self._membership.id, resource.storage_api_version)
         before = stored.ballot if stored is not None else self._first_ballot(own, entries)
         ballot = self._counted(with_candidate(before, own), entries)

@@ -37,7 +37,7 @@ from restow.resources.encoding import EncodingPolicy
 from restow.resources.errors import translate
 from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.stored import Splicer
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.resources.watch_cache import Entry, ForNow, WatchCache
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -472,13 +472,15 @@ class ResourceStore:
         return status.not_found(resource.kind.group_resource, path.rpartition("/")[2])
 
     def damaged(self, resource: Resource, found: dict[str, str]) -> status.StatusError:
-        """The 500 for objects that are there and cannot be read: they are never left out."""
+        """The 500 for objects that are there and cannot be read: they are never left out. A 503 if
+        all that is in the way is a plug-in that does not answer."""
         shown = [f"{path}: {why}" for path, why in list(found.items())[:DAMAGED_SHOWN_MAX]]
         if len(found) > len(shown):
             shown.append(f"and {len(found) - len(shown)} more")
-        return status.internal(
-            f"{resource.kind.group_resource} cannot be read from the store: {'; '.join(shown)}"
-        )
+        text = f"{resource.kind.group_resource} cannot be read from the store: {'; '.join(shown)}"
+        if all(isinstance(why, ForNow) for why in found.values()):
+            return status.unavailable(text, retry_after_seconds=RETRY_SECONDS)
+        return status.internal(text)
 
     async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
         """Commit a plan that is right for one state and one version, and never encode it anew.

@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from restow.storage.encryption.asking import why_sealed
-from restow.storage.errors import CannotOpen, StoreDamaged
+from restow.storage.encryption.asking import error_of_sealed
+from restow.storage.errors import StoreDamaged
 from restow.storage.interface import SEALED_PREFIX
 
 _FIELD: Final = b'"resourceVersion":"%d",'
@@ -81,9 +81,10 @@ class Splicer:
 
 
 def check_opened(value: bytes) -> None:
-    """Raises `CannotOpen` for a value that is still encrypted."""
+    """Raises `CannotOpen` for a value that is still encrypted, `PluginSilent` if that may change
+    when a plug-in answers."""
     if value.startswith(SEALED_PREFIX):
-        raise CannotOpen(why_sealed(value))
+        raise error_of_sealed(value)
 
 
 @cache

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from restow.resources.stored import Splicer
-from restow.storage.errors import CannotOpen, StorageError
+from restow.storage.errors import CannotOpen, PluginSilent, StorageError
 from restow.storage.interface import Event, Item
 
 CHANGES_MAX: Final = 4096
@@ -75,6 +75,12 @@ class Selection(NamedTuple):
     keys: list[str]
     entries: list[Entry]
     revision: int
+
+
+class ForNow(str):
+    """Why an object cannot be read that can be, as soon as a plug-in of encryption answers."""
+
+    __slots__ = ()
 
 
 class WatchCache:
@@ -211,7 +217,8 @@ class WatchCache:
             if self.damaged:
                 self.damaged.pop(key, None)
         except StorageError as error:
-            self.damaged[key] = str(error)
+            is_silent = isinstance(error, PluginSilent)
+            self.damaged[key] = ForNow(error) if is_silent else str(error)
             if len(self.damaged) <= DAMAGED_LOGGED_MAX:
                 logger.warning("%s%s cannot be read: %s", self.root, key, error)
             self._remove(key)
@@ -258,7 +265,7 @@ class WatchCache:
             if after < event.revision <= self._floor:
                 try:
                     older.append(self._past(event))
-                except CannotOpen as error:
+                except (CannotOpen, PluginSilent) as error:
                     logger.info("%s cannot be read as it was: %s", event.key, error)
                     older, after = [], event.revision
         self._changes[:0] = older
@@ -268,7 +275,8 @@ class WatchCache:
         self._floor = after
 
     def _past(self, event: Event) -> Change:
-        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone."""
+        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone, and
+        `PluginSilent` when it cannot be asked for."""
         now = before = damage = None
         previous = event.previous
         try:
@@ -277,7 +285,7 @@ class WatchCache:
             if previous is not None:
                 revision = event.revision if now is None else previous.revision
                 before = self.splicer.serve(previous.value, revision)
-        except CannotOpen:
+        except (CannotOpen, PluginSilent):
             raise
         except StorageError as error:
             damage = str(error) if now is None and event.value is not None else None

@@ -7,11 +7,13 @@ so a test that ends well has also broken no promise.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from restow.coordination.custom import STALE
+from restow.coordination.errors import NotSettled
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.records import encoder_key
 from restow.coordination.wire import report_key
@@ -234,3 +236,18 @@ async def test_a_waiting_controller_is_woken(tmp_path: Path) -> None:
         await gadgets.delete()
         await world.clock.advance(SOON_SECONDS)
         assert woken == []
+
+
+async def test_what_is_defined_and_what_is_not_do_not_mix(tmp_path: Path) -> None:
+    """A server that has a resource from no definition does not register it beside those that have
+    it from one, nor they beside it: their objects need not be the same."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, "report"), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        resource = next(r for r in servers[0].catalog if r.kind.kind == KIND)
+        stranger = await world.started("x+1")
+        with pytest.raises(NotSettled, match="as a CustomResourceDefinition says"):
+            await world.run(stranger.coordinator.registrar.register(replace(resource, origin=None)))
+        registration = servers[0].coordinator.custom_registration
+        assert not registration.hosted_otherwise(GROUP, PLURAL)

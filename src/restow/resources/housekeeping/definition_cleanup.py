@@ -71,6 +71,7 @@ class DefinitionCleaner:
         *,
         definitions: Resource,
         closed_by_all: Callable[[str, str, str], bool],
+        hosted_otherwise: Callable[[str, str], bool],
     ) -> None:
         self._store = store
         self._storage = store.storage
@@ -79,6 +80,7 @@ class DefinitionCleaner:
         self._randomness = runtime.randomness
         self._definitions = definitions
         self._closed_by_all = closed_by_all
+        self._hosted_otherwise = hosted_otherwise
         self._waits: dict[str, _Wait] = {}
         self._unhosted: set[str] = set()  # those that wait for this server to host them
         self.queue: WorkQueue[str] = WorkQueue(
@@ -137,7 +139,7 @@ class DefinitionCleaner:
         """Delete the instances; what the definition says in the end, or None if it must wait."""
         group, plural = resource_named(definition.name)
         root = f"{OBJECTS_PREFIX}{group}/{plural}/"
-        if self._is_builtin(group, plural, root):
+        if self._is_builtin(group, plural, root) or self._hosted_otherwise(group, plural):
             return conditions.OVERLAPPING
         # What was never accepted is served by nobody.
         is_served = definition.is_hostable

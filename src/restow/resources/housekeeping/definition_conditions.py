@@ -41,6 +41,12 @@ IS_ESTABLISHED: Final = condition(
 BAD_BUNDLE: Final = condition(
     ESTABLISHED, "InvalidCABundle", "The conversion webhook CABundle is invalid", holds=False
 )
+HOSTED_OTHERWISE: Final = condition(
+    ESTABLISHED,
+    "ServedByAggregatedServers",
+    "aggregated servers serve a resource of this group and name, which has no definition",
+    holds=False,
+)
 
 DELETION_PENDING: Final = condition(
     TERMINATING,

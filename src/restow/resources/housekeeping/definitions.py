@@ -78,6 +78,9 @@ class DefinitionsOptions:
     """Whether every living server serves a resource as this definition wants it."""
     closed_by_all: Asked = _always
     """Whether no living server creates objects of it: each has closed it, or does not serve it."""
+    hosted_otherwise: Callable[[str, str], bool] = lambda _group, _plural: False
+    """Whether servers host such a resource that have it from no definition: then its objects are
+    theirs, and none of the definition's."""
     wake: Callable[[Wake | None], None] = _never_woken
     """Takes who is to be told when an answer may have changed; None: nobody any more."""
 
@@ -108,6 +111,7 @@ class DefinitionKeeper:
             runtime,
             definitions=self._definitions,
             closed_by_all=self._options.closed_by_all,
+            hosted_otherwise=self._options.hosted_otherwise,
         )
 
     # Noticing.
@@ -259,12 +263,17 @@ class DefinitionKeeper:
         wanted = conditions.BAD_BUNDLE if _has_bad_bundle(definition) else conditions.IS_ESTABLISHED
         if wanted is conditions.BAD_BUNDLE and _says(definition, wanted):
             return None
-        seconds_left = self._seconds_left(definition)
         plural = definition.accepted_names.plural
+        if self._options.hosted_otherwise(definition.group, plural):
+            wanted = conditions.HOSTED_OTHERWISE
+            if _says(definition, wanted):
+                return None
+        seconds_left = self._seconds_left(definition)
         is_served = self._options.served_by_all(definition.group, plural, uid)
-        if not is_served and seconds_left > 0:
+        is_refused = wanted is conditions.HOSTED_OTHERWISE
+        if not is_served and not is_refused and seconds_left > 0:
             return seconds_left
-        if not is_served:
+        if not is_served and not is_refused:
             logger.warning("%s is established although not every server serves it", name)
 
         def change(obj: Object) -> Object:

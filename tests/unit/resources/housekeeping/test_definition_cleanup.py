@@ -169,6 +169,21 @@ async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
         assert not await is_defined(world, name)
 
 
+async def test_what_aggregated_servers_have_is_not_deleted() -> None:
+    """A definition of a resource that they serve goes without a look at their objects."""
+    options = DefinitionsOptions(
+        closed_by_all=lambda *_: False, hosted_otherwise=lambda _group, plural: plural == "widgets"
+    )
+    async with open_world() as world:
+        it = await Keeping.begin(world, options)
+        name = await widgets(world)
+        await make(world, "theirs")
+        await undefine(world, name)
+        await it.settle()
+        assert not await is_defined(world, name)
+        assert await it.count() == 1
+
+
 async def test_a_definition_without_names_has_no_instances() -> None:
     """One that was never accepted, and so never hosted, goes at once."""
     async with open_world() as world:

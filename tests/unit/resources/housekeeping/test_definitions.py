@@ -105,6 +105,22 @@ async def test_a_definition_is_accepted_and_established() -> None:
         assert await world.storage.revision() == revision
 
 
+async def test_what_aggregated_servers_serve_is_not_established() -> None:
+    """As long as they do; a definition says why, and is established when they are gone."""
+    others = {"widgets"}
+    options = DefinitionsOptions(hosted_otherwise=lambda _group, plural: plural in others)
+    async with open_world() as world:
+        keeper, observed = await begin(world, options)
+        name = await define(world, "widgets", "Widget")
+        await settle(keeper, observed)
+        told = (await conditions(world, name))["Established"]
+        assert told == ("False", "ServedByAggregatedServers")
+        others.clear()
+        keeper._wake("example.com", "widgets")
+        await settle(keeper, observed)
+        assert (await conditions(world, name))["Established"] == IS_ESTABLISHED
+
+
 async def test_empty_lists_of_names_are_as_good_as_none() -> None:
     """A definition that names no short names explicitly is established as well."""
     async with open_world() as world:
