@@ -101,6 +101,8 @@ class DefinitionKeeper:
         self._options = options or DefinitionsOptions()
         self._definitions = _hosted(catalog)
         self._claims = Claims(catalog)
+        self._hosted_otherwise: set[str] = set()
+        """Definitions that wait until others host their resource no more."""
         self._accepted_at: dict[str, tuple[str, float]] = {}  # name → uid, and since when
         self.queue: WorkQueue[str] = WorkQueue(
             "definition", clock=runtime.clock, randomness=runtime.randomness
@@ -174,7 +176,7 @@ class DefinitionKeeper:
 
     def _wake(self, group: str, plural: str) -> None:
         name = f"{plural}.{group}"
-        if name in self._accepted_at:
+        if name in self._accepted_at or name in self._hosted_otherwise:
             self.queue.add(name)
         self.cleaner.wake(name)
 
@@ -264,7 +266,9 @@ class DefinitionKeeper:
         if wanted is conditions.BAD_BUNDLE and _says(definition, wanted):
             return None
         plural = definition.accepted_names.plural
+        self._hosted_otherwise.discard(name)
         if self._options.hosted_otherwise(definition.group, plural):
+            self._hosted_otherwise.add(name)
             wanted = conditions.HOSTED_OTHERWISE
             if _says(definition, wanted):
                 return None
