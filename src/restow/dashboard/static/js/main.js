@@ -12,7 +12,7 @@ import { drawMigrations } from "./views/migrations.js";
 import { drawServers, tickServers } from "./views/servers.js";
 import { drawSummary } from "./views/summary.js";
 
-const IDENTITY = "apiserver.kubernetes.io/identity=kube-apiserver";
+const IDENTITY = "apiserver.kubernetes.io/identity";
 const TICK_MS = 1_000;
 const DISCOVER_AGAIN_MS = 1_000;
 
