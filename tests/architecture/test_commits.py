@@ -16,6 +16,7 @@ COMMITTERS = {
     "resources/housekeeping/turns.py": "keys of our own: whose turn it is",
     "resources/housekeeping/addresses.py": "keys of our own: where servers are",
     "apiserver/aggregated_store.py": "a key of our own: which keys a component has",
+    "apiserver/kms_probes.py": "keys of our own: what every KMS plug-in of a name must open",
     "apiserver/server.py": "a key of our own: which cluster this is",
     "apiserver/used_tickets.py": "keys of our own: which tickets were used",
     "cli/store_verbs.py": "what a person asks for by hand",

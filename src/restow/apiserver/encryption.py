@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from restow.apiserver.kms_probes import StoredProbes
 from restow.coordination.coordinator import Coordinator
 from restow.coordination.errors import CoordinationError
 from restow.runtime import Runtime
@@ -39,7 +40,7 @@ class Encryption:
     @classmethod
     async def load(cls, path: Path, storage: Storage, runtime: Runtime) -> Encryption:
         """Read the file. Raises `OpenRefused` that says what is wrong in it."""
-        keys = ReloadedKeys(str(path), runtime)
+        keys = ReloadedKeys(str(path), runtime, probes=StoredProbes(storage))
         await keys.load()
         return cls(keys, storage, runtime)
 

@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     prefix = f"/{arguments.prefix.strip('/')}/"
     listed: int | None = arguments.list_left_behind
     try:
-        census = run_async(
+        census, said = run_async(
             _take(
                 address,
                 prefix=prefix,
@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not (census.knows(name) or is_builtin(name)):
             return _say(f"{name}: no such resource is in this store or known to restow", EXIT_USAGE)
     if arguments.key is not None:
-        return _answer_key(census, arguments, address=address, prefix=prefix)
+        return _answer_key(census, arguments, said=said, address=address, prefix=prefix)
     if arguments.output == "json":
         print(orjson.dumps(_fields(census, address, prefix), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -170,32 +170,42 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
 
 
-def _answer_key(census: Census, arguments: argparse.Namespace, *, address: str, prefix: str) -> int:
-    """Say what is left under a key."""
+def _answer_key(
+    census: Census,
+    arguments: argparse.Namespace,
+    *,
+    said: frozenset[str] | None,
+    address: str,
+    prefix: str,
+) -> int:
+    """Say what is left under a key. `said` are the keys that servers have, if they say it."""
     found = count_key(census, arguments.key)
     if arguments.output == "json":
-        fields = census_key.fields_of(census, found, address=address, prefix=prefix)
+        fields = census_key.fields_of(census, found, said=said, address=address, prefix=prefix)
         print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
     else:
         width = None if sys.stdout.isatty() else WIDTH_OF_FILES
         console = Console(width=width, highlight=False, markup=False, emoji=False)
         is_listed = arguments.list_left_behind is not None
-        census_key.print_key(console, census, found, address=address, is_listed=is_listed)
+        census_key.print_key(
+            console, census, found, said=said, address=address, is_listed=is_listed
+        )
     sys.stdout.flush()
     codes = {"left": EXIT_LEFT_BEHIND, "undecided": EXIT_UNDECIDED}
-    return codes.get(census_key.verdict_of(found), 0)
+    return codes.get(census_key.verdict_of(found, said), 0)
 
 
 async def _take(
     address: str, *, prefix: str, selection: Selection, targets: dict[str, str], samples_max: int
-) -> Census:
+) -> tuple[Census, frozenset[str] | None]:
+    """The census, and the keys that servers say in the store to have."""
     source = await open_source(address, Runtime.system())
     try:
         total = None
         if sys.stderr.isatty():
             total = await source.count(selection.prefixes(prefix))
         with _progress(total) as on_progress:
-            return await take_census(
+            census = await take_census(
                 source,
                 prefix=prefix,
                 selection=selection,
@@ -203,6 +213,7 @@ async def _take(
                 samples_max=samples_max,
                 on_progress=on_progress,
             )
+        return census, await census_key.read_said(source, prefix=prefix)
     finally:
         await source.close()
 

@@ -1,34 +1,85 @@
 """`restow census --key NAME`: whether anything is left under one encryption key.
 
-The counting is in `restow.storage.census.keys`; here are the words, the table and the JSON.
+The counting is in `restow.storage.census.keys`; here are the words, the table and the JSON. That
+nothing is left under a name proves something only if that is the name of a key: the store says
+which keys servers have, if they are servers of restow.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from restow.api.encryption_keys import IDENTITY
+from restow.api.internal_v1alpha1 import StorageVersion
 from restow.cli.foreign_text import shown
-from restow.storage.census import Census, KeyCount, Row
+from restow.controllers.encryption_keys import is_known, keys_said, persisted_keys
+from restow.storage.census import Census, KeyCount, Row, Source
+from restow.storage.census.naming import STORAGE_STATES, STORAGE_VERSIONS
 
 NOT_COUNTED: Final = (
     "counted is the newest value of each object; older revisions until they are compacted, and"
     " backups, may still need the key"
 )
+NOBODY_SAYS: Final = (
+    "nobody says in this store which keys there are, so a misspelt name gives the same answer"
+)
 
 
-def verdict_of(found: KeyCount) -> str:
+async def read_said(source: Source, *, prefix: str) -> frozenset[str] | None:
+    """The ids of the keys that servers write with, can read, or have listed as persisted.
+
+    None if nobody says anything of keys in this store: it is not one of restow's servers.
+    """
+    states, versions = f"{prefix}{STORAGE_STATES}/", f"{prefix}{STORAGE_VERSIONS}/"
+    found: set[str] = set()
+    has_states = False
+    async for page in source.pages([states, versions]):
+        for key, value in page:
+            is_state = key.startswith(states)
+            has_states |= is_state
+            # What cannot be read says nothing; the census itself tells of it.
+            with suppress(msgspec.MsgspecError):
+                found |= _said_by_state(value) if is_state else _said_by_version(value)
+    return frozenset(found) if has_states else None
+
+
+def _said_by_state(value: bytes) -> set[str]:
+    status = msgspec.json.decode(value, type=dict[str, Any]).get("status")
+    return set(persisted_keys(status)) if isinstance(status, dict) else set()
+
+
+def _said_by_version(value: bytes) -> set[str]:
+    said = keys_said(msgspec.json.decode(value, type=StorageVersion))
+    return {*said.writes.values(), *said.prefers.values()}.union(*said.reads.values())
+
+
+def is_unheard_of(found: KeyCount, said: frozenset[str] | None) -> bool:
+    """Whether neither a value nor a server knows a key of that name."""
+    is_counted = bool(found.left or found.undecided)
+    return not is_counted and said is not None and not is_known(found.key, said)
+
+
+def verdict_of(found: KeyCount, said: frozenset[str] | None) -> str:
     """`left`, `undecided` or `none`."""
     if found.left:
         return "left"
-    return "undecided" if found.undecided else "none"
+    return "undecided" if found.undecided or is_unheard_of(found, said) else "none"
 
 
 def print_key(
-    console: Console, census: Census, found: KeyCount, *, address: str, is_listed: bool
+    console: Console,
+    census: Census,
+    found: KeyCount,
+    *,
+    said: frozenset[str] | None,
+    address: str,
+    is_listed: bool,
 ) -> None:
     """What is left, and a last line that says so."""
     rows = [*((*each, "left") for each in found.left)]
@@ -46,9 +97,14 @@ def print_key(
         f"{census.objects:,} objects of {many} resource{'s' * (many != 1)}"
         f" at revision {census.revision} of {address}"
     )
-    match verdict_of(found):
+    match verdict_of(found, said):
         case "left":
             line = f"left under {found.key}: {found.objects:,} of {place}"
+        case "undecided" if is_unheard_of(found, said):
+            line = (
+                f"undecided: no server, no StorageState and no value knows a key {found.key}: it is"
+                f" misspelt, or was taken out of all configurations before; {place}"
+            )
         case "undecided":
             line = (
                 f"undecided: {found.objects_undecided:,} of {place} do not say under which key"
@@ -58,6 +114,8 @@ def print_key(
             line = f"no value is left under {found.key}: {place}"
     console.print(_shown(line), soft_wrap=True)
     console.print(f"note: {NOT_COUNTED}", soft_wrap=True)
+    if said is None and verdict_of(found, said) == "none" and found.key != IDENTITY:
+        console.print(f"note: {NOBODY_SAYS}", soft_wrap=True)
 
 
 def _table(rows: list[tuple[str, Row, str]]) -> Table:
@@ -71,14 +129,17 @@ def _table(rows: list[tuple[str, Row, str]]) -> Table:
     return table
 
 
-def fields_of(census: Census, found: KeyCount, *, address: str, prefix: str) -> dict[str, Any]:
+def fields_of(
+    census: Census, found: KeyCount, *, said: frozenset[str] | None, address: str, prefix: str
+) -> dict[str, Any]:
     """The answer as docs/reference/census.md describes it."""
     return {
         "store": address,
         "prefix": prefix,
         "revision": census.revision,
         "key": found.key,
-        "verdict": verdict_of(found),
+        "verdict": verdict_of(found, said),
+        "isKnown": None if said is None and not found.left else not is_unheard_of(found, said),
         "objects": census.objects,
         "left": found.objects,
         "undecided": found.objects_undecided,

@@ -31,6 +31,7 @@ __all__ = [
     "UNKNOWN_KEY",
     "KeysSaid",
     "is_called",
+    "is_known",
     "keys_said",
     "labels_of",
     "persisted_keys",
@@ -133,6 +134,13 @@ def is_called(key_id: str, name: str) -> bool:
     provider, _, rest = key_id.partition(":")
     plain, _, _ = rest.partition(":")
     return name in {key_id, plain, f"{provider}:{plain}"}
+
+
+def is_known(name: str, key_ids: Iterable[str]) -> bool:
+    """Whether a person who says this name may mean one of these keys."""
+    return name == IDENTITY or any(
+        is_called(each, name) or is_readable(name, (each,)) for each in key_ids
+    )
 
 
 def _name(key_id: str) -> str:

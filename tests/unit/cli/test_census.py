@@ -266,6 +266,7 @@ def test_what_is_left_under_a_key(store: str, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "no value is left under aescbc:key2: 7 objects of 3 resources" in out
     assert "until they are compacted" in out
+    assert "a misspelt name gives the same answer" in out
     assert run(store, "--key", "kms:vault:k7", "-o", "json") == 3
     fields = json.loads(capsys.readouterr().out)
     assert (fields["verdict"], fields["left"], fields["key"]) == ("left", 1, "kms:vault:k7")

@@ -28,20 +28,36 @@ def ask(
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_a_key_that_nobody_has_may_go(
+def test_a_key_that_nobody_knows_is_not_called_safe(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No server writes with it, no state lists it, and the store holds nothing under it."""
+    """Nothing is known of it, so the name may be wrong; plain values are always known."""
     code, found = ask(server, capsys, "--drop-key", "aesgcm:key1", "--store", server.store)
-    assert (code, found["blockers"], found["safe"]) == (0, [], True)
+    assert (code, found["safe"]) == (1, False)
+    assert [each["reason"] for each in found["blockers"]] == ["key-unknown"]
     assert found["target"] == "without the key aesgcm:key1"
     assert found["resources"] > 10
-    words = ["preflight", "--kubeconfig", str(server.kubeconfig), "--drop-key", "key1"]
-    assert main([*words, "--data-dir", str(server.data_dir)]) == 0
+    words = ["preflight", "--kubeconfig", str(server.kubeconfig), "--drop-key"]
+    assert main([*words, "key1", "--data-dir", str(server.data_dir)]) == 1
+    assert "no value knows a key key1" in capsys.readouterr().out
+    assert main([*words, "identity", "--data-dir", str(server.data_dir)]) == 0
     out = capsys.readouterr().out
     assert "safe: " in out
-    assert "without the key key1" in out
+    assert "without the key identity" in out
     assert "backups" in out
+
+
+def test_the_census_of_a_key_that_nobody_knows_proves_nothing(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a store of restow, where servers say their keys: exit code 4."""
+    words = ["census", "--store", server.store, "--key"]
+    assert main([*words, "nosuch"]) == 4
+    assert "no value knows a key nosuch" in capsys.readouterr().out
+    assert main([*words, "aesgcm:nosuch", "-o", "json"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["isKnown"], found["left"]) == ("undecided", False, 0)
+    assert main([*words, "identity"]) == 3
 
 
 def test_the_store_must_be_that_of_the_cluster(

@@ -134,7 +134,7 @@ async def test_verdicts(tmp_path: Path) -> None:
     assert found["secrets"] is Verdict.MIGRATING
     assert found["pods"] is Verdict.OK
     assert found["nodes"] is Verdict.TO_MIGRATE
-    assert found["ghosts.example.com"] is Verdict.UNKNOWN
+    assert found["ghosts.example.com"] is Verdict.GONE
     assert {each.resource for each in some.resources} == {"pods", "secrets"}
     assert [each.resource for each in some.migrations] == ["secrets"]
 

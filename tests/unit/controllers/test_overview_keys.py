@@ -20,7 +20,12 @@ from restow.cli import status
 from restow.client import ApiResource, Discovered
 from restow.client.discovery import ApiGroup
 from restow.controllers.overview_keys import key_problems
-from restow.controllers.overview_reading import resources_seen, server_seen, silent_apis
+from restow.controllers.overview_reading import (
+    groups_stored,
+    resources_seen,
+    server_seen,
+    silent_apis,
+)
 from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
 from restow.controllers.remote_apis import left_alone_text, remote_apis
 from restow.machinery.names import GroupVersion, GroupVersionKind
@@ -218,7 +223,60 @@ def test_what_another_server_stores_unsaid_is_left_alone() -> None:
         "theirs.example.com: served by APIService v1.theirs.example.com;"
         " reports no storage versions: left alone"
     )
-    told = {"metadata": {"name": "theirs.example.com.things"}, "status": {}}
+    told = {
+        "metadata": {"name": "theirs.example.com.things"},
+        "status": {"storageVersions": [entry("a")]},
+    }
     assert silent_apis(remote, [told]) == {}
+    withdrawn = {"metadata": {"name": "theirs.example.com.things"}, "status": {}}
+    assert silent_apis(remote, [withdrawn]) == remote
     reporting = resources_seen(FOUND, [], [told], [], frozenset(), remote=remote)
     assert Verdict.LEFT_ALONE not in {each.verdict for each in reporting}
+
+
+def gone_state(name: str, *hashes: str) -> dict[str, Any]:
+    resource, _, group = name.partition(".")
+    return {
+        "metadata": {"name": name},
+        "spec": {"resource": {"group": group, "resource": resource}},
+        "status": {"persistedStorageVersionHashes": list(hashes)},
+    }
+
+
+def test_what_nobody_reports_any_more() -> None:
+    """Row and note agree on what was reported once, with versions where they can be known."""
+    kind = GroupVersion("lost.example.com", "v1beta1").with_kind("Policy")
+    states = [
+        gone_state("policies.lost.example.com", "Unknown", storage_version_hash(kind), "x+y="),
+        gone_state("ghosts.example.com", "x+y="),
+    ]
+    remote = remote_apis([service("v1.lost.example.com")])
+    rows = resources_seen(FOUND, states, [], [], frozenset(), remote=remote)
+    found = {each.resource: each for each in rows}
+    lost, ghosts = found["policies.lost.example.com"], found["ghosts.example.com"]
+    assert (lost.verdict, ghosts.verdict) == (Verdict.LEFT_ALONE, Verdict.GONE)
+    unknown = "(unknown version)"
+    assert [each.words for each in lost.persisted] == [
+        unknown,
+        "lost.example.com/v1beta1",
+        unknown,
+    ]
+    (text,) = left_alone_text(silent_apis(remote, []), groups_stored(states))
+    assert text == (
+        "lost.example.com: served by APIService v1.lost.example.com;"
+        " no server reports its storage versions any more: left alone"
+    )
+
+
+def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
+    """A server that reports and cannot be asked now has neither left nor is it left alone."""
+    report = {
+        "metadata": {"name": "lost.example.com.policies"},
+        "status": {"storageVersions": [entry("a")]},
+    }
+    states = [gone_state("policies.lost.example.com", "x+y=")]
+    remote = remote_apis([service("v1.lost.example.com")])
+    rows = resources_seen(FOUND, states, [report], [], frozenset(), remote=remote)
+    lost = next(each for each in rows if each.resource == "policies.lost.example.com")
+    assert (lost.verdict, lost.servers) == (Verdict.UNKNOWN, (("a", "theirs.example.com/v1"),))
+    assert silent_apis(remote, [report]) == {}

@@ -3,9 +3,10 @@
     no server writes with it, or waits to do so       StorageVersions
     no object may be stored under it                  StorageStates, none of them "Unknown"
     no value is stored under it                       a census of the raw store
+    somebody knows a key of that name                 all of these
 
-All three, since each may know what the others do not: a server that is just starting, a state that
-somebody edited, a value that was put back by a restore. What was not seen speaks against it.
+All of them, since each may know what the others do not: a server that is just starting, a state
+that somebody edited, a value that was put back by a restore. What was not seen speaks against it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.api.encryption_keys import IDENTITY
-from restow.controllers.encryption_keys import PLAIN, UNKNOWN_KEY, KeysSaid, is_called
+from restow.controllers.encryption_keys import (
+    PLAIN,
+    UNKNOWN_KEY,
+    KeysSaid,
+    is_called,
+    is_known,
+    labels_of,
+)
 from restow.controllers.preflight.values import UNKNOWN, Blocker, Reason, Report
 from restow.machinery.names import GroupResource
 
@@ -25,6 +33,8 @@ __all__ = ["KeyedResource", "KeyedView", "StoreCount", "judge_drop"]
 NOT_COUNTED: Final = (
     "older revisions, until they are compacted, and backups that were made before may still need it"
 )
+KNOWN_SHOWN_MAX: Final = 10
+_KMS: Final = "kms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +63,14 @@ class KeyedView:
     says_keys: bool = True
     """Whether its servers say at all with which keys they write."""
     unseen: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The ids of all keys that anybody writes with, can read, or has listed."""
+        found = {key for each in self.resources for key in each.keys}
+        for said in (each.said for each in self.resources):
+            found.update(said.writes.values(), said.prefers.values(), *said.reads.values())
+        return frozenset(found - {IDENTITY, UNKNOWN_KEY})
 
     @property
     def servers(self) -> frozenset[str]:
@@ -88,7 +106,8 @@ def judge_drop(name: str, view: KeyedView, store: StoreCount) -> Report:
         found += _of_servers(name, each)
         found += _of_state(name, each)
         warnings += _elsewhere(name, each)
-    found += _counted(name, store)
+    found += _unheard_of(name, view, store)
+    found += _counted(name, view, store)
     return Report(
         target=f"without the key {name}",
         blockers=tuple(found),
@@ -196,7 +215,31 @@ def _elsewhere(name: str, view: KeyedResource) -> Iterator[Blocker]:
         )
 
 
-def _counted(name: str, store: StoreCount) -> Iterator[Blocker]:
+def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
+    """Nothing speaks against a name that is misspelt; so nothing may speak for it either."""
+    if store.problem or store.left or not view.says_keys or is_known(name, view.keys):
+        return
+    known = sorted(labels_of(view.keys).values())
+    listed = ", ".join([*known[:KNOWN_SHOWN_MAX], *["…"][: len(known) > KNOWN_SHOWN_MAX]])
+    yield Blocker(
+        resource=None,
+        reason=Reason.KEY_UNKNOWN,
+        what=f"no server, no StorageState and no value knows a key {name}",
+        why="it is misspelt, or was taken out of all configurations before",
+        advice=f"call it as its configuration does; known are: {listed or 'none'}",
+    )
+
+
+def _namesakes(name: str, view: KeyedView) -> list[str]:
+    """The keys with another secret under the name of one that is called with its fingerprint."""
+    provider, _, rest = name.partition(":")
+    if provider == _KMS or ":" not in rest:
+        return []
+    short = name.rpartition(":")[0]
+    return sorted(each for each in view.keys if each != name and is_called(each, short))
+
+
+def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
     if store.problem:
         yield Blocker(
             resource=None,
@@ -206,9 +249,13 @@ def _counted(name: str, store: StoreCount) -> Iterator[Blocker]:
             advice="give the store of this cluster with --store or --data-dir, and ask where it can"
             " be read",
         )
+    namesakes = _namesakes(name, view)
     for resource, objects in store.left:
         many = f"{objects:,} object{'s' * (objects != 1)}"
         kind = "not encrypted" if name == IDENTITY else f"under {name}"
+        if namesakes:
+            yield _ambiguous(name, resource, many, namesakes)
+            continue
         yield Blocker(
             resource=_resource(resource),
             reason=Reason.KEY_FOUND,
@@ -224,6 +271,19 @@ def _counted(name: str, store: StoreCount) -> Iterator[Blocker]:
             why=f"found in {store.address}",
             advice=f"look at them: restow census --key {name} --list-left-behind",
         )
+
+
+def _ambiguous(name: str, resource: str, many: str, namesakes: list[str]) -> Blocker:
+    short = name.rpartition(":")[0]
+    return Blocker(
+        resource=_resource(resource),
+        reason=Reason.KEY_FOUND,
+        what=f"{many} stored under {short}, and whether with this secret cannot be told",
+        why="a value says the name of its key and not which secret that was, and there is another"
+        f" of that name: {', '.join(namesakes)}",
+        advice="rotate once more, to a key with a name that no other has had; then ask for"
+        f" {short}",
+    )
 
 
 def _resource(name: str) -> GroupResource:

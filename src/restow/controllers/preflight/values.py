@@ -129,6 +129,8 @@ class Reason(StrEnum):
     """A StorageState says that something may be stored under it."""
     KEY_FOUND = "key-found"
     """Something was found in the store under it."""
+    KEY_UNKNOWN = "key-unknown"
+    """Nobody has heard of it: the name may be misspelt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,13 @@ from typing import Final
 
 from restow.storage.census.values import read_value
 from restow.storage.encryption.interface import Keys, NotPrepared, Opened
-from restow.storage.errors import CannotOpen
+from restow.storage.errors import CannotOpen, PluginSilent
 from restow.storage.interface import SEALED_PREFIX, Key
 
 PLAIN_REFUSED: Final = b"k8s:enc:identity:v1:not-taken:"
 """Stands for a plain value of a resource that takes none: nobody must take it for an object."""
+_SILENT: Final = b"k8s:enc:silent:v1:"
+"""Stands before the name of a plug-in for a value that it was not there to open: it may be soon."""
 
 
 async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
@@ -36,14 +38,28 @@ def key_named_in(value: bytes) -> str:
     return f"{found.provider}{scheme} key {found.key or '(unreadable)'}"
 
 
-def why_sealed(value: bytes) -> str:
-    """Why a value that nobody could open is as it is, for people."""
+def unasked(value: bytes) -> bytes:
+    """What stands for a sealed value while its plug-in is silent."""
+    return _SILENT + read_value(value).key.encode(errors="surrogateescape")
+
+
+def error_of_sealed(value: bytes) -> CannotOpen | PluginSilent:
+    """Why a value is still sealed after it was to be opened, for people."""
+    if value.startswith(_SILENT):
+        name = value[len(_SILENT) :].decode(errors="replace")
+        return PluginSilent(f"it is encrypted with the KMS plug-in {name}, which does not answer")
     if value == PLAIN_REFUSED:
-        return "it is not encrypted, and this server takes no plain values of this resource"
+        return CannotOpen(
+            "it is not encrypted, and this server takes no plain values of this resource"
+        )
     named = key_named_in(value)
     if named.startswith("kms"):
-        return f"it is encrypted with {named}, whose plug-in is missing or does not decrypt it"
-    return (
-        f"it is encrypted with {named}, which this server does not have, or has with another"
-        " secret; add that key to its encryption configuration"
+        return CannotOpen(
+            f"it is encrypted with {named}, whose plug-in is missing or does not decrypt it; or it"
+            " was changed or moved from another key of the store"
+        )
+    return CannotOpen(
+        f"it is encrypted with {named}, and no key of this server opens it: it was changed or moved"
+        " from another key of the store, or this server has another secret of that name, or has no"
+        " key of that name in its encryption configuration"
     )

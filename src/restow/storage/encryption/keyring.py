@@ -209,9 +209,9 @@ class Keyring:
     def problem(self) -> str:
         """What is wrong with the plug-ins, for health checks; empty: nothing."""
         return "; ".join(
-            f"kms-provider-{number}: {plugin.problem}"
+            f"kms-provider-{number}: {plugin.trouble}"
             for number, plugin in enumerate(self.plugins.values())
-            if plugin.problem
+            if plugin.trouble
         )
 
     def ring(self, resource: GroupResource) -> Ring:

@@ -5,6 +5,9 @@ encrypted under it. What was written under other seeds is opened after the plug-
 for them once. Writes go on for some minutes after the plug-in has fallen silent, as in
 kube-apiserver; reads of known seeds go on for ever.
 
+Under a key that is new to it, a server writes only after it has opened what another server has
+sealed there (`kms_probes`): two plug-ins of one name need not have the same keys behind them.
+
 Not here: the form of values (`kms_seeds`), the socket (`kms_channel`), and which resources are
 encrypted (`keyring`).
 """
@@ -31,9 +34,11 @@ from restow.storage.encryption.kms_messages import (
     problem_of_key_id,
     read_envelope,
 )
+from restow.storage.encryption.kms_probes import PROBE, Probes, probe_key, why_refused
 from restow.storage.encryption.kms_seeds import SEED_BYTES, Seed, cut
 from restow.storage.encryption.providers import WrongKey
-from restow.storage.errors import CannotOpen, PluginSilent, Unavailable
+from restow.storage.errors import CannotOpen, PluginSilent, StorageError, Unavailable
+from restow.storage.interface import Key
 
 POLL_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 10.0
@@ -64,6 +69,7 @@ class Plugin:
         provider: KmsProvider,
         runtime: Runtime,
         *,
+        probes: Probes | None = None,
         poll_seconds: float = POLL_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -74,6 +80,9 @@ class Plugin:
         """Called when another key is to be written with, or more can be read than before."""
         self.problem = "it has not been asked yet"
         """What is wrong with the plug-in; empty: nothing."""
+        self.refusal = ""
+        """Why it may not be used at all: its keys are not those of the other servers."""
+        self._probes = probes
         self._clock: Clock = runtime.clock
         self._draw = runtime.randomness.token_bytes
         self._ids = runtime.ids
@@ -92,6 +101,8 @@ class Plugin:
         self._turns = asyncio.Semaphore(DECRYPTS_MAX)
         self._silence = ""
         """Why the last seed that was asked for did not come; empty: it came."""
+        self._unanswered: tuple[bytes, Envelope] | None = None
+        """That seed: it is asked for again to see whether the silence is over."""
         self._hurry = asyncio.Event()
         self._polling = asyncio.Lock()
 
@@ -103,6 +114,13 @@ class Plugin:
     async def close(self) -> None:
         await self._tasks.close()
         await self._channel.close()
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it, as of its last answer to anything; empty: nothing."""
+        if self.problem or not self._silence:
+            return self.problem
+        return f"kmsv2 Provider {self.name} does not decrypt, error: {self._silence}"
 
     # Writing.
 
@@ -232,6 +250,7 @@ class Plugin:
                 # A plug-in that is well and does not decrypt this one will not.
                 self._refuse(tail, envelope, str(failed))
             else:
+                self._unanswered = (tail, envelope)
                 self._fall_silent(str(failed))
         except ValueError as error:
             self._refuse(tail, envelope, str(error))
@@ -256,8 +275,8 @@ class Plugin:
     def _fall_silent(self, why: str) -> None:
         if not self._silence:
             logger.warning("the KMS plug-in %s does not answer: %s", self.name, why)
+            self._hurry.set()
         self._silence = why
-        self._hurry.set()
 
     # Asking how it is.
 
@@ -265,7 +284,7 @@ class Plugin:
         failures = 0
         while True:
             seconds = self._poll_seconds
-            if self.problem:
+            if self.trouble:
                 seconds = min(self._retry_seconds, HURRY_SECONDS * 2**failures)
             try:
                 async with self._clock.timeout(seconds):
@@ -275,7 +294,7 @@ class Plugin:
                 pass
             self._hurry.clear()
             await self.poll()
-            failures = min(failures + 1, FAILURES_COUNTED_MAX) if self.problem else 0
+            failures = min(failures + 1, FAILURES_COUNTED_MAX) if self.trouble else 0
 
     async def poll(self) -> None:
         """Ask for the status, and follow the plug-in to another key. Never raises."""
@@ -287,10 +306,9 @@ class Plugin:
                 logger.warning("%s", problem)
             self.problem = problem
             is_richer = False
-            if not problem:
-                self._silence = ""
+            if not problem and await self._breaks_silence():
                 is_richer = await self._ask_again()
-        recovered = not problem and (had_problem or had_silence)
+        recovered = not self.trouble and (had_problem or had_silence)
         if before != self.write_ids() or recovered or is_richer:
             for listener in tuple(self.listeners):
                 listener()
@@ -337,6 +355,7 @@ class Plugin:
 
     async def _rotate(self, key_id: str) -> str:
         """See to it that there is a seed under the plug-in's key, the newest. What went wrong."""
+        self.refusal = ""
         known = self._writing.pop(key_id, None)
         if known is not None:
             self._writing[key_id] = known  # one seed per key, also when the plug-in goes back
@@ -358,11 +377,56 @@ class Plugin:
             return "failed to rotate DEK: the plug-in does not encrypt"
         seed = self._seed(secret, envelope)
         seed.is_proven = True
+        problem = await self._prove(seed, key_id)
+        if problem:
+            return problem
         self._keep(seed)
         self._writing[key_id] = seed
         while len(self._writing) > WRITE_SEEDS_MAX:
             del self._writing[next(iter(self._writing))]
         return ""
+
+    async def _prove(self, seed: Seed, key_id: str) -> str:
+        """Whether this key of the plug-in is that of the other servers. What speaks against it."""
+        if self._probes is None:
+            return ""
+        key = probe_key(self.name, key_id)
+        mine = seed.seal(key, PROBE)
+        try:
+            stored = await self._probes.leave(key, mine)
+            if stored != mine:
+                await self._open_probe(key, stored)
+        except CannotOpen as error:
+            self.refusal = why_refused(self.name, key_id, str(error))
+            return self.refusal
+        except StorageError as error:
+            return f"it is not known yet whether the other servers have the same keys: {error}"
+        return ""
+
+    async def _open_probe(self, key: Key, value: bytes) -> None:
+        """Raises `CannotOpen`, or `Unavailable` when it does not answer."""
+        if not value.startswith(self.prefix):
+            raise CannotOpen("it is damaged")
+        envelope, _ = self._read(value)
+        tail = envelope.to_bytes()
+        if tail not in self._seeds:
+            # What it once refused, it is asked for again: somebody may have mended it.
+            self._refusals.pop(tail, None)
+            await self._decrypt(tail, envelope)
+            if tail not in self._seeds and tail not in self._refusals:
+                raise self._unavailable()
+        if self.open(key, value).value != PROBE:
+            raise CannotOpen("it is damaged")
+
+    async def _breaks_silence(self) -> bool:
+        """Whether it decrypts again. Its status tells nothing of that."""
+        if self._silence and self._unanswered is not None:
+            tail, envelope = self._unanswered
+            await self._decrypt(tail, envelope)
+            if tail not in self._seeds and tail not in self._refusals:
+                return False
+        self._silence, self._unanswered = "", None
+        return True
 
     async def _status_problem(self) -> str:
         try:

@@ -2,8 +2,9 @@
 
 Writes go through as they are: who writes seals (`restow.resources.committing`), since only it knows
 under which key. What no key opens is passed on as it is stored, so that it is reported as damaged
-and not hidden; so is, in a watch, what a silent plug-in would have to be asked for, since a watch
-may not stop. Where that happened is remembered, and told when other keys or plug-ins answer.
+and not hidden. In a watch, which may not stop, something stands for what a silent plug-in would
+have to be asked for, and tells whoever reads it to come again. Where either happened is remembered,
+and told when other keys or plug-ins answer.
 
 Not here: what a value means.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
-from restow.storage.encryption.asking import PLAIN_REFUSED
+from restow.storage.encryption.asking import PLAIN_REFUSED, unasked
 from restow.storage.encryption.interface import Keys, NotPrepared
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import (
@@ -110,7 +111,7 @@ class OpenedStorage:
             current = await self._open(outcome.current)
         except Unavailable:
             # That it was refused is known, and must not look as if it were not.
-            current = self._pass_on(outcome.current, "its plug-in does not answer")
+            current = self._postpone(outcome.current)
         return Refused(outcome.guard, current, outcome.revision)
 
     def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
@@ -162,7 +163,7 @@ class OpenedStorage:
         except NotPrepared:
             if is_patient:
                 raise
-            return self._pass_on(item, "its plug-in does not answer")
+            return self._postpone(item)
 
     async def _open(self, item: Item) -> Item:
         """Raises `Unavailable` when a plug-in does not answer."""
@@ -200,6 +201,11 @@ class OpenedStorage:
         if root is not None:
             self._unopened.add(f"{OBJECTS_PREFIX}{root}/")
         return item if item.value.startswith(SEALED_PREFIX) else item._replace(value=PLAIN_REFUSED)
+
+    def _postpone(self, item: Item) -> Item:
+        """What stands for an item whose plug-in does not answer."""
+        sealed = self._pass_on(item, "its plug-in does not answer")
+        return sealed._replace(value=unasked(sealed.value))
 
     def _try_again(self) -> None:
         """Other keys, or plug-ins that answer again: what was passed on may be opened now."""

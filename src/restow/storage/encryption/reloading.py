@@ -10,7 +10,9 @@ whoever knows), and what follows from other keys (`listeners`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -30,6 +32,7 @@ from restow.storage.encryption.configuration import (
 )
 from restow.storage.encryption.interface import Keys, Opened
 from restow.storage.encryption.keyring import Keyring
+from restow.storage.encryption.kms_probes import Probes
 from restow.storage.errors import CannotOpen, StorageError, Unavailable
 from restow.storage.interface import Key
 
@@ -62,6 +65,7 @@ class ReloadedKeys:
         runtime: Runtime,
         *,
         check: Check | None = None,
+        probes: Probes | None = None,
         poll_seconds: float = POLL_SECONDS,
         plugin_poll_seconds: float = PLUGIN_POLL_SECONDS,
         plugin_retry_seconds: float = PLUGIN_RETRY_SECONDS,
@@ -69,6 +73,7 @@ class ReloadedKeys:
         self.path = path
         self.check = check
         """May be set later; asked before other keys are taken, and not when they are loaded."""
+        self._probes = probes
         self.listeners: list[Callable[[], None]] = []
         self.last_error = ""
         """Why the file as it is now is not in force; empty: it is."""
@@ -147,16 +152,22 @@ class ReloadedKeys:
     async def load(self) -> None:
         """Take what the file says. Raises `ConfigurationRefused`.
 
-        A plug-in that does not answer is waited for later: it may start after this server.
+        A plug-in that does not answer is waited for later: it may start after this server. One
+        that answers with other keys than those of the other servers is refused.
         """
         try:
-            self._seen = _signature_of(self.path)
-            data = _read(self.path)
+            self._seen = await asyncio.to_thread(_signature_of, self.path)
+            data = await asyncio.to_thread(_read, self.path)
             configuration = read_configuration(data)
+            plugins = await self._start_plugins(configuration)
+            for plugin in plugins.values():
+                if plugin.refusal:
+                    await self._end(plugins)
+                    raise ConfigurationRefused(plugin.refusal)
         except ConfigurationRefused as error:
             raise ConfigurationRefused(f"{self.path}: {error}") from None
         self._seen_at = self._runtime.clock.monotonic()
-        self._take(configuration, await self._start_plugins(configuration))
+        self._take(configuration, plugins)
 
     async def follow(self) -> None:
         """Look at the file for ever."""
@@ -170,11 +181,11 @@ class ReloadedKeys:
             await self._retired.pop().close()
         now = self._runtime.clock.monotonic()
         try:
-            signature = _signature_of(self.path)
+            signature = await asyncio.to_thread(_signature_of, self.path)
             is_due = now >= self._try_again_at if self._try_again_at else False
             if signature == self._seen and not is_due and now < self._seen_at + CONTENT_SECONDS:
                 return False
-            data = _read(self.path)
+            data = await asyncio.to_thread(_read, self.path)
         except ConfigurationRefused as error:
             self._refuse(str(error))
             return False
@@ -211,18 +222,16 @@ class ReloadedKeys:
                 )
             for plugin in self._new_ones(plugins):
                 if plugin.problem:
-                    raise ConfigurationRefused(plugin.problem)
+                    raise ConfigurationRefused(plugin.refusal or plugin.problem)
             if self.check is not None:
                 await self.check(keyring)
         except StorageError as error:
             self._try_again_at = self._runtime.clock.monotonic() + RECHECK_SECONDS
             self._refuse(str(error))
-            for plugin in self._new_ones(plugins):
-                await plugin.close()
+            await self._end(plugins)
             return False
         except BaseException:
-            for plugin in self._new_ones(plugins):
-                await plugin.close()
+            await self._end(plugins)
             raise
         self._take(configuration, plugins)
         self.reloads["success"] += 1
@@ -243,11 +252,17 @@ class ReloadedKeys:
             found[provider.name] = plugin = Plugin(
                 provider,
                 self._runtime,
+                probes=self._probes,
                 poll_seconds=self._plugin_poll_seconds,
                 retry_seconds=self._plugin_retry_seconds,
             )
             await plugin.start()
         return found
+
+    async def _end(self, plugins: dict[str, Plugin]) -> None:
+        """End the plug-ins that were started for a configuration that is not taken."""
+        for plugin in self._new_ones(plugins):
+            await plugin.close()
 
     def _new_ones(self, plugins: dict[str, Plugin]) -> list[Plugin]:
         running = self.keyring.plugins.values()
@@ -285,12 +300,23 @@ def _signature_of(path: str) -> _Signature:
         status = Path(path).stat()
     except OSError as error:
         raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
+    _check_kind(status)
     return status.st_mtime_ns, status.st_ino, status.st_size, status.st_ctime_ns
 
 
+def _check_kind(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigurationRefused(
+            "it is no regular file: a pipe or a device may never end, and can be read only once"
+        )
+
+
 def _read(path: str) -> bytes:
+    """For a thread: nobody knows how long a file system takes."""
     try:
-        with Path(path).open("rb") as file:
+        # It may have become a pipe since it was looked at; so opening must not wait for a writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            _check_kind(os.fstat(file.fileno()))
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error

@@ -109,3 +109,34 @@ def test_another_store_is_told_of() -> None:
     assert [each.reason for each in report.warnings] == [Reason.UNSEEN]
     assert "restow census" in report.warnings[0].advice
     assert view.servers == {"b"}
+
+
+@pytest.mark.parametrize("name", ["nosuch", "aesgcm:nosuch", "secretbox:key1", "aesgcm:key1:33"])
+def test_a_name_that_nobody_knows_is_no_proof(name: str) -> None:
+    """Nothing speaks against a misspelt name, and it is not called safe; known ones are told."""
+    assert reasons(name=name) == [Reason.KEY_UNKNOWN]
+    (found,) = judge_drop(name, KeyedView(resources=(SECRETS,)), COUNTED).blockers
+    assert f"knows a key {name}" in found.what
+    assert "aesgcm:key1, aesgcm:key2" in found.advice
+
+
+@pytest.mark.parametrize("name", ["vault", "kms:vault", "kms:vault:7"])
+def test_keys_of_a_plugin_are_known_by_its_name(name: str) -> None:
+    """A server that reads all keys of a plug-in knows each of them."""
+    said = replace(SECRETS.said, reads={"a": (NEW, "kms:vault:*"), "b": (NEW, "kms:vault:*")})
+    assert reasons(replace(SECRETS, said=said), name=name) == []
+
+
+def test_two_secrets_of_one_name() -> None:
+    """What is stored cannot tell them apart: that is said, and what to do about it."""
+    again = "aesgcm:key1:22"
+    said = replace(SECRETS.said, writes={"a": again, "b": again}, reads={"a": (again, OLD)})
+    view = KeyedView(resources=(replace(SECRETS, said=said, keys=(again,)),))
+    store = replace(COUNTED, left=(("secrets", 3),))
+    (found,) = judge_drop(OLD, view, store).blockers
+    assert found.reason is Reason.KEY_FOUND
+    assert found.what == (
+        "3 objects stored under aesgcm:key1, and whether with this secret cannot be told"
+    )
+    assert again in found.why
+    assert "to a key with a name that no other has had; then ask for aesgcm:key1" in found.advice

@@ -13,10 +13,11 @@ from restow.kinds.builtin import find_kind
 from restow.machinery.names import GroupResource
 from restow.resources.stored import Splicer
 from restow.runtime import Runtime
+from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.encryption.keyring import Keyring
 from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.encryption.reloading import ReloadedKeys
-from restow.storage.errors import CannotOpen, Unavailable
+from restow.storage.errors import CannotOpen, PluginSilent, Unavailable
 from restow.storage.interface import (
     Absent,
     Delete,
@@ -115,7 +116,9 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
     item, raw = await opened.get(ONE), await store.get(ONE)
     assert item == raw
     assert item is not None
-    with pytest.raises(CannotOpen, match="aesgcm key a, which this server does not have"):
+    with pytest.raises(
+        CannotOpen, match="aesgcm key a, and no key of this server opens it: it was"
+    ):
         Splicer("Secret", ("v1",)).serve(item.value, item.revision)
     assert not told
     opened.keys = keys_of("b", "a")
@@ -238,8 +241,13 @@ async def test_a_silent_plugin(mood: str, served: Served) -> None:
     batch = await anext(watch)
     sealed, plain = (event.value for event in batch.events)
     assert sealed is not None
-    assert sealed.startswith(b"k8s:enc:kms:v2:vault:")
+    with pytest.raises(PluginSilent, match="plug-in vault, which does not answer"):
+        raise error_of_sealed(sealed)
     assert plain == b"pod"
+    assert "does not decrypt" in served.keys.problem(), "its status is well"
+    vault = served.keys.keyring.plugins["vault"]
+    await vault.poll()
+    assert "does not decrypt" in served.keys.problem(), "nothing has changed"
     refused = await served.storage.commit(
         Transaction(guards=(Absent(ONE),), writes=(Put(ONE, b"x"),))
     )
@@ -247,6 +255,7 @@ async def test_a_silent_plugin(mood: str, served: Served) -> None:
     assert not served.told
     await served.recover()
     assert served.told == [frozenset({ROOT})]
+    assert served.keys.problem() == ""
     item = await served.storage.get(ONE)
     assert item is not None
     assert item.value == b"1"

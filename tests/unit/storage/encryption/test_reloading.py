@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from restow.storage.encryption.reloading import (
     RECHECK_SECONDS,
     UNSETTLED_MAX,
     ReloadedKeys,
+    _read,
 )
 from restow.storage.errors import CannotOpen, OpenRefused, Unavailable
 from restow.storage.interface import Key
@@ -83,8 +85,11 @@ async def test_following(changing: Changing) -> None:
     """A task that follows looks every second."""
     async with changing.keys._runtime.tasks("test") as tasks:
         tasks.spawn("follow", changing.keys.follow())
+        taken = asyncio.Event()
+        changing.keys.listeners.append(taken.set)
         changing.write(BOTH)
         await changing.clock.advance(1.5)
+        await taken.wait()
         assert changing.name() == "b"
 
 
@@ -243,3 +248,32 @@ async def test_changes_that_nobody_is_told_of(changing: Changing) -> None:
     changing.keys.settled()
     await changing.clock.advance(RECHECK_SECONDS)
     assert await changing.keys.look()
+
+
+@pytest.mark.parametrize("is_behind_a_link", [False, True])
+async def test_a_pipe_is_no_file(
+    is_behind_a_link: bool, changing: Changing, tmp_path: Path
+) -> None:
+    """What may never end is refused at once, at the start and later, and keeps nobody waiting."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    changing.path.unlink()
+    if is_behind_a_link:
+        changing.path.symlink_to(pipe)
+    else:
+        pipe.rename(changing.path)
+    async with asyncio.timeout(30):
+        assert not await changing.keys.look()
+        assert "it is no regular file" in changing.keys.last_error
+        with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+            await ReloadedKeys(str(changing.path), Runtime.system()).load()
+    with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+        _read(str(changing.path))
+    assert changing.name() == "a"
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/"])
+async def test_what_else_is_no_file(path: str) -> None:
+    """Nor is a device, or a directory."""
+    with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+        await ReloadedKeys(path, Runtime.system()).load()
