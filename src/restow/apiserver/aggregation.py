@@ -22,6 +22,7 @@ from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.directory_availability import Availability
 from restow.serving.aggregation.documents import RemoteDocuments
 from restow.serving.aggregation.proxy import Proxy
+from restow.serving.aggregation.published_headers import PublishedHeaders
 from restow.serving.aggregation.services import StoredServices
 from restow.serving.metrics import Metrics
 
@@ -62,7 +63,8 @@ class Aggregation:
             allows_loopback=options.allows_loopback,
         )
         self.directory = ApiDirectory(catalog, store)
-        self.proxy = Proxy(self.directory, self._backends, runtime)
+        believed = PublishedHeaders(store, catalog)
+        self.proxy = Proxy(self.directory, self._backends, runtime, believed=believed)
         self.documents = RemoteDocuments(self.directory, self._backends, runtime)
         self.availability = Availability(self.directory, self._backends, services, store, runtime)
         self.contents = RemoteNamespaceContents(
@@ -70,6 +72,7 @@ class Aggregation:
         )
         # A server that is dead is noticed by those who ask it, long before the next look at it.
         self.proxy.on_failed = self.contents.on_failed = self.availability.recheck
+        self.availability.on_looked = self._backends.settle
 
     async def start(self) -> None:
         """Know the APIs there are, and begin to look after them."""

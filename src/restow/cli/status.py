@@ -66,8 +66,8 @@ EPILOG = """\
 
 A resource is ok when all its objects are stored in the version in which servers write it, and under
 the encryption key, if there is one; it is to be migrated when some may be stored otherwise. `restow
-census` counts what is really stored. What an aggregated server stores that does not report how is
-left alone.
+census` counts what is really stored. What an aggregated server stores that does not report how, or
+no more, is left alone. What was stored once and is served by nobody is gone.
 
 With -w it goes on until Ctrl-C, by watches: on a terminal in place, otherwise with another block of
 lines, or line of JSON, whenever something has changed. It survives restarts of servers.
@@ -82,6 +82,7 @@ _STYLES = {
     Verdict.DISAGREEING: "red",
     Verdict.UNKNOWN: "",
     Verdict.LEFT_ALONE: "",
+    Verdict.GONE: "",
 }
 PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
@@ -213,7 +214,7 @@ def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, s
         cells = [
             Text(shown(each.resource)),
             Text(shown(str(each.written)) or "–"),
-            Text(", ".join(shown(str(version)) for version in each.persisted) or "?"),
+            Text(shown(_stored_as(each)) or "?"),
             Text(shown(agreement_of(each))),
             Text(each.verdict.value, style=_STYLES[each.verdict]),
         ]
@@ -221,6 +222,13 @@ def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, s
             cells[3:3] = _key_cells(each.keys, labels)
         table.add_row(*cells)
     return table
+
+
+def _stored_as(seen: ResourceSeen) -> str:
+    """The versions; a hash that nobody knows is shown where somebody may look for it."""
+    is_served = seen.verdict not in (Verdict.LEFT_ALONE, Verdict.GONE)
+    texts = [str(each) if is_served else each.words for each in seen.persisted]
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:

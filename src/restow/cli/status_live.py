@@ -44,6 +44,7 @@ from restow.controllers import requests
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.controllers.overview import OBJECTS_MAX, look
 from restow.controllers.overview_reading import (
+    groups_stored,
     leader_seen,
     migration_seen,
     resources_seen,
@@ -77,6 +78,7 @@ _URGENCY: Final = (
     Verdict.UNKNOWN,
     Verdict.OK,
     Verdict.LEFT_ALONE,
+    Verdict.GONE,
 )
 _MOMENTS: Final = frozenset({"time", "renewTime", "heartbeatTime"})
 """What changes all the time, and is no news."""
@@ -160,7 +162,8 @@ class Following:
             remote=remote,
             servers=view.servers,
         )
-        view.notes += left_alone_text(silent_apis(remote, self._objects("reports")))
+        silent = silent_apis(remote, self._objects("reports"))
+        view.notes += left_alone_text(silent, groups_stored(self._objects("states")))
         return view
 
     def _made(self) -> dict[str, Informer]:

@@ -19,6 +19,7 @@ from restow.client import ApiClient, Discovered, ListOptions, Object
 from restow.controllers import requests
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.controllers.overview_reading import (
+    groups_stored,
     leader_seen,
     migration_seen,
     resources_seen,
@@ -72,7 +73,7 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
         remote=remote,
         servers=view.servers,
     )
-    view.notes += left_alone_text(silent_apis(remote, reports))
+    view.notes += left_alone_text(silent_apis(remote, reports), groups_stored(states))
     return view
 
 

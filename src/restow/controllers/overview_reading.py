@@ -35,9 +35,18 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.names import GroupResource, GroupVersion
 from restow.machinery.version_hash import storage_version_hash
 
-__all__ = ["leader_seen", "migration_seen", "resources_seen", "server_seen", "silent_apis"]
+__all__ = [
+    "groups_stored",
+    "leader_seen",
+    "migration_seen",
+    "resources_seen",
+    "server_seen",
+    "silent_apis",
+]
 
 _LEASE_SECONDS_DEFAULT: Final = 3_600
+_USUAL_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1", "v1beta2", "v1alpha2", "v2", "v2beta1")
+_PLURALS: Final = (("ies", "y"), ("es", ""), ("s", ""))
 
 
 def resources_seen(
@@ -71,13 +80,21 @@ def resources_seen(
         report = by_report.get(name_of(stored.group_resource))
         known = versions.get(each.kind, ())
         resource = _resource(each, state, report, known, is_migrating=name in migrating)
-        if report is None and each.resource.group_version in (remote or {}):
+        is_remote = each.resource.group_version in (remote or {})
+        if is_remote and not resource.is_reported and resource.verdict is not Verdict.MIGRATING:
             resource = replace(resource, verdict=Verdict.LEFT_ALONE)
         components = sorted({behind[each] for each, _ in resource.servers if each in behind})
         found.append(replace(resource, components=tuple(components)))
     if not wanted:
-        gone = by_resource.keys() - seen
-        found += [_vanished(name, by_resource[name]) for name in gone]
+        of_group = _group_versions(discovered, remote or {})
+        groups = {each.group for each in remote or {}}
+        for name in by_resource.keys() - seen:
+            place = requests.resource_of(by_resource[name])
+            report = by_report.get(name_of(place))
+            gone = _vanished(name, by_resource[name], report, of_group.get(place.group, ()))
+            if place.group in groups and not gone.is_reported:
+                gone = replace(gone, verdict=Verdict.LEFT_ALONE)
+            found.append(gone)
     return sorted(found, key=lambda each: each.resource)
 
 
@@ -85,8 +102,35 @@ def silent_apis(
     remote: Mapping[GroupVersion, str], reports: Iterable[Object]
 ) -> dict[GroupVersion, str]:
     """Those of the remote APIs of whose group no server reports anything."""
-    told = {resource_of_name(key_of(each).name).group for each in reports}
+    told = {
+        resource_of_name(key_of(each).name).group
+        for each in reports
+        if (found := _read_report(each)) is not None and found.status.storage_versions
+    }
     return {place: name for place, name in remote.items() if place.group not in told}
+
+
+def groups_stored(states: Iterable[Object]) -> frozenset[str]:
+    """The groups of which it is known how they were stored."""
+    found = {
+        requests.resource_of(state).group
+        for state in states
+        if _hashes(requests.mapping(state, "status"))
+    }
+    return frozenset(found)
+
+
+def _group_versions(
+    discovered: Discovered, remote: Mapping[GroupVersion, str]
+) -> dict[str, set[GroupVersion]]:
+    """The versions of groups, also of those whose servers cannot be asked."""
+    found = {
+        group.name: {GroupVersion(group.name, version) for version in group.versions}
+        for group in discovered.groups
+    }
+    for place in remote:
+        found.setdefault(place.group, set()).add(place)
+    return found
 
 
 def _versions(discovered: Discovered) -> dict[str, set[GroupVersion]]:
@@ -177,17 +221,45 @@ def _verdict(
     return Verdict.OK if is_right else Verdict.TO_MIGRATE
 
 
-def _vanished(name: str, state: Object) -> ResourceSeen:
-    """A state of a resource that the server does not serve any more, or not now."""
+def _vanished(
+    name: str, state: Object, report: Object | None = None, versions: Iterable[GroupVersion] = ()
+) -> ResourceSeen:
+    """A state of a resource that nobody serves any more, or that cannot be seen now.
+
+    Its kind is not known. It often has the name of the resource: a hash that comes out of that is
+    no accident.
+    """
     status = requests.mapping(state, "status")
+    reported = _read_report(report)
+    entries = [] if reported is None else reported.status.storage_versions
+    resource = requests.resource_of(state)
+    texts = {str(each) for each in versions}
+    texts.update(str(GroupVersion(resource.group, each)) for each in _USUAL_VERSIONS)
+    texts.update(entry.encoding_version for entry in entries)
+    namers = [_namer(kind, texts) for kind in _likely_kinds(resource.resource)]
+
+    def named(text: str) -> Hash:
+        return next((found for namer in namers if (found := namer(text)).version), Hash(text))
+
+    written = {entry.encoding_version for entry in entries}
     return ResourceSeen(
         resource=name,
-        written=Hash(""),
-        persisted=tuple(Hash(each) for each in _hashes(status)),
+        written=Hash("", written.pop()) if len(written) == 1 else Hash(""),
+        persisted=tuple(named(each) for each in _hashes(status)),
         heartbeat=read_time(status.get("lastHeartbeatTime")),
+        servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
         has_state=True,
+        is_reported=bool(entries),
         keys=keys_seen(KeysSaid(), persisted_keys(status)),
+        # Who still reports it cannot be seen just now, and will be back.
+        verdict=Verdict.UNKNOWN if entries else Verdict.GONE,
     )
+
+
+def _likely_kinds(plural: str) -> list[str]:
+    """`policies` are each a `Policy`, most likely; `boxes` a `Box` or a `Boxe`."""
+    found = [plural.removesuffix(end) + more for end, more in _PLURALS if plural.endswith(end)]
+    return [each[:1].upper() + each[1:] for each in (*found, plural)]
 
 
 def _hashes(status: Mapping[str, Any]) -> list[str]:

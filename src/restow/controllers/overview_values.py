@@ -40,7 +40,9 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     """Nobody keeps track of what is stored."""
     LEFT_ALONE = "left alone"
-    """An aggregated server stores it, and does not say how."""
+    """An aggregated server stores it, and does not say how, or does so no more."""
+    GONE = "gone"
+    """It was stored once, and nobody serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class Hash:
 
     def __str__(self) -> str:
         return self.version or self.hash
+
+    @property
+    def words(self) -> str:
+        """For where a hash would say nothing to anybody, since nobody knows it."""
+        return self.version or "(unknown version)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

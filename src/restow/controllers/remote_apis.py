@@ -8,7 +8,7 @@ Not here: reaching such a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from restow.client import ApiClient, Object, key_of
@@ -18,7 +18,7 @@ from restow.machinery.status import Forbidden, NotFound
 
 __all__ = ["API_SERVICES", "LEFT_ALONE_END", "find_remote", "left_alone_text", "remote_apis"]
 
-LEFT_ALONE_END: Final = "reports no storage versions: left alone"
+LEFT_ALONE_END: Final = ": left alone"
 API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apiservices")
 
 
@@ -46,15 +46,24 @@ async def find_remote(client: ApiClient, place: GroupVersion) -> str:
     return key_of(service).name if _remote(service) == place else ""
 
 
-def left_alone_text(silent: Mapping[GroupVersion, str]) -> list[str]:
-    """What a person is told of remote APIs that report nothing: a sentence for each group."""
+def left_alone_text(
+    silent: Mapping[GroupVersion, str], once_told: Collection[str] = ()
+) -> list[str]:
+    """What a person is told of remote APIs that report nothing: a sentence for each group.
+
+    `once_told` are the groups of which somebody has reported something before.
+    """
     groups: dict[str, list[str]] = {}
     for place, name in silent.items():
         groups.setdefault(place.group, []).append(name)
-    return [
-        f"{group}: served by APIService {', '.join(sorted(names))}; {LEFT_ALONE_END}"
-        for group, names in sorted(groups.items())
-    ]
+    texts: list[str] = []
+    for group, names in sorted(groups.items()):
+        what = "reports no storage versions"
+        if group in once_told:
+            what = "no server reports its storage versions any more"
+        served = f"served by APIService {', '.join(sorted(names))}"
+        texts.append(f"{group}: {served}; {what}{LEFT_ALONE_END}")
+    return texts
 
 
 def _remote(service: Object) -> GroupVersion | None:

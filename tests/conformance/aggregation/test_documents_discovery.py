@@ -297,3 +297,40 @@ async def test_plain_documents_are_passed_through(world: World) -> None:
     await world.site.document("/apis/apps/v1")
     assert (await world.site.ask("/apis/nobody.example.com/v1")).status == 404
     assert len(world.forwarded) == 1
+
+
+async def test_entries_with_bad_names_are_left_out(world: World) -> None:
+    """What cannot be part of a path, or a word of a command, does not reach clients."""
+    good: dict[str, Any] = {
+        **_RESOURCE,
+        "shortNames": ["g", "a b", "../x", ""],
+        "categories": ["all", "-"],
+    }
+    good["verbs"] = ["get", "li st"]
+    good["subresources"] = [
+        {"subresource": name, "verbs": ["get"], "responseKind": {}}
+        for name in ("status", "http_requests:rate5m", "..", "a//b", "a b", "")
+    ]
+    bad: list[dict[str, Any]] = [
+        {**_RESOURCE, "resource": name}
+        for name in ("../x", "..", "a b", "", "x" * 300, "a/b", "a%2fb", "caf\u00e9", "x\n")
+    ]
+    bad += [
+        {**_RESOURCE, "resource": "one", "singularResource": "a b"},
+        {**_RESOURCE, "resource": "two", "scope": "Everywhere"},
+        {**_RESOURCE, "resource": "three", "responseKind": {"kind": "A B"}},
+        {**_RESOURCE, "resource": "four", "responseKind": {"group": "a/b", "version": "v1"}},
+    ]
+    again = {**_RESOURCE, "singularResource": "another"}
+    world.backends.scripts["gadgets", "/apis"] = _aggregated(
+        {"version": "v1", "resources": [*bad, good, again]}
+    )
+    await _fetched(world)
+    items = orjson.loads(world.site.discovery.aggregated("/apis"))["items"]
+    (shown,) = [each for each in items if each["metadata"]["name"] == GROUP]
+    (resource,) = shown["versions"][0]["resources"]
+    assert resource["shortNames"] == ["g"]
+    assert resource["categories"] == ["all"]
+    assert resource["verbs"] == ["get"]
+    names = [each["subresource"] for each in resource["subresources"]]
+    assert names == ["status", "http_requests:rate5m"]

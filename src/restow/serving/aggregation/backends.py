@@ -2,7 +2,8 @@
 
 An APIService says who they are and how they prove it; this server proves who it is with a client
 certificate of its own. An API that has changed gets new connections, and so does one whose
-certificate here was renewed: the old ones take no more requests.
+certificate here was renewed: the old ones take no more requests, and of an API that has changed or
+gone they are cut soon.
 
 Not here: what is asked in whose name (`proxy`), and the documents (`documents`).
 """
@@ -10,7 +11,7 @@ Not here: what is asked in whose name (`proxy`), and the documents (`documents`)
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -29,7 +30,7 @@ from restow.serving.aggregation.pools import (
     resolve_by_system,
     trust,
 )
-from restow.serving.aggregation.services import NoPlace, Services, name_of
+from restow.serving.aggregation.services import NoPlace, Place, Services, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,18 @@ class RemoteBackends:
         """End the connections to all other APIs: they are gone."""
         names = {api.name for api in apis}
         for name in [each for each in self._pools if each not in names]:
-            self._retire(self._pools.pop(name)[2])
+            self._retire(self._pools.pop(name)[2], is_gone=True)
+
+    def settle(self, where: Mapping[str, Sequence[Place]]) -> None:
+        """Note where the servers of APIs are now, by the names of the APIs, and end what is under
+        way at those that are gone. To be called every second or so."""
+        for name, (_, _, pool) in self._pools.items():
+            if name in where:
+                pool.settle(where[name])
+            pool.cut_left()
+        for pool in self._retired:
+            pool.cut_left()
+        self._retired = [each for each in self._retired if each.open_count]
 
     async def close(self) -> None:
         """End all connections."""
@@ -156,7 +168,8 @@ class RemoteBackends:
         except ConfigInvalid as error:
             raise _unreachable(api, str(error)) from error
         if known is not None:
-            self._retire(known[2])
+            # One with another certificate only is as good as before to who uses it.
+            self._retire(known[2], is_gone=known[0] != same)
         self._pools[api.name] = (same, certificate, pool)
         return pool
 
@@ -172,8 +185,8 @@ class RemoteBackends:
             self._look_at = now + IDENTITY_SECONDS
         return self._certificate
 
-    def _retire(self, pool: Pool) -> None:
-        pool.close()
+    def _retire(self, pool: Pool, *, is_gone: bool) -> None:
+        pool.close(is_gone=is_gone)
         self._retired = [each for each in (*self._retired, pool) if each.open_count]
 
 

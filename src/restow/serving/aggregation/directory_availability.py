@@ -12,7 +12,7 @@ Not here: the requests of clients.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from restow.client.errors import ConnectionFailed
@@ -79,6 +79,9 @@ class Availability:
         )
         self.has_turn: Callable[[], bool] = lambda: False
         """Whether this server writes what it finds to the APIServices."""
+        self.on_looked: Callable[[Mapping[str, Sequence[Place]]], None] = lambda _: None
+        """Told every second where the servers are, by the names of the APIs for which it is known;
+        an API without servers has no places."""
 
     def start(self) -> None:
         """Look at all APIs, and go on with it."""
@@ -189,8 +192,12 @@ class Availability:
 
     async def _tend(self) -> float:
         await self._directory.refresh()
-        for name in self._directory.names():
+        names = self._directory.names()
+        for name in names:
             await self._look_for_endpoints(name)
+        known = {name: self._where[name] for name in names if name in self._where}
+        self.on_looked({name: () if isinstance(at, str) else at for name, at in known.items()})
+        for name in names:
             await self._write(name)
         return TEND_SECONDS
 
@@ -200,8 +207,10 @@ class Availability:
             return
         try:
             where: Where = await self._services.places(api.service)
-        except (NoPlace, StatusError) as error:
+        except NoPlace as error:
             where = str(error)
+        except StatusError:
+            return  # what was known before may still be so
         before = self._where.get(name)
         if where != before:
             self._where[name] = where

@@ -1,13 +1,17 @@
 """What a backend says of its resources, in the form of aggregated discovery.
 
 A field of the wrong type would make clients throw away the whole list of all groups. So what a
-backend says is decoded by types and written anew; what does not fit is refused whole.
+backend says is decoded by types and written anew; what does not fit is refused whole. Names become
+parts of paths and words of commands: an entry without a good one is left out, and so is a bad short
+name, category or verb.
 
 Pure. Not here: who is asked, and when.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +21,16 @@ from restow.machinery.names import GroupVersion
 
 _VERSIONS: Final = ("v2", "v2beta1")
 """They differ in the name only. Old servers know the second alone."""
+
+RESOURCES_MAX: Final = 5_000
+"""In one group version, and as many subresources of one of them; those behind are left out."""
+WORDS_MAX: Final = 64
+"""Short names, categories or verbs of one resource."""
+
+# Not only DNS labels: servers of metrics call resources by the names of these.
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,252}", flags=re.ASCII)
+_WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?", flags=re.ASCII)
+_SCOPES: Final = frozenset({"Namespaced", "Cluster"})
 
 AGGREGATED_ACCEPT: Final = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -166,16 +180,54 @@ def _subresource(plain: _PlainResource, name: str) -> _Subresource:
 
 
 def _members(resources: list[_Resource], group_version: GroupVersion) -> bytes:
-    for resource in resources:
+    made: dict[str, bytes] = {}
+    for resource in resources[:RESOURCES_MAX]:
         _complete(resource, group_version)
-        for subresource in resource.subresources or ():
-            _complete(subresource, group_version)
-    return b",".join([_encode(each) for each in resources])
+        if resource.resource in made or not _is_good(resource):
+            continue
+        resource.short_names = _words(resource.short_names)
+        resource.categories = _words(resource.categories)
+        if resource.subresources is not None:
+            resource.subresources = list(_subresources(resource.subresources, group_version))
+        made[resource.resource] = _encode(resource)
+    return b",".join(made.values())
+
+
+def _subresources(found: list[_Subresource], group_version: GroupVersion) -> Iterator[_Subresource]:
+    for each in found[:RESOURCES_MAX]:
+        _complete(each, group_version)
+        if all(map(_SEGMENT.fullmatch, each.subresource.split("/"))) and _is_kind(
+            each.response_kind
+        ):
+            accepted = each.accepted_types
+            each.accepted_types = accepted and [kind for kind in accepted if _is_kind(kind)]
+            yield each
+
+
+def _is_good(resource: _Resource) -> bool:
+    singular = resource.singular_resource
+    return bool(
+        _SEGMENT.fullmatch(resource.resource)
+        and (not singular or _SEGMENT.fullmatch(singular))
+        and resource.scope in _SCOPES
+        and _is_kind(resource.response_kind)
+    )
+
+
+def _is_kind(kind: _Kind | None) -> bool:
+    """Whether each part of it is one word, or none at all."""
+    parts = () if kind is None else (*kind.group.split("."), kind.version, kind.kind)
+    return all(not part or _WORD.fullmatch(part) for part in parts)
+
+
+def _words(found: list[str] | None) -> list[str] | None:
+    """Those that are words; none at all stays none."""
+    return found and [each for each in found if _WORD.fullmatch(each)][:WORDS_MAX]
 
 
 def _complete(entry: _Resource | _Subresource, group_version: GroupVersion) -> None:
     """Old clients do not survive a missing kind, nor a list that is null."""
-    entry.verbs = entry.verbs or []
+    entry.verbs = _words(entry.verbs) or []
     kind = entry.response_kind = entry.response_kind or _Kind()
     if kind.kind and not kind.version:
         # Empty means the same as the parent's.

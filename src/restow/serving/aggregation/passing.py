@@ -4,10 +4,13 @@ To the backend: method, path, query and body as they came. Of the headers, all b
 between the client and this server (hop by hop, the credentials) and those that only this server may
 set. A backend believes X-Remote-* because of the certificate they come with, so no byte of theirs
 may be the client's: not in another case, and not with `_` for `-`, which some servers read alike.
+The same holds for whatever other headers backends are told to believe (`published_headers`).
+A token among the protocols of a WebSocket is a credential, too.
 
 To the client: status, headers and body as they came, but for what is between this server and the
 backend, and for what would act on other paths of this address: cookies, and leave for the pages of
-other sites. A redirect is not passed on: a client would follow it, with its credentials.
+other sites. A redirect is not passed on: a client would follow it, with its credentials. Browsers
+are told to believe the content type that is said.
 
 Not here: connections, and who the user is.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -48,10 +52,14 @@ _NOT_ASKED_PREFIXES: Final = ("x-remote-", "impersonate-")
 _NOT_ANSWERED: Final = frozenset(
     {
         *("content-length", "date", "set-cookie", "set-cookie2", "clear-site-data"),
-        *("strict-transport-security", "alt-svc", "service-worker-allowed"),
+        *("strict-transport-security", "alt-svc", "service-worker-allowed", "refresh"),
     }
 )
 _NOT_ANSWERED_PREFIXES: Final = ("access-control-", "x-remote-")
+_PROTOCOLS: Final = "sec-websocket-protocol"
+_BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
+"""With a token behind it: how a page that opens a WebSocket says who it is."""
+_NOSNIFF: Final = ("x-content-type-options", "nosniff")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # A query that all servers read alike: others drop what has a `;` or a broken escape.
 _CLEAR_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$'()*+,:/?@=&-]|%[0-9A-Fa-f]{2})*")
@@ -60,6 +68,20 @@ _EXTRA_KEY_SAFE: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]")
 _LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
 Lines = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Believed:
+    """Headers from which backends learn who asks, beside our own; in lower case, with `-`."""
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def has(self, name: str) -> bool:
+        return name in self.names or name.startswith(self.prefixes)
+
+
+NOTHING_ELSE: Final = Believed()
 
 
 def is_long(info: RequestInfo) -> bool:
@@ -76,14 +98,15 @@ def upgrade_of(headers: Headers) -> str:
     return protocol if protocol.lower() in UPGRADES else ""
 
 
-def question_of(context: Context, *, authority: str) -> Question:
+def question_of(context: Context, *, authority: str, believed: Believed = NOTHING_ELSE) -> Question:
     """The request as the backend gets it. Raises 400 or 431."""
     request = context.request
     upgrade = upgrade_of(request.headers) if request.version_minor else ""
-    lines = [("Host", authority), *_asked(request.headers)]
+    lines = [("Host", authority), *_asked(request.headers, believed)]
     if upgrade:
         lines += [("Connection", "Upgrade"), ("Upgrade", upgrade)]
-    lines += _forwarded(context)
+    # The client has a say in where it comes from, so that is for nobody to believe.
+    lines += [each for each in _forwarded(context) if not believed.has(each[0].lower())]
     lines += user_lines(context.user)
     query = _query(request.query)
     target = f"{request.path}?{query}" if query else request.path
@@ -116,9 +139,10 @@ def user_lines(user: User) -> Lines:
 def answer_lines(code: int, lines: Lines) -> bytes:
     """The header lines of an answer for the client. ValueError when one cannot be sent."""
     own = _options(value for name, value in lines if name == "connection")
+    is_typed = code == 101 or any(name == _NOSNIFF[0] for name, _ in lines)
     return header_block(
         (name, value)
-        for name, value in lines
+        for name, value in (*lines, *(() if is_typed else (_NOSNIFF,)))
         if name not in _HOP_BY_HOP
         and name not in _NOT_ANSWERED
         and name not in own
@@ -134,14 +158,23 @@ def is_redirect(code: int, lines: Lines) -> bool:
     return 300 <= code < 400 and code != 304 and any(name == "location" for name, _ in lines)
 
 
-def _asked(headers: Headers) -> Iterator[tuple[str, str]]:
+def names_token(protocols: str) -> bool:
+    """Whether a list of protocols of a WebSocket has a token in it."""
+    return any(each.startswith(_BEARER_PROTOCOL) for each in _options([protocols]))
+
+
+def _asked(headers: Headers, believed: Believed) -> Iterator[tuple[str, str]]:
     own = _options(headers.get_all("connection"))
     for name, value in headers.items():
         plain = name.replace("_", "-")
         if name in own or plain in _HOP_BY_HOP or plain in _NOT_ASKED:
             continue
-        if not plain.startswith(_NOT_ASKED_PREFIXES):
+        if plain.startswith(_NOT_ASKED_PREFIXES) or believed.has(plain):
+            continue
+        if plain != _PROTOCOLS or not names_token(value):
             yield name, value
+        elif others := [each for each in _listed(value) if not names_token(each)]:
+            yield name, ", ".join(others)
 
 
 def _forwarded(context: Context) -> Lines:
@@ -164,7 +197,11 @@ def _query(query: str) -> str:
 
 
 def _options(values: Iterator[str] | Sequence[str]) -> set[str]:
-    return {each.strip().lower() for value in values for each in value.split(",")}
+    return {each.lower() for value in values for each in _listed(value)}
+
+
+def _listed(value: str) -> list[str]:
+    return [each.strip() for each in value.split(",")]
 
 
 def _sent(text: str) -> str:

@@ -8,6 +8,10 @@ A server is chosen at random. One that could not be connected to is passed over 
 another is tried, as long as nothing was sent. Names are resolved here, once for each connection,
 and what was checked is what is connected to.
 
+A server that is no longer among those of its Service may be stopping in order, or hang. What can
+be asked twice, and has no answer yet, is asked again elsewhere at once. All else is given the time
+that a server needs to end what it has begun, and is then cut: nobody waits for one that is gone.
+
 Not here: which servers there are (`services`), and what is said to them (`exchanges`).
 """
 
@@ -59,6 +63,18 @@ class BackendLimits:
     kept_seconds_max: float = 30.0
     connect_seconds_max: float = 5.0
     """For the name, the connection and TLS, with all servers that are tried."""
+    left_seconds_max: float = 5.0
+    """For what is under way at a server that has left. One that stops in order needs less."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """What a connection is used for."""
+
+    place: Place
+    question: Question
+    is_answered: bool = False
+    """Whether an answer has begun."""
 
 
 async def resolve_by_system(name: str, port: int) -> Sequence[str]:
@@ -91,6 +107,11 @@ class Pool:
         self._connections: dict[Place, Connections] = {}
         self._refused_at: dict[Place, float] = {}
         self._open: set[Exchange] = set()
+        self._places: tuple[Place, ...] = ()
+        """Where servers are, as was said last."""
+        self._uses: dict[Connection, _Use] = {}
+        self._left_at: dict[Place, float] = {}
+        """Since when servers with which something is under way are no longer there."""
         self._requests = 0
         self._streams = 0
         self._is_closed = False
@@ -102,7 +123,7 @@ class Pool:
 
     async def exchange(self, places: Sequence[Place], question: Question) -> Exchange:
         """Ask one of the servers. Raises ConnectionFailed."""
-        self._drop_others(places)
+        self.settle(places)
         self._enter(question)
         try:
             exchange = await self._ask_one(places, question)
@@ -115,10 +136,45 @@ class Pool:
         self._open.add(exchange)
         return exchange
 
-    def close(self) -> None:
-        """Keep no connection; those in use end with their requests."""
+    def settle(self, places: Sequence[Place]) -> None:
+        """Note where servers are now. Connections to others that wait are cut."""
+        places = tuple(places)
+        if places == self._places:
+            return
+        self._places = places
+        for place in [each for each in self._connections if each not in places]:
+            self._refused_at.pop(place, None)
+            self._connections.pop(place).cut()
+        for connection, use in self._uses.items():
+            can_ask_again = use.question.may_repeat and not use.is_answered
+            if places and can_ask_again and use.place not in places:
+                connection.abort()  # whoever waits for it asks another one
+        self.cut_left()
+
+    def cut_left(self) -> None:
+        """End what was under way at servers that have left, once it has had its time.
+
+        To be called now and then.
+        """
+        now, here = self._clock.monotonic(), set(self._places)
+        away = {use.place for use in self._uses.values()} - here
+        self._left_at = {place: self._left_at.get(place, now) for place in away}
+        for connection, use in self._uses.items():
+            since = self._left_at.get(use.place, now)
+            if use.place in away and now - since >= self._limits.left_seconds_max:
+                connection.abort()
+
+    def close(self, *, is_gone: bool = False) -> None:
+        """Keep no connection; those in use end with their requests.
+
+        With `is_gone` nobody is there any more: they have the time of servers that have left.
+        """
         self._is_closed = True
-        self._drop_others(())
+        if is_gone:
+            self.settle(())
+        for connections in self._connections.values():
+            connections.cut()
+        self._connections.clear()
 
     def abort(self) -> None:
         """End those in use too."""
@@ -132,10 +188,12 @@ class Pool:
         try:
             return await self._talk(place, connection, question)
         except ConnectionFailed as error:
-            if not is_kept or not question.may_repeat or not _is_stale(error):
+            has_left = bool(self._places) and place not in self._places
+            may_be_stale = (is_kept or has_left) and _is_stale(error)
+            if not question.may_repeat or not may_be_stale:
                 raise
-        # It may have died: then another one answers.
-        place, connection, _ = await self._open_one(places, is_new=True)
+        # It may have died, or its server has left: then another one answers.
+        place, connection, _ = await self._open_one(self._places or places, is_new=True)
         return await self._talk(place, connection, question)
 
     async def _open_one(
@@ -143,14 +201,21 @@ class Pool:
     ) -> tuple[Place, Connection, bool]:
         """A connection to one of the places, and whether it was kept. Raises ConnectionFailed."""
         failed = self._failed("it has no servers")
+        tried = self._in_order(places)[:PLACES_TRIED_MAX]
+        seconds_max = self._limits.connect_seconds_max
         try:
-            async with self._clock.timeout(self._limits.connect_seconds_max):
-                for place in self._in_order(places)[:PLACES_TRIED_MAX]:
+            async with self._clock.timeout(seconds_max):
+                for place in tried:
                     kept = None if is_new else self._to(place).take_kept()
                     if kept is not None:
                         return place, kept, True
                     try:
-                        return place, await self._connect(place), False
+                        # One that hangs leaves time for the others.
+                        async with self._clock.timeout(seconds_max / len(tried)):
+                            return place, await self._connect(place), False
+                    except TimeoutError as error:
+                        failed = connection_failed(error, server=self._config.server)
+                        failed.__cause__ = error
                     except ConnectionFailed as error:
                         failed = error
         except TimeoutError as error:
@@ -219,6 +284,7 @@ class Pool:
     async def _talk(self, place: Place, connection: Connection, question: Question) -> Exchange:
         def end(exchange: Exchange, is_kept: bool) -> None:  # noqa: FBT001 - called by position
             self._open.discard(exchange)
+            self._uses.pop(connection, None)
             self._leave(question)
             kept = self._connections.get(place)
             if is_kept and kept is not None and not self._is_closed:
@@ -226,7 +292,14 @@ class Pool:
             else:
                 connection.abort()
 
-        return await talk(connection, question, server=self._config.server, on_end=end)
+        use = self._uses[connection] = _Use(place, question)
+        try:
+            exchange = await talk(connection, question, server=self._config.server, on_end=end)
+        except BaseException:
+            self._uses.pop(connection, None)
+            raise
+        use.is_answered = True
+        return exchange
 
     def _enter(self, question: Question) -> None:
         if self._is_closed:
@@ -245,14 +318,6 @@ class Pool:
             self._streams += change
         else:
             self._requests += change
-
-    def _drop_others(self, places: Sequence[Place]) -> None:
-        """Forget servers that are no longer there; connections that wait are cut."""
-        wanted = set(places)
-        for place in [each for each in self._connections if each not in wanted]:
-            connections = self._connections.pop(place)
-            self._refused_at.pop(place, None)
-            connections.cut()
 
     def _failed(self, what: str) -> ConnectionFailed:
         advice = "Check the Service of the APIService, and its endpoints"

@@ -32,8 +32,9 @@ from restow.runtime import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.serving.aggregation.backends import RemoteBackends, authority_of
 from restow.serving.aggregation.exchanges import Exchange, Question
 from restow.serving.aggregation.interface import Directory, RemoteApi
-from restow.serving.aggregation.passing import answer_lines, is_redirect, question_of
+from restow.serving.aggregation.passing import NOTHING_ELSE, answer_lines, is_redirect, question_of
 from restow.serving.aggregation.pools import BackendBusy
+from restow.serving.aggregation.published_headers import BelievedHeaders
 from restow.serving.aggregation.upgrading import has_agreed, open_tunnel
 from restow.serving.context import Context
 from restow.serving.listener import Answer, Promise, PullStream, PushStream, Response, StreamWriter
@@ -43,6 +44,7 @@ UNAVAILABLE: Final = "service unavailable"
 UNREACHABLE: Final = "error trying to reach service: "
 REDIRECTED: Final = "the backend attempted to redirect this request, which is not permitted"
 _STATUS_MAX: Final = 599
+_RESET_CONTENT: Final = 205
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +71,10 @@ class Proxy:
         runtime: Runtime,
         *,
         limits: ProxyLimits | None = None,
+        believed: BelievedHeaders | None = None,
     ) -> None:
         self._directory = directory
+        self._believed = believed
         self._backends = backends
         self._clock = runtime.clock
         self._limits = limits or ProxyLimits()
@@ -102,14 +106,15 @@ class Proxy:
         context.remote = api.group_version
         if self._directory.unavailable(api) is not None:
             raise status.unavailable(UNAVAILABLE)
-        question = question_of(context, authority=authority_of(api.service))
-        return self._pass_on(context, api, question)
+        return self._pass_on(context, api)
 
     async def close(self) -> None:
         """End what is under way. The backends are closed by whoever made them."""
         await self._tasks.close()
 
-    async def _pass_on(self, context: Context, api: RemoteApi, question: Question) -> Answer:
+    async def _pass_on(self, context: Context, api: RemoteApi) -> Answer:
+        believed = NOTHING_ELSE if self._believed is None else await self._believed.read()
+        question = question_of(context, authority=authority_of(api.service), believed=believed)
         exchange = await self._ask(context, api, question)
         try:
             return await self._answered(context, api, question, exchange)
@@ -156,6 +161,9 @@ class Proxy:
             headers = answer_lines(head.status, exchange.lines)
         except ValueError as error:
             raise _unreachable(f"its answer has a header that cannot be sent: {error}") from error
+        if head.status == _RESET_CONTENT:
+            exchange.end()  # such an answer has no body, whatever comes behind it
+            return Response(head.status, b"", headers)
         if head.is_small:
             body = await exchange.whole()
             exchange.end()

@@ -17,7 +17,7 @@ from typing import Final
 
 from restow.runtime import Clock, Tasks
 from restow.serving.aggregation.exchanges import Exchange, Question
-from restow.serving.aggregation.passing import answer_lines
+from restow.serving.aggregation.passing import answer_lines, names_token
 from restow.serving.listener import Tunnel, TunnelEnd, header_block
 
 READ_BYTES: Final = 64 * 1024
@@ -30,7 +30,10 @@ FLUSH_SECONDS_MAX: Final = 5.0
 
 def has_agreed(exchange: Exchange, question: Question) -> bool:
     """Whether a backend has switched to just what it was asked for."""
-    protocol = exchange.head.headers.get("upgrade", "")
+    headers = exchange.head.headers
+    if names_token(headers.get("sec-websocket-protocol", "")):
+        return False  # it was not told of a token
+    protocol = headers.get("upgrade", "")
     return exchange.head.status == 101 and protocol.lower() == question.upgrade.lower()
 
 

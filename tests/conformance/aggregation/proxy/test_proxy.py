@@ -399,3 +399,35 @@ async def test_the_token_never_leaves(rig: Rig) -> None:
     reply = await rig.server.client.get(FLUNDERS, headers={"Cookie": "session=s"})
     assert TOKEN.encode() not in reply.body
     assert b"session=s" not in reply.body
+
+
+async def test_a_205_has_no_body(rig: Rig, client: RawClient) -> None:
+    """What a backend sends behind such an answer is not taken for the next one."""
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await line.answer(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status="205 Reset Content"
+        )
+
+    rig.backend.script = script
+    client.ask(FLUNDERS)
+    code, _, body = await client.answer()
+    assert (code, body) == (205, b"")
+    client.ask("/version")
+    code, headers, _ = await client.answer()
+    assert (code, headers["content-type"]) == (200, "application/json")
+    await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_browsers_do_not_guess_and_go_nowhere(rig: Rig) -> None:
+    """An answer says once that its type is what it says, and does not send a page elsewhere."""
+    for said in ([], [("X-Content-Type-Options", "nosniff")]):
+
+        async def script(_asked: Asked, line: Line, said: list[tuple[str, str]] = said) -> None:
+            headers = [("Refresh", "0; url=https://evil.example"), *said]
+            await line.answer(b"<html>", headers=headers)
+
+        rig.backend.script = script
+        reply = await rig.server.client.get(FLUNDERS)
+        assert reply.headers["x-content-type-options"] == ["nosniff"]
+        assert "refresh" not in reply.headers

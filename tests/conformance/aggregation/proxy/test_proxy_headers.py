@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from restow.machinery.status import BadRequest
-from restow.serving.aggregation.passing import user_lines
+from restow.serving.aggregation.passing import NOTHING_ELSE, user_lines
+from restow.serving.aggregation.published_headers import PublishedHeaders, believed_of
 from restow.serving.context import User
 from tests.conformance.aggregation.proxy.proxies import (
     FLUNDERS,
@@ -120,3 +121,41 @@ async def test_headers_have_a_limit(rig: Rig, client: RawClient) -> None:
     code, _, _ = await client.answer()
     assert code == 431
     assert rig.backend.asked == []
+
+
+async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -> None:
+    """What the ConfigMap tells backends to believe is never taken over from a client."""
+    data = {
+        "requestheader-username-headers": '["X-Remote-User", "X-Forwarded-For"]',
+        "requestheader-uid-headers": '["X_Own-Uid"]',
+        "requestheader-group-headers": '["Their-Groups", 7, ""]',
+        "requestheader-extra-headers-prefix": '["Their-Extra-", " "]',
+    }
+    name = "extension-apiserver-authentication"
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+    await rig.server.client.post("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
+    created = await rig.server.client.post(path, body)
+    assert created.status == 201, created.body
+    assembly = rig.server.assembly
+    rig.proxy._believed = PublishedHeaders(assembly.store, assembly.catalog)
+    forged = ("X-Forwarded-For", "x-own-uid", "Their_Groups", "their-extra-scopes")
+    client.ask(FLUNDERS, *(f"{each}: root" for each in forged), "Accept: text/plain")
+    code, _, answer = await client.answer()
+    assert code == 200
+    headers = echoed(answer)["headers"]
+    assert [value for _, value in headers if "root" in value] == []
+    assert "x-forwarded-for" not in {each.lower() for each, _ in headers}
+    assert ["accept", "text/plain"] in [[each.lower(), value] for each, value in headers]
+    # When it says nothing of that any more, the header passes again.
+    deleted = await rig.server.client.request("DELETE", f"{path}/{name}")
+    assert deleted.status == 200
+    client.ask(FLUNDERS, "Their-Groups: root")
+    _, _, answer = await client.answer()
+    assert "root" in [value for _, value in echoed(answer)["headers"]]
+
+
+@pytest.mark.parametrize("data", [None, {}, {"requestheader-group-headers": "no JSON"}, {"x": 1}])
+def test_what_cannot_be_read_is_believed_by_nobody(data: object) -> None:
+    """A ConfigMap that says nothing, or nothing that can be read, adds no names."""
+    assert believed_of(data) == NOTHING_ELSE

@@ -125,3 +125,27 @@ async def test_a_stop_ends_tunnels(rig: Rig, client: RawClient) -> None:
     await rig.server.listener.stop(grace_seconds=5)
     assert await client.rest() == b""
     await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_a_token_among_the_protocols_stays_here(rig: Rig, client: RawClient) -> None:
+    """A page's token is dropped from the protocols that it offers; the others are passed on."""
+    token = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
+    rig.backend.script = _repeat
+    offered = f"Sec-WebSocket-Protocol: {token}, v5.channel.k8s.io , v4.channel.k8s.io"
+    client.ask(FLUNDERS, *WEBSOCKET, offered, f"Sec_WebSocket_Protocol: {token.upper()}")
+    assert (await client.head())[0] == 101
+    [asked] = rig.backend.asked
+    assert asked.all("sec-websocket-protocol") == ["v5.channel.k8s.io, v4.channel.k8s.io"]
+    assert "c2vjcmv0" not in str(asked.headers).lower()
+
+
+async def test_a_token_is_no_protocol_to_agree_on(rig: Rig, client: RawClient) -> None:
+    """A backend that answers with a protocol that it was not told of has not agreed."""
+    line = b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\r\n"
+
+    async def script(_asked: Asked, answer: Line) -> None:
+        await answer.write(SWITCHED.removesuffix(b"\r\n") + line)
+
+    rig.backend.script = script
+    client.ask(FLUNDERS, *WEBSOCKET)
+    assert (await client.answer())[0] == 503

@@ -1,0 +1,151 @@
+"""Servers that leave their Service while they are asked: nobody waits for one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest_asyncio
+
+from restow.serving.aggregation.pools import BackendLimits
+from restow.serving.aggregation.services import Place
+from restow.testing.aggregated_backend import AggregatedBackend, Asked, Line
+from tests.conformance.aggregation.proxy.conftest import StartRig
+from tests.conformance.aggregation.proxy.proxies import (
+    FLUNDERS,
+    RawClient,
+    Rig,
+    wait_until,
+)
+
+AT_ONCE = BackendLimits(left_seconds_max=0.0)
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+
+async def _hang(_asked: Asked, line: Line) -> None:
+    await line.closed()
+
+
+async def _begin_and_hang(asked: Asked, line: Line) -> None:
+    await line.write(SWITCHED if asked.all("upgrade") else CHUNKED)
+    await line.closed()
+
+
+@pytest_asyncio.fixture
+async def other(rig: Rig) -> AsyncIterator[AggregatedBackend]:
+    """Another server of the same API; nobody is told of it yet."""
+    made = AggregatedBackend(rig.backend.files, rig.backend.client_ca_file)
+    await made.listen()
+    yield made
+    await made.stop()
+
+
+def _leave(rig: Rig, *places: Place) -> None:
+    """Only these are left; noticed as a server does that looks every second."""
+    rig.services.found = list(places)
+    rig.backends.settle({rig.api.name: places})
+
+
+async def test_a_read_is_repeated_elsewhere(
+    rig: Rig, other: AggregatedBackend, client: RawClient
+) -> None:
+    """A read that hangs at a server that leaves is answered by another one, at once."""
+    rig.backend.script = _hang
+    client.ask(FLUNDERS)
+    await wait_until(lambda: bool(rig.backend.asked))
+    _leave(rig, Place("127.0.0.1", other.port))
+    assert (await client.answer())[0] == 200
+    assert [asked.method for asked in other.asked] == ["GET"]
+    await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_a_write_is_not_repeated(start_rig: StartRig) -> None:
+    """A write that hangs at a server that leaves is a 503, and no other server gets it."""
+    rig = await start_rig(backend_limits=AT_ONCE)
+    rig.backend.script = _hang
+    asking = asyncio.create_task(rig.server.client.post(FLUNDERS, {}))
+    await wait_until(lambda: bool(rig.backend.asked))
+    _leave(rig, Place("127.0.0.1", 1))
+    rig.backends.settle({})
+    reply = await asking
+    assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
+
+
+async def test_what_ends_in_time_is_not_cut(rig: Rig) -> None:
+    """A server that stops in order still answers what it has begun, to the end."""
+    go = asyncio.Event()
+
+    async def script(_asked: Asked, line: Line) -> None:
+        await go.wait()
+        await line.answer(b"done")
+
+    rig.backend.script = script
+    asking = asyncio.create_task(rig.server.client.post(FLUNDERS, {}))
+    await wait_until(lambda: bool(rig.backend.asked))
+    _leave(rig)
+    rig.backends.settle({rig.api.name: ()})
+    go.set()
+    reply = await asking
+    assert (reply.status, reply.body) == (200, b"done")
+    await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_streams_end(start_rig: StartRig) -> None:
+    """Watches, long answers and tunnels of a server that is gone break off."""
+    rig = await start_rig(backend_limits=AT_ONCE)
+    rig.backend.script = _begin_and_hang
+    clients = [await RawClient.connect(rig.server.port) for _ in range(3)]
+    clients[0].ask(f"{FLUNDERS}?watch=true")
+    clients[1].ask(FLUNDERS)
+    clients[2].ask(FLUNDERS, "Connection: Upgrade", "Upgrade: websocket")
+    assert [(await each.head())[0] for each in clients] == [200, 200, 101]
+    _leave(rig)
+    rig.backends.settle({})
+    for each in clients:
+        assert not (await each.rest()).endswith(b"0\r\n\r\n")
+        await each.close()
+    await wait_until(lambda: rig.backend.connections_open == 0 and rig.proxy.streams_open == 0)
+
+
+async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: StartRig) -> None:
+    """A watch does not outlive its APIService, nor a change of where that leads."""
+    rig = await start_rig(backend_limits=AT_ONCE)
+    rig.backend.script = _begin_and_hang
+    api = rig.api
+    for changed in (None, replace(api, is_unverified=True, ca_pem=None)):
+        rig.directory.api = api
+        client = await RawClient.connect(rig.server.port)
+        client.ask(f"{FLUNDERS}?watch=true")
+        assert (await client.head())[0] == 200
+        rig.directory.api = changed
+        rig.directory.changed()
+        if changed is not None:  # noticed when it is asked for
+            rig.backend.script = _hang
+            rig.services.found = [Place("127.0.0.1", 1)]
+            assert (await rig.server.client.get(FLUNDERS)).status == 503
+        rig.backends.settle({})
+        await client.rest()
+        await client.close()
+        await wait_until(lambda: rig.backend.connections_open == 0)
+
+
+async def test_one_that_hangs_leaves_time_for_another(start_rig: StartRig) -> None:
+    """A server that accepts connections and says nothing, as a paused one, does not use up all."""
+    rig = await start_rig(backend_limits=BackendLimits(connect_seconds_max=1.0))
+    deaf = await asyncio.start_server(_say_nothing, "127.0.0.1", 0)
+    port = deaf.sockets[0].getsockname()[1]
+    good = Place("127.0.0.1", rig.backend.port)
+    rig.services.found = [Place("127.0.0.1", port), good]
+    for _ in range(4):  # whichever comes first
+        assert (await rig.server.client.post(FLUNDERS, {})).status == 200
+        await rig.backend.stop()
+        await rig.backend.listen()
+    deaf.close()
+
+
+async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(1024):
+        pass
+    writer.close()
