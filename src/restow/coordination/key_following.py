@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from restow.coordination.errors import CoordinationError
@@ -49,7 +49,7 @@ class KeyFollowing:
         self._registrar = registrar
         self._clock = runtime.clock
         self._register = register
-        self._due: set[str] = set()
+        self._due: dict[str, None] = {}  # in order, or no run would be like another
         self._wake = asyncio.Event()
         self.errors: dict[str, str] = {}
         """Why resources are not registered with the keys that this server would use, by name."""
@@ -57,12 +57,14 @@ class KeyFollowing:
 
     def look_at_all(self) -> None:
         """The keys of this server have changed."""
-        self._due.update(name_of(r.kind.group_resource) for r in self._catalog.persisted())
-        self._wake.set()
+        self._add(name_of(each.kind.group_resource) for each in self._catalog.persisted())
 
     def report_changed(self, name: str) -> None:
         """Another server may be able to read more than before, or is gone."""
-        self._due.add(name)
+        self._add([name])
+
+    def _add(self, names: Iterable[str]) -> None:
+        self._due.update(dict.fromkeys(names))
         self._wake.set()
 
     def waiting(self) -> int:
@@ -79,14 +81,19 @@ class KeyFollowing:
                     async with self._clock.timeout(RETRY_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
-                    self._due.update(self.errors)
+                    self._add(self.errors)
             else:
                 await self._wake.wait()
             self._wake.clear()
             while self._due:
-                await self._look_at(self._due.pop())
+                await self._look_at(self._next())
             if not self.errors:
                 self._keys.settled()
+
+    def _next(self) -> str:
+        name = next(iter(self._due))
+        del self._due[name]
+        return name
 
     async def _look_at(self, name: str) -> None:
         group, plural = resource_of_name(name)

@@ -14,7 +14,7 @@ from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.storage.encryption.asking import key_named_in, open_value
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import CannotOpen
-from restow.storage.interface import Revision, Span, Storage
+from restow.storage.interface import SEALED_PREFIX, Revision, Span, Storage
 
 PAGE_ITEMS: Final = 1000
 UNREADABLE: Final = "(unreadable)"
@@ -30,7 +30,8 @@ class Scan(NamedTuple):
     versions: Counter[str]
     """How many objects are stored in which `apiVersion`."""
     unopened: Counter[str]
-    """How many cannot be opened, by the key that they name."""
+    """How many cannot be opened, by the key that they name; plain ones that are not taken are
+    `identity`."""
 
 
 async def scan(
@@ -47,7 +48,8 @@ async def scan(
             try:
                 opened = await open_value(keys, item.key, item.value)
             except CannotOpen:
-                found.unopened[key_named_in(item.value)] += 1
+                is_sealed = item.value.startswith(SEALED_PREFIX)
+                found.unopened[key_named_in(item.value) if is_sealed else IDENTITY] += 1
                 continue
             if not is_readable(opened.key_id, readable):
                 found.unopened[opened.key_id or IDENTITY] += 1

@@ -219,7 +219,6 @@ class Registrar:
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
             )
-
         else:
             _check_listed(resource, listed, keys)
 
@@ -279,10 +278,10 @@ def _check_listed(resource: Resource, listed: Iterable[str], readable: tuple[str
 
 def _check_opened(resource: Resource, found: Scan) -> None:
     if found.unopened:
-        listed = ", ".join(f"{count} with {name}" for name, count in found.unopened.items())
+        listed = ", ".join(f"{count} under {name}" for name, count in found.unopened.items())
         raise KeyUnsupported(
-            f"{resource.kind.group_resource} is encrypted with keys that this server does not have"
-            f" ({listed}): give it these keys"
+            f"{resource.kind.group_resource} has values that no key of this server opens"
+            f" ({listed}): give it these keys; if it has them, the values were changed"
         )
 
 

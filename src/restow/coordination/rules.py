@@ -210,15 +210,18 @@ def _keys_condition(entries: tuple[Entry, ...], now: str) -> Condition:
 
 
 def _waiting_for_keys(entries: tuple[Entry, ...]) -> str:
-    """Who would write with another key, and who cannot read it yet; empty: nobody would."""
+    """Who would write with another key, and who cannot read it yet; empty: nobody would.
+
+    When all can read it, that server is about to register with it.
+    """
     for entry in entries:
         wanted = entry.preferred_key
         if wanted is not None and wanted != entry.key_id:
             blind = [e.server_id for e in entries if not is_readable(wanted, e.readable_keys)]
-            return (
-                f"{entry.server_id} is to write with {wanted or IDENTITY}, which"
-                f" {', '.join(sorted(blind)) or 'nobody'} cannot read"
-            )
+            to_come = f"{entry.server_id} is to write with {wanted or IDENTITY}, which"
+            if not blind:
+                return f"{to_come} all servers can read"
+            return f"{to_come} {', '.join(sorted(blind))} cannot read"
     return ""
 
 

@@ -119,7 +119,7 @@ def decode_report(item: Item) -> StoredReport:
             for name in _ENTRY_ANNOTATIONS
         }
         entries = tuple(_entry(entry, said) for entry in found.status.storage_versions)
-    except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError) as error:
+    except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     report = Report(
         entries=entries,

@@ -41,7 +41,7 @@ def check_transaction(transaction: Transaction) -> None:
         raise TransactionTooLarge(
             f"{len(guards) + len(writes)} operations in one transaction; at most {OPERATIONS_MAX}"
         )
-    size, size_max = 0, TRANSACTION_BYTES_MAX
+    size = 0
     for guard in guards:
         size += check_key(guard.key)
         if type(guard) is ValueIs:
@@ -50,12 +50,18 @@ def check_transaction(transaction: Transaction) -> None:
         size += check_key(write.key)
         if type(write) is Put:
             size += len(write.value)
-            if size > TRANSACTION_BYTES_MAX and write.value.startswith(SEALED_PREFIX):
-                size_max = TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX
-    if size > size_max:
-        raise TransactionTooLarge(f"{size} bytes in one transaction; at most {size_max}")
+    if size > TRANSACTION_BYTES_MAX:
+        _check_sealed(size, writes)
     if len(writes) > 1:
         _check_many(writes)
+
+
+def _check_sealed(size: int, writes: tuple[Put | Delete, ...]) -> None:
+    """Raise unless what is too large is so by what encryption has added."""
+    is_sealed = any(type(w) is Put and w.value.startswith(SEALED_PREFIX) for w in writes)
+    size_max = TRANSACTION_BYTES_MAX + (SEAL_BYTES_MAX if is_sealed else 0)
+    if size > size_max:
+        raise TransactionTooLarge(f"{size} bytes in one transaction; at most {size_max}")
 
 
 def check_key(key: Key) -> int:

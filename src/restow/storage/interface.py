@@ -38,11 +38,11 @@ OPERATIONS_MAX: Final = 120
 
 KEY_BYTES_MAX: Final = 1024
 TRANSACTION_BYTES_MAX: Final = 1_500_000
+"""Keys and values of one transaction together; etcd refuses requests above 1.5 MiB."""
 SEALED_PREFIX: Final = b"k8s:enc:"
 """How every value begins that is encrypted, and no other."""
 SEAL_BYTES_MAX: Final = 8 * 1024
 """What encryption may add to a value: one that fitted before must fit under every key."""
-"""Keys and values of one transaction together; etcd refuses requests above 1.5 MiB."""
 
 
 class Item(NamedTuple):

@@ -194,9 +194,8 @@ def test_releases_roll_up_and_down(stage: Stage, place: str) -> None:
         ]
         play.pause_first(load)
         old = play.entry_of("v1")
-        # The migrator may have asked the one that stands still, and then waits for its answer.
-        until(lambda: play.agreed() == play.version("v1beta1"))
         until(lambda: endpoints(stage.main, play.first.component) == {play.second.port})
+        play.check_migrated("v1beta1")
         meanwhile = Load(stage.main, group=play.group, writers=1, prefix="meanwhile")
         with meanwhile:
             meanwhile.wait_for_successes(STEP)

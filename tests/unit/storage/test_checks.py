@@ -7,6 +7,8 @@ from restow.storage.errors import InvalidKey, InvalidTransaction, TransactionToo
 from restow.storage.interface import (
     KEY_BYTES_MAX,
     OPERATIONS_MAX,
+    SEAL_BYTES_MAX,
+    SEALED_PREFIX,
     TRANSACTION_BYTES_MAX,
     Absent,
     Delete,
@@ -109,6 +111,21 @@ def test_bytes_are_counted_together() -> None:
     check_transaction(Transaction((guard,), (Put(A, b"x" * (room - half)),)))
     with pytest.raises(TransactionTooLarge, match="1500001 bytes"):
         check_transaction(Transaction((guard,), (Put(A, b"x" * (room - half + 1)),)))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_encryption_adds_has_room(is_first: bool) -> None:
+    """A sealed value may be larger than others, wherever it stands among the writes."""
+    sealed = SEALED_PREFIX.ljust(TRANSACTION_BYTES_MAX // 2, b"x")
+    rest = b"x" * (TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX - len(sealed) - 4)
+
+    def transaction(value: bytes) -> Transaction:
+        writes = (Put(A, sealed), Put(Key("/b"), value))
+        return Transaction(writes=writes if is_first else writes[::-1])
+
+    check_transaction(transaction(rest))
+    with pytest.raises(TransactionTooLarge, match="1508193 bytes in one transaction; at most"):
+        check_transaction(transaction(rest + b"x"))
 
 
 def test_every_key_is_checked() -> None:

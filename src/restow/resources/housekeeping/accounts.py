@@ -15,6 +15,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
 from restow.resources.store import PlaceMoved, ResourceStore
+from restow.resources.stored import check_opened
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision, RevisionIs, Span
 
@@ -109,7 +110,9 @@ class AccountKeeper:
         if item is None:
             obj = {"metadata": {"name": CERTIFICATES_NAME}, "data": data}
             await self._create(resource, namespace, obj, guard)
-        elif orjson.loads(item.value).get("data") != data:
+            return
+        check_opened(item.value)
+        if orjson.loads(item.value).get("data") != data:
             try:
                 await self._store.update(
                     resource,

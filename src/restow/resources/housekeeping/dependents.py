@@ -42,7 +42,7 @@ from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
-from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
+from restow.storage.interface import SEALED_PREFIX, Batch, Event, Item, Key, Revision, Span
 
 KEYS_MAX: Final = 2_000_000
 SPREAD_MAX: Final = 10_000
@@ -129,6 +129,10 @@ class DependentsCollector:
             value = event.value
             if value is None:
                 self._see_removal(event)
+                continue
+            if value.startswith(SEALED_PREFIX):
+                # It cannot be opened just now. Whom it belonged to, it belongs to still: were the
+                # tie forgotten, an owner that is orphaned would take it along.
                 continue
             if OWNED in value:
                 self._see_owned(event.key, value)

@@ -36,6 +36,7 @@ from restow.resources.housekeeping.places import (
 )
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.stored import check_opened
 from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -176,9 +177,13 @@ class NamespaceKeeper:
         self._lacking.discard(name)
 
     async def _read(self, name: str) -> tuple[Object | None, Revision]:
-        """A namespace, and the revision at which it was so."""
+        """A namespace, and the revision at which it was so. Raises `CannotOpen`."""
         page = await self._storage.range(Span.of_key(self._namespaces.key_of(name)))
-        obj: Object | None = orjson.loads(page.items[0].value) if page.items else None
+        if not page.items:
+            return None, page.revision
+        value = page.items[0].value
+        check_opened(value)
+        obj: Object = orjson.loads(value)
         return obj, page.revision
 
     async def _sweep_removed(self, name: str, revision: Revision) -> float | None:

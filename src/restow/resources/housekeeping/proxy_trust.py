@@ -25,6 +25,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import ResourceStore
+from restow.resources.stored import check_opened
 from restow.runtime import Clock, WorkQueue
 from restow.runtime.runtime import Runtime
 from restow.storage.interface import Batch, Revision
@@ -108,11 +109,12 @@ class ProxyTrustKeeper:
         return LOOK_SECONDS
 
     async def reconcile(self, _name: str) -> float | None:
-        """Add what is missing."""
+        """Add what is missing. Raises `CannotOpen` when what is there cannot be read."""
         item = await self._store.storage.get(self._key)
         if item is None:
             await self._create()
             return None
+        check_opened(item.value)
         before = _data_of(orjson.loads(item.value))
         if self._merged(before) != before:
             await self._update()

@@ -330,8 +330,8 @@ class _Reader:
     def _read_plugin(self, path: str, value: Any) -> Provider | None:
         known = ("apiVersion", "name", "cachesize", "endpoint", "timeout")
         fields = self._fields(path, value, known)
-        if not fields:
-            return None
+        if not isinstance(value, dict):
+            return None  # which is told already
         # Without a version it is v1, as in kube-apiserver.
         version = self._text(f"{path}.apiVersion", fields.get("apiVersion")) or "v1"
         if version == "v1":

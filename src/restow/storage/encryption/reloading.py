@@ -256,7 +256,11 @@ class ReloadedKeys:
                 poll_seconds=self._plugin_poll_seconds,
                 retry_seconds=self._plugin_retry_seconds,
             )
-            await plugin.start()
+            try:
+                await plugin.start()
+            except BaseException:
+                await self._end(found)
+                raise
         return found
 
     async def _end(self, plugins: dict[str, Plugin]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.machinery.status import InternalError
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.store import DeleteWish
 from restow.runtime import SimulatedClock
@@ -89,6 +90,31 @@ async def test_an_object_with_a_live_owner_stays_and_loses_the_dead_one() -> Non
         assert [each["name"] for each in child["metadata"]["ownerReferences"]] == ["two"]
         await world.delete("ConfigMap", "n/two")
         assert await it.names("Secret") == []
+
+
+async def test_a_dependent_that_cannot_be_opened_keeps_its_tie() -> None:
+    """An orphaned owner stays until a dependent whose key is missing can be cut loose."""
+    async with open_world() as world:
+        it = await Collected.begin(world)
+        owner = await world.create("ConfigMap", "owner", "n")
+        await world.create("Secret", "child", "n", **owned_by(owner))
+        await it.settle()
+        key = world.kind("Secret").key_of("n/child")
+        plain = await world.storage.get(key)
+        assert plain is not None
+        sealed = Put(key, b"k8s:enc:aesgcm:v1:gone:it is not for us to read")
+        await world.storage.commit(Transaction(writes=(sealed,)))
+        await world.delete("ConfigMap", "n/owner", wish=ORPHAN)
+        with pytest.raises(InternalError):
+            await it.settle()
+        assert await world.has("ConfigMap", "n/owner")
+
+        await world.storage.commit(Transaction(writes=(Put(key, plain.value),)))
+        it.collector.queue.add(world.kind("ConfigMap").key_of("n/owner"))
+        assert await it.names() == []
+        child = await world.get("Secret", "n/child")
+        assert child is not None
+        assert "ownerReferences" not in child["metadata"]
 
 
 async def test_what_happened_before_the_look_is_found() -> None:

@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from restow.resources.housekeeping.proxy_trust import (
     NAME,
     NAMESPACE,
@@ -12,6 +14,8 @@ from restow.resources.housekeeping.proxy_trust import (
     merged,
 )
 from restow.runtime import SimulatedClock
+from restow.storage.errors import CannotOpen
+from restow.storage.interface import Put, Transaction
 from restow.testing.certificates import make_certificate
 from tests.unit.resources.housekeeping.world import World, open_world
 
@@ -56,6 +60,21 @@ async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
         await world.delete("ConfigMap", PATH)
         await observed.settle(keeper.queue, keeper.reconcile)
         assert (await data_of(world))["client-ca-file"] == clients
+
+
+async def test_what_cannot_be_opened_is_told_and_left(tmp_path: Path) -> None:
+    """A ConfigMap under a key that is gone is an error that says so, and stays as it is."""
+    own = ProxyTrust(client_ca_pem=pem(tmp_path, "clients"))
+    async with open_world(clock=now()) as world:
+        keeper = ProxyTrustKeeper(world.store, world.catalog, world.runtime, own)
+        key = world.kind("ConfigMap").key_of(PATH)
+        sealed = b"k8s:enc:aesgcm:v1:gone:it is not for us to read"
+        await world.storage.commit(Transaction(writes=(Put(key, sealed),)))
+        with pytest.raises(CannotOpen, match="aesgcm key gone"):
+            await keeper.reconcile(NAME)
+        item = await world.storage.get(key)
+        assert item is not None
+        assert item.value == sealed
 
 
 async def test_every_server_adds_its_own(tmp_path: Path) -> None:

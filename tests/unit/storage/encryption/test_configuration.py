@@ -178,6 +178,8 @@ BAD_PROVIDERS = {
     "[{aesgcm: {keys: [{name: 'a:b', secret: AAAA}]}}]": "must not contain ':'",
     "[{kms: {name: a, endpoint: 'unix:///a'}}]": f"{PROVIDERS}[0].kms.apiVersion: Invalid value:"
     ' "v1": KMS v1 is not supported',
+    "[{kms: {}}, {identity: {}}]": f'{PROVIDERS}[0].kms.apiVersion: Invalid value: "v1"',
+    "[{kms: []}]": f"{PROVIDERS}[0].kms: it must be an object",
     "[{kms: {apiVersion: v3, name: a, endpoint: 'unix:///a'}}]": "only v2 is supported",
     "[{kms: {apiVersion: v2, endpoint: 'unix:///a'}}]": "name is a mandatory field for a provider",
     "[{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///a'}}]": "KMS provider name a:b",

@@ -1,0 +1,67 @@
+"""What a look at the raw values finds, with keys and without."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from restow.api.encryption_keys import IDENTITY
+from restow.coordination.raw_scan import UNREADABLE, scan, stored_versions
+from restow.machinery.names import GroupResource
+from restow.storage.interface import Key, Put, Transaction
+from restow.storage.memory import MemoryStorage
+from tests.unit.coordination.named_keys import ENCRYPTED_ROOT, NamedKeys, key_id_of, seal
+
+WIDGETS = GroupResource("example.com", "widgets")
+ROOT = f"{ENCRYPTED_ROOT}widgets/"
+V1 = b'{"kind":"Widget","apiVersion":"example.com/v1","metadata":{}}'
+V2 = b'{"kind":"Widget","apiVersion":"example.com/v2","metadata":{}}'
+
+
+async def store_with(*values: bytes) -> MemoryStorage:
+    """A store that holds these values under one root."""
+    storage = MemoryStorage()
+    for number, value in enumerate(values):
+        await storage.commit(Transaction(writes=(Put(Key(f"{ROOT}{number}"), value),)))
+    return storage
+
+
+async def test_what_opens_is_counted_by_version_and_the_rest_by_key() -> None:
+    """Values under keys that are there count by version; the others by the key that they name."""
+    storage = await store_with(
+        seal(key_id_of("new"), V2),
+        seal(key_id_of("new"), V1),
+        seal(key_id_of("gone"), V1),
+        b"no object",
+    )
+    keys = NamedKeys(["new", IDENTITY])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert found.versions == Counter({"example.com/v2": 1, "example.com/v1": 1, UNREADABLE: 1})
+    assert found.unopened == Counter({"aesgcm key gone": 1})
+    await storage.close()
+
+
+async def test_plain_values_that_are_not_taken_are_called_identity() -> None:
+    """A server without `identity` in its list is told how many values are not encrypted."""
+    storage = await store_with(V1, V1, seal(key_id_of("new"), V1))
+    keys = NamedKeys(["new"])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert found.unopened == Counter({IDENTITY: 2})
+    await storage.close()
+
+
+async def test_a_key_that_is_given_up_counts_as_gone() -> None:
+    """What still opens under a key that the new configuration lacks is not to be relied on."""
+    storage = await store_with(seal(key_id_of("old"), V1))
+    keys = NamedKeys(["old"])
+    keys.change(["new"])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert found.unopened == Counter({key_id_of("old"): 1})
+    await storage.close()
+
+
+async def test_without_keys_nothing_encrypted_is_opened() -> None:
+    """A server that has no keys counts plain values, and no encrypted one as an object."""
+    storage = await store_with(V1, seal(key_id_of("new"), V1))
+    assert (await scan(storage, ROOT, None)).unopened == Counter({"aesgcm key new": 1})
+    assert await stored_versions(storage, ROOT) == Counter({"example.com/v1": 1})
+    await storage.close()
