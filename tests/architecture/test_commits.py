@@ -15,7 +15,7 @@ COMMITTERS = {
     "coordination/remote_reports.py": "reports of servers with another store, by `changes.change`",
     "resources/housekeeping/turns.py": "keys of our own: whose turn it is",
     "resources/housekeeping/addresses.py": "keys of our own: where servers are",
-    "apiserver/aggregated_store.py": "a key of our own: which keys a component has",
+    "apiserver/aggregated_store.py": "keys of our own: a component's keys, and whose a store is",
     "apiserver/kms_probes.py": "keys of our own: what every KMS plug-in of a name must open",
     "apiserver/server.py": "a key of our own: which cluster this is",
     "apiserver/used_tickets.py": "keys of our own: which tickets were used",

@@ -26,7 +26,7 @@ from restow.apiserver.aggregated_registration import (
     group_versions_of,
 )
 from restow.apiserver.aggregated_reviews import Reviews
-from restow.apiserver.aggregated_store import check_component, is_shared
+from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.coordination_metrics import publish_coordination
@@ -192,10 +192,12 @@ class _Starting:
         if config is not None:
             self._encryption = await Encryption.load(config, self._storage, self._runtime)
             undo.push_async_callback(self._encryption.close)
-        self.shares_store = await is_shared(self._opened, self._client)
+        cluster = await cluster_of(self._client)
+        self.shares_store = await is_shared(self._opened, cluster)
         await check_component(self._storage, self.component, self._pki)
         main, remote = ClientMainApi(self._client), None
         if not self.shares_store:
+            await check_main(self._storage, cluster)
             store_id = await ensure_store_id(self._storage, self._runtime)
             remote = Remote(main=main, store=store_id)
         self._coordinator = self._make_coordinator(remote)
@@ -325,7 +327,8 @@ class _Starting:
             tasks.spawn("compaction", work)
         if self._options.registers_itself:
             registration = self._registration(listener.port)
-            assembly.health.add("api-service-registration", lambda: registration.trouble)
+            # Not of livez: a restart would not bring the main servers back.
+            assembly.health.add("api-service-registration", lambda: registration.trouble, "readyz")
             undo.push_async_callback(runtime.clock.sleep, NOT_READY_SECONDS)
             undo.push_async_callback(registration.leave)
             await registration.enter()

@@ -12,6 +12,7 @@ Not here: kinds declared in Python (`restow.resources.declared`), and who serves
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,6 @@ def _check_once(found: Sequence[Resource]) -> None:
         [str(each.kind.group_resource) for each in found],
         [str(each.kind.group_kind) for each in found],
     ):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise KindsError(f"defined more than once: {', '.join(twice)}")

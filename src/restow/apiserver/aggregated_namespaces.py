@@ -18,12 +18,14 @@ from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_
 from restow.client.informer import Change
 from restow.machinery import status
 from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import NotFound
+from restow.machinery.status import Conflict, NotFound
 from restow.machinery.status_error import StatusError
+from restow.resources import strategy
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.resources.housekeeping.places import working_version
+from restow.resources.housekeeping.places import read_metadata, stored_version
 from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime
 from restow.serving.admission import Attributes
 from restow.storage.errors import StorageError
@@ -83,7 +85,7 @@ class MainNamespaces:
             await self._informer.wait_synced()
             while True:
                 try:
-                    await self._clear(store, catalog)
+                    await self.clear(store, catalog)
                 except (StatusError, ClientError, StorageError, TimeoutError) as error:
                     logger.warning("namespaces that are gone are not cleared: %s", error)
                 try:
@@ -98,17 +100,19 @@ class MainNamespaces:
         if change.new is None or metadata_of(change.new).get("deletionTimestamp"):
             self._changed.set()
 
-    async def _clear(self, store: ResourceStore, catalog: Catalog) -> None:
+    async def clear(self, store: ResourceStore, catalog: Catalog) -> None:
+        """Delete what is left in namespaces that are gone. Raises when that cannot be known."""
         for resource in catalog.persisted():
             if not resource.kind.namespaced:
                 continue
             cache = await store.read(resource)
-            paths: dict[str, list[str]] = {}
-            for key in cache.select().keys:
-                paths.setdefault(key.partition("/")[0], []).append(key)
-            for namespace, found in paths.items():
+            all_of_it = cache.select()
+            places: dict[str, list[tuple[str, Entry]]] = {}
+            for path, entry in zip(all_of_it.keys, all_of_it.entries, strict=True):
+                places.setdefault(path.partition("/")[0], []).append((path, entry))
+            for namespace, found in places.items():
                 if await self._is_gone(namespace):
-                    await self._delete(store, resource, found[:DELETES_MAX])
+                    await self._delete(store, resource, found)
 
     async def _is_gone(self, namespace: str) -> bool:
         known = self._informer.get(ObjectKey("", namespace))
@@ -121,17 +125,35 @@ class MainNamespaces:
         try:
             async with self._clock.timeout(ASK_SECONDS_MAX):
                 return await self._client.get(NAMESPACES, namespace)
-        except NotFound:
+        except NotFound as error:
+            # Anything on the way may answer 404, and objects are deleted for it.
+            if error.details is None or error.details.name != namespace:
+                raise
             return None
 
-    async def _delete(self, store: ResourceStore, resource: Resource, paths: list[str]) -> None:
-        version = working_version(resource)
-        for path in paths:
-            try:
-                await store.delete(resource, version, path, DeleteWish())
-            except NotFound:
+    async def _delete(
+        self, store: ResourceStore, resource: Resource, found: list[tuple[str, Entry]]
+    ) -> None:
+        count = 0
+        for path, entry in found:
+            metadata = read_metadata(entry[2])
+            if metadata is None or (
+                # One that waits for its dependents need not wait here: they go as well.
+                metadata.deletion_timestamp
+                and strategy.FOREGROUND not in (metadata.finalizers or ())
+            ):
                 continue
-        logger.info("deleted %d %s with their namespace", len(paths), resource.kind.group_resource)
+            if count == DELETES_MAX:
+                break
+            count += 1
+            try:
+                # The uid, because the namespace may be there again, and the name given away anew.
+                wish = DeleteWish(policy="Background", uid=metadata.uid)
+                await store.delete(resource, stored_version(resource, entry[1]), path, wish)
+            except (NotFound, Conflict):
+                continue
+        if count:
+            logger.info("deleted %d %s with their namespace", count, resource.kind.group_resource)
 
 
 def _terminating(attributes: Attributes) -> StatusError:

@@ -19,9 +19,9 @@ COMPONENT_PREFIX: Final = "aggregated-"
 COMPONENT_LENGTH_MAX: Final = 63
 NAMESPACE_DEFAULT: Final = "kube-system"
 GROUP_PRIORITY_DEFAULT: Final = 1_000
-_STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 VERSION_PRIORITY_MAX: Final = 100
 """Of the first version; each further one has one less."""
+_STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,10 @@ class AggregatedOptions:
             ("--release", serve.release is not None),
             ("--client-ca-file", serve.client_ca_file is not None),
             ("--token-auth-file", serve.token_auth_file is not None),
+            (
+                "--service-account-signing-key-file",
+                serve.service_account_signing_key_file is not None,
+            ),
         ):
             if is_given:
                 raise ValueError(f"{flag}: not with --aggregated, which leaves that to the main")

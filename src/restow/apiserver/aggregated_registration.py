@@ -79,15 +79,21 @@ class SelfRegistration:
         self._identity = identity
         self._own = own
         self._living = living
+        self._known: frozenset[Address] = frozenset()
+        """Of the living, as was last heard."""
         self._changed = asyncio.Event()
         self._is_leaving = False
         self.trouble: str | None = None
         """Why it is not known as it should be; None when it is."""
 
-    def server_changed(self, key: Key, item: Item | None) -> None:
-        """For the mirror of the store: when a server has gone, its address goes too."""
-        if item is None and key.startswith(SERVERS_PREFIX):
-            self._changed.set()
+    def server_changed(self, key: Key, _item: Item | None) -> None:
+        """For the mirror of the store: when a server has gone, its address goes too; when this one
+        has come back after all, its own is needed again. Renewals change nothing."""
+        if key.startswith(SERVERS_PREFIX):
+            living = frozenset(self._living())
+            if living != self._known:
+                self._known = living
+                self._changed.set()
 
     async def enter(self) -> None:
         """Make this server known; tries until that is done."""
@@ -119,7 +125,7 @@ class SelfRegistration:
         try:
             async with self._runtime.clock.timeout(LEAVE_SECONDS_MAX):
                 await self._keep_endpoints()
-        except (StatusError, ClientError, TimeoutError) as error:
+        except (StatusError, ClientError, NotOurs, TimeoutError) as error:
             # Those that go on will find out by themselves.
             logger.warning("the address of this server could not be taken out: %s", error)
 

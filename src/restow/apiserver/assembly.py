@@ -179,8 +179,7 @@ async def assemble(
     `registration` is how custom resources are reported to other servers; `reports` takes what
     servers with a store of their own say. With `doors` of its own a server has no dashboard: that
     is for those who have a credential of the cluster itself. `sealed` is what lies beneath a
-    storage that is encrypted. `passes_on` makes it one that others
-    may stand behind.
+    storage that is encrypted. `passes_on` makes it one that others may stand behind.
     """
     caches = Caches(storage, runtime)
     await caches.start()
@@ -214,6 +213,8 @@ async def assemble(
         tasks=tasks,
         judge=_Judge(authorizer, tokens),
         admission=tuple(admission),
+        # Those who leave their doors to a cluster keep nobody's house.
+        collects_dependents=doors is None,
     )
     health, metrics, version = Health(), Metrics(), version_document()
     health.add("ping", lambda: None)

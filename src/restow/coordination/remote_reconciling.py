@@ -29,7 +29,7 @@ from restow.coordination.remote_registration import FOR_GOOD, Remote, RemoteRegi
 from restow.coordination.rules import Agreement, Entry
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.resources.housekeeping.repeating import repeat
+from restow.resources.housekeeping.repeating import for_each, repeat
 from restow.runtime import Runtime
 from restow.storage.interface import Item, Key, Span, Storage
 
@@ -37,7 +37,7 @@ LOOK_SECONDS: Final = 30.0
 """Between looks, whatever the watches have told."""
 PAUSE_SECONDS: Final = 0.05
 """After a change, so that all that goes with it is seen together."""
-AT_ONCE_MAX: Final = 8
+
 logger = logging.getLogger(__name__)
 
 Said = Mapping[str, tuple[Entry, ...]]
@@ -116,17 +116,14 @@ class RemoteReconciler:
             return
         page = await self._storage.range(Span.of_prefix(SERVERS_PREFIX))
         living = {server_of(item.key) for item in page.items}
-        waiting = iter([(name, entry) for name, entry in found if entry.server_id not in living])
 
-        async def take() -> None:
-            for name, entry in waiting:
-                # Its writes may still match the encoder key: the collector removes it soon.
-                if await self._storage.get(encoder_key(entry.server_id, name)) is None:
-                    await self._withdraw(name, entry, FOR_GOOD)
+        async def take_out(said: tuple[str, Entry]) -> None:
+            name, entry = said
+            # Its writes may still match the encoder key: the collector removes it soon.
+            if await self._storage.get(encoder_key(entry.server_id, name)) is None:
+                await self._withdraw(name, entry, FOR_GOOD)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE_MAX):
-                group.create_task(take(), name="withdrawal")
+        await for_each([each for each in found if each[1].server_id not in living], take_out)
 
     async def _check_own(self, said: Said) -> None:
         """What this server has said, against what it does."""

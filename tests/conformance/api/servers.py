@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.coordination.remote_reports import RemoteReports
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
@@ -77,6 +77,7 @@ async def start_server(
     barrier: Barrier = open_barrier,
     admission: Sequence[Admission] = (),
     reports: RemoteReports | None = None,
+    doors: Doors | None = None,
 ) -> RunningServer:
     runtime = Runtime.system()
     assembly = await assemble(
@@ -89,6 +90,7 @@ async def start_server(
         barrier=barrier,
         admission=admission,
         reports=reports,
+        doors=doors,
     )
     listener = await Listener.start(
         assembly.app,

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from restow.apiserver.assembly import Doors
 from restow.kinds.types import load_types
 from restow.machinery.protobuf_encode import encode, write_envelope
+from restow.serving.authentication import Authentication, TokenAuthenticator
+from restow.serving.authorization import MastersOnly
+from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import PARTIAL, PROTOBUF, YAML, ApiClient
-from tests.conformance.api.servers import CONFIG_MAPS, NS, config_map
+from tests.conformance.api.servers import CONFIG_MAPS, NS, SECRETS, config_map, start_server
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 CONFIG_MAP = f"{CONFIG_MAPS}/a"
@@ -109,6 +113,28 @@ async def test_propagation(
     else:
         assert found.json["metadata"]["finalizers"] == finalizers
         assert found.json["metadata"]["deletionTimestamp"]
+
+
+async def test_nobody_waits_where_dependents_are_not_collected() -> None:
+    """A server behind others has no collector, so what is deleted there goes, however it is asked
+    for, alone or with others."""
+    doors = Doors(
+        authentication=Authentication([TokenAuthenticator(SECRETS.tokens)]),
+        authorizer=MastersOnly(),
+    )
+    storage = MemoryStorage()
+    server = await start_server(storage, doors=doors)
+    api = server.client
+    try:
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        for policy in ("Foreground", "Orphan"):
+            for target in (CONFIG_MAP, CONFIG_MAPS):
+                assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
+                assert (await api.delete(target, {"propagationPolicy": policy})).status == 200
+                assert (await api.get(CONFIG_MAP)).status == 404
+    finally:
+        await server.stop()
+        await storage.close()
 
 
 async def test_a_body_hides_the_query(api: ApiClient) -> None:

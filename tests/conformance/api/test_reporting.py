@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 import pytest
 import pytest_asyncio
 
+from restow.api.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
 from restow.client import NO_RETRY, Answer, InProcessTransport
 from restow.client import ApiClient as ReportingClient
@@ -200,8 +202,9 @@ SENSELESS: Final[list[dict[str, Any]]] = [
     {"servedVersions": ["../v1"]},
     {"readableEncryptionKeys": []},
     {"readableEncryptionKeys": [f"k{n}" for n in range(LIST_MAX)]},
-    {"readableEncryptionKeys": ['a"b']},
-    {"encryptionKey": "a" * 1201},
+    {"readableEncryptionKeys": [""]},
+    {"readableEncryptionKeys": ["a\x00b"]},
+    {"encryptionKey": "a" * 1301},
     {"preferredEncryptionKey": "\n"},
     {"kind": "StorageVersion"},
     {"apiVersion": "v1"},
@@ -218,6 +221,17 @@ async def test_what_makes_no_sense_is_a_422(main: Main) -> None:
         assert (reply.status, reply.json["reason"]) == (422, "Invalid"), (fields, reply.json)
     assert (await main.api.post(REPORT, said(sequence=2**63))).status == 400
     assert await versions(main.api) == {}
+
+
+async def test_keys_may_have_any_name_that_a_file_may_give_them(main: Main) -> None:
+    """What names a key in a file, or a plug-in its own, can be reported too."""
+    for key in ('aesgcm:k\u00e4y "1", #2:6f1d0c3b9a52', f"kms:{'n' * 253}:{'i' * 1024}"):
+        fields = {"encryptionKey": key, "readableEncryptionKeys": [key]}
+        reply = await main.api.post(REPORT, said(**fields))
+        assert reply.status == 201, reply.json
+        annotations = (await main.api.get(f"{ROOT}/{NAME}")).json["metadata"]["annotations"]
+        assert orjson.loads(annotations[KEYS_ANNOTATION]) == {SERVER: key}
+        assert (await main.api.delete(withdrawal())).status == 200
 
 
 async def test_only_resources_of_a_domain_are_reported(main: Main) -> None:

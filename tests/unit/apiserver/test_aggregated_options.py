@@ -43,6 +43,11 @@ def test_the_component_follows_from_the_group() -> None:
         ({"front_port": 1}, {}, "--front-port: not with --aggregated"),
         ({"release": Path("x")}, {}, "--release: not with --aggregated"),
         ({"token_auth_file": Path("x")}, {}, "--token-auth-file: not with --aggregated"),
+        (
+            {"service_account_signing_key_file": Path("x")},
+            {},
+            "--service-account-signing-key-file: not with --aggregated",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(serve: Any, more: Any, why: str) -> None:

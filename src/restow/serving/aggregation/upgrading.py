@@ -80,8 +80,8 @@ class _Joint:
         try:
             async with asyncio.TaskGroup() as group:
                 ways = [
-                    group.create_task(self._to_client(end)),
-                    group.create_task(self._to_backend(end)),
+                    group.create_task(self._to_client(end), name="tunnel to the client"),
+                    group.create_task(self._to_backend(end), name="tunnel to the backend"),
                 ]
                 await self._over.wait()
                 for way in ways:

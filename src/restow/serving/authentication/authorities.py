@@ -47,7 +47,7 @@ class Authorities:
             certificate = x509.load_der_x509_certificate(der)
             if not _is_for_clients(certificate):
                 return None
-        except ValueError:
+        except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
             return None
         signers = [each for each in self._certificates if _has_signed(each, certificate)]
         # An authority that was renewed is there twice; the one that lasts longest counts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -37,7 +38,7 @@ def delete(server: Server, context: Context) -> Promise:
 
 async def _delete(server: Server, context: Context) -> Response:
     resource, info = resource_of(context), context.info
-    wish = await _wishes(context)
+    wish = await _wishes(server, context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
         raise status.forbidden(
             "this namespace may not be deleted",
@@ -74,7 +75,7 @@ def delete_collection(server: Server, context: Context) -> Promise:
 
 async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
-    wish = await _wishes(context)
+    wish = await _wishes(server, context)
     selection = Selection(resource, info)
     limit = read_wish(server, context, selection).limit
     cache = await server.store.read(resource)
@@ -126,10 +127,14 @@ async def _delete_all(
     return deleted
 
 
-async def _wishes(context: Context) -> DeleteWish:
+async def _wishes(server: Server, context: Context) -> DeleteWish:
     if needs_thread(context):
-        return await asyncio.to_thread(read_wishes, context)
-    return read_wishes(context)
+        wish = await asyncio.to_thread(read_wishes, context)
+    else:
+        wish = read_wishes(context)
+    if wish.policy and not server.collects_dependents:
+        return replace(wish, policy="Background")  # nobody would ever take the finalizer out
+    return wish
 
 
 def read_wishes(context: Context) -> DeleteWish:

@@ -29,5 +29,7 @@ class Server:
     """Answers questions about users and rights."""
     admission: tuple[Admission, ...] = ()
     """Asked about each write, in this order."""
+    collects_dependents: bool = True
+    """Whether somebody looks after dependents. If not, an owner does not wait for that."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
     """By root of keys: the watchers of each resource."""

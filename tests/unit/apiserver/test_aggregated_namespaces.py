@@ -1,0 +1,91 @@
+"""Namespaces of the main servers: what is in those that are gone goes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.apiserver.aggregated_namespaces import MainNamespaces
+from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.machinery.status import NotFound
+from restow.runtime import Runtime
+from tests.unit.resources.housekeeping.world import InterruptedStorage, World, open_world
+
+FINALIZED = {"finalizers": ["example.com/keep"]}
+
+
+class Main:
+    """A main server with some namespaces."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.missing: dict[str, Any] | None = None
+        """What is said of one that is not there, if not what an API server says."""
+
+    async def __call__(
+        self, _method: str, path: str, _headers: Mapping[str, str], _sent: bytes
+    ) -> Answer:
+        name = path.removeprefix("/api/v1/namespaces/")
+        if name in self.names:
+            return Answer(200, orjson.dumps({"metadata": {"name": name}}))
+        missing = {"kind": "Status", "code": 404, "details": {"name": name, "kind": "namespaces"}}
+        return Answer(404, orjson.dumps(missing if self.missing is None else self.missing))
+
+
+async def clear(world: World, main: Main) -> None:
+    """One look at what is left in namespaces that are gone."""
+    runtime = Runtime.system()
+    client = ApiClient(InProcessTransport(main), runtime=runtime, retry=NO_RETRY)
+    try:
+        await MainNamespaces(client, runtime).clear(world.store, world.catalog)
+    finally:
+        await client.close()
+
+
+async def test_what_is_in_a_namespace_that_is_gone_goes() -> None:
+    """Its objects are deleted, those that finalizers hold are marked, and others stay."""
+    async with open_world() as world:
+        await world.create("ConfigMap", "a", "gone")
+        await world.create("ConfigMap", "held", "gone", metadata=FINALIZED)
+        await world.create("ConfigMap", "a", "there")
+        await clear(world, Main("there"))
+        assert not await world.has("ConfigMap", "gone/a")
+        held = await world.get("ConfigMap", "gone/held")
+        assert held is not None
+        assert held["metadata"]["deletionTimestamp"]
+        assert await world.has("ConfigMap", "there/a")
+        revision = await world.storage.revision()
+        await clear(world, Main("there"))
+        assert await world.storage.revision() == revision, "a second look changes nothing"
+
+
+async def test_any_404_is_no_reason_to_delete() -> None:
+    """A page of somebody on the way, or of a server without namespaces, says nothing of objects."""
+    async with open_world() as world:
+        await world.create("ConfigMap", "a", "there")
+        main = Main()
+        for main.missing in ({}, {"kind": "Status", "code": 404, "reason": "NotFound"}):
+            with pytest.raises(NotFound):
+                await clear(world, main)
+            assert await world.has("ConfigMap", "there/a")
+
+
+async def test_a_new_object_of_the_name_stays() -> None:
+    """One that was made in the meantime, in a namespace that is there again, is not deleted."""
+    storage = InterruptedStorage()
+    async with open_world(storage) as world:
+        await world.create("ConfigMap", "a", "gone")
+
+        async def give_away() -> None:
+            await world.delete("ConfigMap", "gone/a")
+            await world.create("ConfigMap", "a", "gone", data={"new": "yes"})
+
+        storage.interruptions[world.kind("ConfigMap").key_of("gone/a")] = give_away
+        await clear(world, Main())
+        found = await world.get("ConfigMap", "gone/a")
+        assert found is not None
+        assert found["data"] == {"new": "yes"}
+    await storage.close()

@@ -1,0 +1,167 @@
+"""How an aggregated server keeps itself known: which addresses stand in its Endpoints, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.apiserver.aggregated_registration import (
+    ATTEMPTS_MAX,
+    Identity,
+    SelfRegistration,
+)
+from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.coordination.identity import ServerId, server_key
+from restow.machinery.names import GroupVersion
+from restow.resources.housekeeping import Address
+from restow.runtime import Runtime
+from restow.storage.interface import Item, Revision
+
+OWN, PEER, DEAD = Address("10.0.0.1", 443), Address("10.0.0.2", 443), Address("10.0.0.3", 443)
+CONFLICT = {"kind": "Status", "code": 409, "reason": "Conflict"}
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+ENDPOINTS = "/api/v1/namespaces/kube-system/endpoints/parts"
+METADATA = {"name": "parts", "namespace": "kube-system"}
+IDENTITY = Identity(
+    component="parts",
+    namespace="kube-system",
+    service="parts",
+    ca_pem=b"pem",
+    group_versions=(GroupVersion("parts.example.com", "v1"),),
+)
+
+
+class Main:
+    """A main server that keeps what it is given, by path, and refuses updates if told so."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.conflicts = 0
+        self._touched = asyncio.Event()
+
+    async def __call__(
+        self, method: str, path: str, _headers: Mapping[str, str], sent: bytes
+    ) -> Answer:
+        self._touched.set()
+        match method:
+            case "POST":
+                made = orjson.loads(sent)
+                self.objects[f"{path}/{made['metadata']['name']}"] = made
+                return Answer(201, sent)
+            case "PUT":
+                if self.conflicts:
+                    self.conflicts -= 1
+                    return Answer(409, orjson.dumps(CONFLICT))
+                self.objects[path] = orjson.loads(sent)
+                return Answer(200, sent)
+        found = self.objects.get(path)
+        return Answer(404, b"{}") if found is None else Answer(200, orjson.dumps(found))
+
+    @property
+    def ips(self) -> list[str]:
+        """All addresses in the Endpoints."""
+        subsets = self.objects[ENDPOINTS]["subsets"]
+        return [each["ip"] for subset in subsets for each in subset["addresses"]]
+
+    def add(self, address: Address) -> None:
+        """As a peer does."""
+        subset = {
+            "addresses": [{"ip": address.ip}],
+            "ports": [{"name": "https", "port": address.port}],
+        }
+        found = self.objects.setdefault(ENDPOINTS, {"metadata": METADATA, "subsets": []})
+        found["subsets"].append(subset)
+
+    async def touched(self) -> None:
+        """Wait for the next request."""
+        self._touched.clear()
+        await self._touched.wait()
+
+
+class Server:
+    """One server of the component, and who lives as far as it has heard."""
+
+    def __init__(self, main: Main) -> None:
+        runtime = Runtime.system()
+        self.client = ApiClient(InProcessTransport(main), runtime=runtime, retry=NO_RETRY)
+        self.living = {OWN}
+        self.registration = SelfRegistration(
+            self.client, runtime, IDENTITY, own=OWN, living=lambda: self.living
+        )
+
+    def hear(self, *living: Address) -> None:
+        """The key of a server was written in the store."""
+        self.living = set(living)
+        key = server_key(ServerId("apiserver-x"))
+        item = Item(key, b"{}", Revision(1), Revision(1))
+        self.registration.server_changed(key, item)
+
+
+@pytest.fixture
+def main() -> Main:
+    return Main()
+
+
+@pytest.fixture
+async def server(main: Main) -> AsyncIterator[Server]:
+    made = Server(main)
+    yield made
+    await made.client.close()
+
+
+async def test_it_comes_and_goes(main: Main, server: Server) -> None:
+    """It adds its own address, takes out those of the dead, and its own when it stops."""
+    server.living = {OWN, PEER, DEAD}
+    for address in (PEER, DEAD):
+        main.add(address)
+    await server.registration.enter()
+    assert main.ips == [OWN.ip, PEER.ip, DEAD.ip]
+    assert main.objects[f"{API_SERVICES}/v1.parts.example.com"]["spec"]["service"] == {
+        "namespace": "kube-system",
+        "name": "parts",
+        "port": 443,
+    }
+    server.living = {OWN, PEER}
+    await server.registration.leave()
+    assert main.ips == [PEER.ip]
+
+
+async def test_one_that_comes_back_is_known_again(main: Main, server: Server) -> None:
+    """Its peers have taken its address out while it was taken for dead; it does not wait for the
+    next look."""
+    await server.registration.enter()
+    work = asyncio.ensure_future(server.registration.run())
+    main.objects[ENDPOINTS]["subsets"] = []
+    main.add(PEER)
+    server.hear(OWN, PEER)
+    async with asyncio.timeout(10):
+        while main.ips != [OWN.ip, PEER.ip]:
+            await main.touched()
+    work.cancel()
+
+
+async def test_the_end_is_no_error(main: Main, server: Server) -> None:
+    """Others that change the Endpoints all the time keep nobody from stopping."""
+    await server.registration.enter()
+    main.conflicts = ATTEMPTS_MAX
+    await server.registration.leave()
+    assert main.conflicts == 0
+    assert main.ips == [OWN.ip]
+
+
+async def test_what_is_somebody_elses_stays(main: Main, server: Server) -> None:
+    """An APIService that names another Service is not taken over, and it is said why."""
+    theirs = {"service": {"namespace": "kube-system", "name": "other"}}
+    path = f"{API_SERVICES}/v1.parts.example.com"
+    main.objects[path] = {"metadata": {"name": "v1.parts.example.com"}, "spec": theirs}
+    entering = asyncio.ensure_future(server.registration.enter())
+    async with asyncio.timeout(10):
+        while server.registration.trouble is None:
+            await main.touched()
+    entering.cancel()
+    assert "is served by kube-system/other" in server.registration.trouble
+    assert main.objects[path]["spec"] == theirs
