@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from restow.resources.definition import Resource
 from restow.serving.aggregation.pools import BackendLimits
 from restow.serving.aggregation.proxy import ProxyLimits
 from restow.serving.aggregation.services import Place
+from restow.serving.barrier import WriteBarrier
 from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 from restow.testing.api_client import ApiClient
 from tests.conformance.aggregation.proxy.conftest import StartRig
@@ -47,6 +49,26 @@ async def test_other_groups_are_served_here(rig: Rig) -> None:
     assert (await rig.server.client.get("/api/v1/namespaces")).status == 200
     assert (await rig.server.client.get(FLUNDERS.replace("v1", "v2"))).status == 404
     assert rig.backend.asked == []
+
+
+class Pending:
+    """A server that has reported nothing yet. Satisfies the barrier's `Registration`."""
+
+    completed = False
+
+    def pending(self, _resource: Resource) -> str:
+        return "not yet"
+
+
+async def test_the_barrier_lets_aggregated_apis_pass(rig: Rig) -> None:
+    """While this server has reported nothing, and takes no write of its own, writes of an
+    aggregated API pass: they are the aggregated server's to keep back."""
+    rig.server.assembly.app._barrier = WriteBarrier(Pending())
+    own = b'{"metadata": {"name": "a"}}'
+    assert (await rig.server.client.request("POST", "/api/v1/namespaces", own)).status == 503
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        reply = await rig.server.client.request(method, f"{FLUNDERS}/a", b"{}")
+        assert (reply.status, echoed(reply.body)["method"]) == (200, method)
 
 
 async def test_answers_come_back_as_they_are(rig: Rig) -> None:
