@@ -52,6 +52,10 @@ class Sizes:
     coordination_kinds: int
     """Kinds that each of them reports, besides the built-in ones."""
 
+    aggregated_rollings: tuple[tuple[str, str], ...]
+    """Stores of the main servers, and places of the aggregated servers' objects, in which releases
+    are rolled up and down."""
+
     coordination_seeds: int
     """Random scenarios that servers go through, for each mode."""
 
@@ -88,6 +92,7 @@ SMALL: Final = Sizes(
     storage_machine_steps=30,
     coordination_servers=3,
     coordination_kinds=50,
+    aggregated_rollings=(("sqlite", "own"), ("etcd", "shared")),
     coordination_seeds=30,
     coordination_steps=30,
     migration_objects=30,
@@ -111,6 +116,10 @@ LONG: Final = Sizes(
     storage_machine_steps=60,
     coordination_servers=5,
     coordination_kinds=200,
+    aggregated_rollings=(
+        *(("sqlite", "own"), ("sqlite", "shared")),
+        *(("etcd", "own"), ("etcd", "shared")),
+    ),
     coordination_seeds=1000,
     coordination_steps=60,
     migration_objects=200,

@@ -27,6 +27,7 @@ from tests.e2e.aggregated.stage import (
     parts_path,
     until,
 )
+from tests.sizes import SIZES
 
 MORTAL: Final = (
     *("--identity-lease-duration-seconds", "5"),
@@ -51,7 +52,7 @@ class Stage:
     directory: Path
 
 
-@pytest.fixture(scope="module", params=["sqlite", "etcd"])
+@pytest.fixture(scope="module")
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
@@ -150,7 +151,7 @@ class Play:
         raise AssertionError("it is always in the middle of a transaction")
 
 
-@pytest.mark.parametrize("place", ["shared", "own"])
+@pytest.mark.parametrize(("stage", "place"), SIZES.aggregated_rollings, indirect=["stage"])
 def test_releases_roll_up_and_down(stage: Stage, place: str) -> None:
     """Nothing is ever written in a version that is not reported just then: while releases follow
     one another, one is killed, and one stands still beyond its lease. Up and down the objects are
