@@ -159,16 +159,20 @@ class Membership:
         assert self._record is not None
         if settled is not None:
             self._record = msgspec.structs.replace(self._record, settled=settled)
+        life = self._id
         for _ in range(RENEW_ATTEMPTS_MAX):
             if self._revision is None:
                 return False
-            if await self._touch(RevisionIs(server_key(self._id), self._revision)):
+            if await self._touch(RevisionIs(server_key(life), self._revision)):
                 return True
+            if self._id != life:
+                return self.is_member  # it has joined anew meanwhile
         raise Unavailable("the store does not say whether this server is still a member")
 
     async def check(self) -> bool:
         """Ask the store whether this server is still a member."""
-        self._adopt(await self._storage.get(server_key(self._id)))
+        life = self._id
+        self._adopt(await self._storage.get(server_key(life)), life)
         return self.is_member
 
     async def leave(self) -> Revision | None:
@@ -185,7 +189,7 @@ class Membership:
                 self._revision = None
                 return outcome.revision
             if isinstance(outcome, Refused):
-                self._adopt(outcome.current)
+                self._adopt(outcome.current, self._id)
             else:
                 await self.check()
         return None
@@ -193,31 +197,33 @@ class Membership:
     async def _touch(self, guard: Guard, extra: tuple[Write, ...] = ()) -> bool:
         """Write the key; whether that has worked. What is known of it is up to date afterwards."""
         assert self._record is not None
-        began_at = self._clock.monotonic()
+        life, began_at = self._id, self._clock.monotonic()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
         writes: list[Write] = [Put(server_key(self._id), encode_record(self._record)), *extra]
         if self.options.has_lease:
             writes.append(Put(lease_key(self._id), self._lease()))
         outcome = await self._storage.commit(Transaction((guard,), tuple(writes)))
         match outcome:
-            case Done(revision):
+            case Done(revision) if self._id == life:
                 self._revision, self._renewed_at = revision, began_at
                 return True
             case Refused(current=item):
-                self._adopt(item)
+                self._adopt(item, life)
             case Unknown():
-                await self._read()
+                await self._read(life)
         return False
 
-    async def _read(self) -> None:
+    async def _read(self, life: ServerId) -> None:
         try:
-            self._adopt(await self._storage.get(server_key(self._id)))
+            self._adopt(await self._storage.get(server_key(life)), life)
         except StorageError as error:
             logger.warning("the key of this server cannot be read: %s", error)
 
-    def _adopt(self, item: Item | None) -> None:
-        """Take what is there for true: an earlier write of ours, or nothing."""
-        self._revision = item.revision if item is not None and self._is_own(item) else None
+    def _adopt(self, item: Item | None, life: ServerId) -> None:
+        """Take what is there for true: an earlier write of ours, or nothing. What was asked of an
+        earlier life says nothing of this one."""
+        if life == self._id:
+            self._revision = item.revision if item is not None and self._is_own(item) else None
 
     def _is_own(self, item: Item) -> bool:
         assert self._record is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from restow.coordination.identity import SERVERS_PREFIX, decode_record, server_key
@@ -9,7 +11,18 @@ from restow.coordination.membership import JOIN_ATTEMPTS_MAX, Membership, Member
 from restow.coordination.wire import LEASES_PREFIX, lease_key
 from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
-from restow.storage.interface import Absent, Delete, Done, Item, Refused, Span, Transaction
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Item,
+    Key,
+    Outcome,
+    Refused,
+    Revision,
+    Span,
+    Transaction,
+)
 from tests.scenarios.lossy import Fate, LossyStorage
 
 
@@ -175,3 +188,50 @@ async def test_the_age_counts_from_before_the_renewal_was_sent() -> None:
     assert membership.age_seconds == 7
     assert await membership.renew()
     assert membership.age_seconds == 0
+
+
+class SlowStorage(LossyStorage):
+    """Gives its answers about one key only when it is told to."""
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self.slow = slow
+        """`get` or `commit`; empty: neither."""
+        self.answered = asyncio.Event()
+
+    async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+        is_slow, found = self.slow == "get", await super().get(key, revision=revision)
+        if is_slow:
+            await self.answered.wait()
+        return found
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        is_slow, outcome = self.slow == "commit", await super().commit(transaction)
+        if is_slow:
+            await self.answered.wait()
+        return outcome
+
+
+@pytest.mark.parametrize("slow", ["get", "commit"])
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_late_word_of_an_earlier_life_does_not_end_the_new_one(
+    slow: str, is_gone: bool
+) -> None:
+    """What was asked of the old key, be it a look or a renewal, says nothing of the new one: the
+    server would join once more, and leave a key behind that nobody renews. (It once did.)"""
+    storage = SlowStorage("")
+    membership = member(storage)
+    await membership.join()
+    if is_gone:
+        await storage.commit(Transaction((), (Delete(server_key(membership.id)),)))
+    storage.slow = slow
+    asked = membership.check() if slow == "get" else membership.renew()
+    asking = asyncio.ensure_future(asked)
+    await asyncio.sleep(0)
+    storage.slow = ""
+    await membership.join()
+    new, revision = membership.id, membership.revision
+    storage.answered.set()
+    assert await asking
+    assert (membership.id, membership.revision) == (new, revision)
+    assert await membership.renew()
