@@ -29,12 +29,11 @@ from restow.apiserver.aggregated_reviews import Reviews
 from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
-from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.encryption import Encryption
-from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, read_kubeconfig
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
@@ -52,12 +51,6 @@ from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier
-from restow.serving.hooks import (
-    IDENTITY_LEASE_COLLECTOR,
-    IDENTITY_LEASE_CONTROLLER,
-    STORAGE_VERSION_UPDATER,
-    Hooks,
-)
 from restow.serving.listener import Listener
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
@@ -283,30 +276,14 @@ class _Starting:
 
     async def take_part(self, assembly: Assembly, port: int) -> None:
         """Join the servers and report; from then on objects can be written."""
-        coordinator, serve = self._coordinator, self._options.serve
-        hooks = Hooks(
-            assembly.health, self._runtime.clock, livez_grace_seconds=serve.livez_grace_seconds
-        )
-        identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
-        updater = hooks.add(STORAGE_VERSION_UPDATER)
-        collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
-        assembly.health.add(
-            "storage-version-registration",
-            lambda: None if coordinator.completed else "not everything is registered",
-            "readyz",
-        )
-        publish_coordination(coordinator, assembly.metrics)
-        coordinator.membership.notes = LeaseNotes(assembly.metrics)
-        if self._encryption is not None:
-            self._encryption.publish(assembly.health, assembly.metrics, coordinator)
         address = self._options.address
-        await coordinator.join(address=f"{address}:{port}" if address else "")
-        identity.finish()
-        await coordinator.register()
-        if self._encryption is not None:
-            self._encryption.follow(coordinator, forget=assembly.store.reload)
-        updater.finish()
-        collector.finish()
+        await take_part(
+            self._coordinator,
+            assembly,
+            address=f"{address}:{port}" if address else "",
+            livez_grace_seconds=self._options.serve.livez_grace_seconds,
+            encryption=self._encryption,
+        )
 
     async def go_to_work(
         self, undo: AsyncExitStack, assembly: Assembly, listener: Listener

@@ -20,14 +20,13 @@ from typing import Final
 
 from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
-from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
-from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import FRONT_PROXY_NAME, Pki, PkiOptions, ensure_pki
 from restow.apiserver.releases import find_release
+from restow.apiserver.taking_part import take_part
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
@@ -49,12 +48,6 @@ from restow.serving.answers import error_body
 from restow.serving.authentication import read_token_file
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
-from restow.serving.hooks import (
-    IDENTITY_LEASE_COLLECTOR,
-    IDENTITY_LEASE_CONTROLLER,
-    STORAGE_VERSION_UPDATER,
-    Hooks,
-)
 from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
@@ -160,11 +153,17 @@ class ApiServer:
             undo.push_async_callback(tasks.close)
             tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
             undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
-            if encryption is not None:
-                encryption.publish(assembly.health, assembly.metrics, coordinator)
-            await _take_part(coordinator, assembly, options, listener.port)
-            if encryption is not None:
-                encryption.follow(coordinator, forget=assembly.store.reload)
+            announcer = Announcer(coordinator.mirror, assembly.store, assembly.catalog, runtime)
+            own = _advertised(options.bind, listener.port)
+            await take_part(
+                coordinator,
+                assembly,
+                address="" if own is None else f"{own.ip}:{own.port}",
+                livez_grace_seconds=options.livez_grace_seconds,
+                encryption=encryption,
+                joined=lambda: coordinator.announce(announcer),
+                reported=assembly.custom.start,
+            )
             housekeeping = Housekeeping(
                 opened,
                 assembly.store,
@@ -172,7 +171,7 @@ class ApiServer:
                 runtime,
                 HousekeepingOptions(
                     server_id=runtime.ids.nonce(8),
-                    address=_advertised(options.bind, listener.port),
+                    address=own,
                     certificates=pki.serving_ca_pem.decode(),
                     proxy_trust=ProxyTrust(
                         client_ca_pem=pki.client_ca_pem.decode(),
@@ -200,8 +199,8 @@ class ApiServer:
         if front_url is None or options.front_fds:  # a parent writes one with the front port
             write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)
         else:
-            own = ExtraContext(OWN_CONTEXT_NAME, url)
-            write_kubeconfig(server.kubeconfig, server_url=front_url, pki=pki, extra=[own])
+            extra = ExtraContext(OWN_CONTEXT_NAME, url)
+            write_kubeconfig(server.kubeconfig, server_url=front_url, pki=pki, extra=[extra])
         logger.info(
             "serving %d resources on %s, stored in %s",
             len(catalog),
@@ -258,35 +257,6 @@ def _make_coordinator(
         ),
         keys=None if sealed is None else sealed.keys,
     )
-
-
-async def _take_part(
-    coordinator: Coordinator, assembly: Assembly, options: ServeOptions, port: int
-) -> None:
-    """Join the servers of the cluster and report; from then on objects can be written."""
-    clock = assembly.server.runtime.clock
-    hooks = Hooks(assembly.health, clock, livez_grace_seconds=options.livez_grace_seconds)
-    identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
-    updater = hooks.add(STORAGE_VERSION_UPDATER)
-    collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
-    # A server that has lost its identity is not ready until it has reported anew.
-    assembly.health.add(
-        "storage-version-registration",
-        lambda: None if coordinator.completed else "not everything is registered",
-        "readyz",
-    )
-    publish_coordination(coordinator, assembly.metrics)
-    coordinator.membership.notes = LeaseNotes(assembly.metrics)
-    address = _advertised(options.bind, port)
-    await coordinator.join(address="" if address is None else f"{address.ip}:{address.port}")
-    identity.finish()
-    coordinator.announce(
-        Announcer(coordinator.mirror, assembly.store, assembly.catalog, assembly.server.runtime)
-    )
-    await coordinator.register()
-    await assembly.custom.start()
-    updater.finish()
-    collector.finish()
 
 
 def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> str | None:

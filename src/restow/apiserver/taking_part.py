@@ -1,0 +1,70 @@
+"""How a server takes its part in the agreement, whatever else it is: join, then report.
+
+The order is the same for the servers of a cluster and for aggregated ones, and so is what it shows
+on the way: the post-start hooks of Kubernetes, and a check of its own for who waits until it is
+ready. Not here: how joining and reporting are done (`restow.coordination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.coordination_metrics import publish_coordination
+from restow.apiserver.encryption import Encryption
+from restow.apiserver.lease_notes import LeaseNotes
+from restow.coordination.coordinator import Coordinator
+from restow.serving.hooks import (
+    IDENTITY_LEASE_COLLECTOR,
+    IDENTITY_LEASE_CONTROLLER,
+    STORAGE_VERSION_UPDATER,
+    Hooks,
+)
+
+
+def _nothing() -> None:
+    return None
+
+
+async def _nothing_to_wait_for() -> None:
+    return None
+
+
+async def take_part(
+    coordinator: Coordinator,
+    assembly: Assembly,
+    *,
+    address: str,
+    livez_grace_seconds: float,
+    encryption: Encryption | None,
+    joined: Callable[[], None] = _nothing,
+    reported: Callable[[], Awaitable[None]] = _nothing_to_wait_for,
+) -> None:
+    """Join the servers, reachable at an address, and report; from then on objects can be written.
+
+    `joined` and `reported` are called when each is done, before the hooks say so.
+    """
+    clock = assembly.server.runtime.clock
+    hooks = Hooks(assembly.health, clock, livez_grace_seconds=livez_grace_seconds)
+    identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
+    updater = hooks.add(STORAGE_VERSION_UPDATER)
+    collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
+    # A server that has lost its identity is not ready until it has reported anew.
+    assembly.health.add(
+        "storage-version-registration",
+        lambda: None if coordinator.completed else "not everything is registered",
+        "readyz",
+    )
+    publish_coordination(coordinator, assembly.metrics)
+    coordinator.membership.notes = LeaseNotes(assembly.metrics)
+    if encryption is not None:
+        encryption.publish(assembly.health, assembly.metrics, coordinator)
+    await coordinator.join(address=address)
+    identity.finish()
+    joined()
+    await coordinator.register()
+    await reported()
+    if encryption is not None:
+        encryption.follow(coordinator, forget=assembly.store.reload)
+    updater.finish()
+    collector.finish()
