@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from restow.coordination.raw_scan import stored_versions
 from restow.coordination.records import name_of
 from restow.coordination.wire import decode_report, report_key
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
@@ -35,6 +34,7 @@ from restow.storage.interface import (
     Transaction,
     Write,
 )
+from restow.testing.coordination_audit import stored_versions
 from tests.unit.coordination.world import GROUP
 
 KIND = "Gadget"

@@ -60,11 +60,6 @@ async def scan(
         span = span.starting_at(page.items[-1].key + "\0")
 
 
-async def stored_versions(storage: Storage, root: str) -> Counter[str]:
-    """How many objects under a root, none of them encrypted, are stored in which `apiVersion`."""
-    return (await scan(storage, root, None)).versions
-
-
 def version_of(value: bytes) -> str:
     """The `apiVersion` of a stored value."""
     head = _HEAD.match(value)

@@ -25,6 +25,7 @@ The store learns custom resources from the definitions that are written to it. O
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -34,7 +35,7 @@ import orjson
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import encoder_of, hash_of
 from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.raw_scan import version_of
+from restow.coordination.raw_scan import scan, version_of
 from restow.coordination.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
@@ -372,6 +373,11 @@ async def audit_history(storage: Storage, catalog: Catalog) -> int:
                 raise PromiseBroken(f"R1: {item.key} was written in {version}, reported by nobody")
             audited += 1
     return audited
+
+
+async def stored_versions(storage: Storage, root: str) -> Counter[str]:
+    """How many objects under a root, none of them encrypted, are stored in which `apiVersion`."""
+    return (await scan(storage, root, None)).versions
 
 
 async def _reported(storage: Storage, item: Item) -> set[tuple[str, str]]:

@@ -13,14 +13,13 @@ import pytest_asyncio
 
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.coordination.raw_scan import stored_versions
 from restow.coordination.records import encoder_key
 from restow.resources.stored import encode
 from restow.runtime import Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Storage, Transaction
 from restow.testing.api_client import ApiClient, Reply
-from restow.testing.coordination_audit import audit_history
+from restow.testing.coordination_audit import audit_history, stored_versions
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer, catalog_of, start_server
 
 V1, V2 = "example.com/v1", "example.com/v2"

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from restow.coordination.raw_scan import stored_versions
 from restow.coordination.rewrite import Rewriter
 from restow.coordination.rewrite_page import Page
 from restow.resources.store import ResourceStore
@@ -29,6 +28,7 @@ from restow.storage.interface import (
     Unknown,
 )
 from restow.storage.memory import MemoryStorage
+from restow.testing.coordination_audit import stored_versions
 from tests.unit.coordination.world import GROUP, Line, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from restow.api.encryption_keys import IDENTITY
-from restow.coordination.raw_scan import UNREADABLE, scan, stored_versions
+from restow.coordination.raw_scan import UNREADABLE, scan
 from restow.machinery.names import GroupResource
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.testing.coordination_audit import stored_versions
 from tests.unit.coordination.named_keys import ENCRYPTED_ROOT, NamedKeys, key_id_of, seal
 
 WIDGETS = GroupResource("example.com", "widgets")

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from restow.coordination import rewrite, rewrite_page
-from restow.coordination.raw_scan import stored_versions
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
 from restow.resources.catalog import builtin_catalog
@@ -19,6 +18,7 @@ from restow.resources.stored import encode
 from restow.runtime import Runtime
 from restow.storage.interface import Event, Key, Put, Revision, Span, Storage, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.testing.coordination_audit import stored_versions
 from tests.unit.coordination.rewrite_checks import check_failures
 from tests.unit.coordination.rewriting import (
     ROOT,

@@ -17,13 +17,13 @@ from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed
 from restow.client.transport import Request, Response
 from restow.controllers.migrator.passes import PageDone
 from restow.controllers.migrator.patching import Patching, PatchOptions
-from restow.coordination.raw_scan import stored_versions
 from restow.machinery.status import StatusError
 from restow.resources.stored import encode
 from restow.runtime import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.serving.admission import Admission
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.testing.coordination_audit import stored_versions
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server
 
 V1, V2 = "example.com/v1", "example.com/v2"

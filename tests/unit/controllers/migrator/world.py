@@ -23,13 +23,13 @@ from restow.controllers.migrator.options import EngineOptions
 from restow.controllers.migrator.patching import PatchOptions
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.coordination.raw_scan import stored_versions
 from restow.machinery.names import GroupResource
 from restow.resources.stored import encode
 from restow.runtime import Backoff, Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.testing.coordination_audit import stored_versions
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server
 
 V1, V2 = "example.com/v1", "example.com/v2"
