@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from restow.coordination.raw_scan import stored_versions
 from restow.resources.stored import encode
 from restow.storage.interface import Done, Key, Put, Storage, Transaction
+from restow.testing.coordination_audit import stored_versions
 
 GROUP, KIND, PLURAL = "example.com", "Widget", "widgets"
 OLD, NEW = f"{GROUP}/v1", f"{GROUP}/v2"
