@@ -130,7 +130,7 @@ class ApiServer:
                 passes_on=aggregation_options(pki, options.bind),
             )
             coordinator.custom = assembly.custom
-            assembly.app.is_whole = lambda: assembly.custom.has_begun
+            catalog.is_whole = lambda: assembly.custom.has_begun
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)

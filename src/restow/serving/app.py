@@ -119,8 +119,6 @@ class App:
         aggregation: Aggregation | None = None,
     ) -> None:
         self._server = server
-        self.is_whole: Callable[[], bool] = lambda: True
-        """Whether all is hosted that there is: otherwise nobody is told that something is not."""
         self._authentication = authentication
         self._authorizer = authorizer
         self._nonresources = nonresources
@@ -307,7 +305,7 @@ class App:
                 if passed_on is not None:
                     return passed_on
             if info.version not in self._server.catalog.groups.get(info.group, ()):
-                self._check_whole()
+                self._server.check_whole()
                 return not_found_text()
             resource = self._resource(info)
             check_parameters(info)
@@ -326,19 +324,11 @@ class App:
             return self._actions[info.subresource, info.verb](self._server, context)
         return HANDLERS[info.verb](self._server, context)
 
-    def _check_whole(self) -> None:
-        """Raises a 503 while this server may not host yet what was defined."""
-        if not self.is_whole():
-            raise status.unavailable(
-                "this server does not serve all custom resources yet; try again",
-                retry_after_seconds=RETRY_SECONDS,
-            )
-
     def _resource(self, info: RequestInfo) -> Resource:
         """The resource a request is about. Raises 404 or 405."""
         resource = self._server.catalog.find(info.group, info.version, info.resource)
         if resource is None:
-            self._check_whole()
+            self._server.check_whole()
             raise status.resource_not_found()
         kind = resource.kind
         if info.subresource:

@@ -11,6 +11,7 @@ another server, or this one after a crash, goes on with the same token.
           agreement has changed since the epoch, or since the token: begin again, if at all
     422   fields that make no sense
     429   too many pages are under way
+    503   this server has just begun, and does not know all custom resources yet
 
 No admission plug-in is asked: nothing about an object changes but the version that it is encoded
 in, and there is nobody to whom a refusal would be of use. Whoever wants to know what admission
@@ -163,6 +164,7 @@ def _find_resource(server: Server, context: Context, migration: Object) -> Resou
     )
     roots = {} if hosted is None else {r.root: r for r in server.catalog.persisted()}
     if hosted is None or hosted.root not in roots:
+        server.check_whole()
         raise _invalid(context, [field_errors.not_found("spec.resource", f"{plural}.{group}")])
     return roots[hosted.root]
 

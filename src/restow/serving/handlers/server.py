@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
@@ -14,6 +15,8 @@ from restow.serving.continue_tokens import ContinueTokens
 if TYPE_CHECKING:
     from restow.serving.handlers.reviews import Judge
     from restow.serving.handlers.watching import FanOut
+
+RETRY_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +36,12 @@ class Server:
     """Whether somebody looks after dependents. If not, an owner does not wait for that."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
     """By root of keys: the watchers of each resource."""
+
+    def check_whole(self) -> None:
+        """Before anybody is told that a resource is not there. Raises a 503 while this server may
+        not host yet what was defined."""
+        if not self.catalog.is_whole():
+            raise status.unavailable(
+                "this server does not serve all custom resources yet; try again",
+                retry_after_seconds=RETRY_SECONDS,
+            )
