@@ -16,7 +16,7 @@ from pathlib import Path
 
 from restow.apiserver import AggregatedOptions, ServeOptions, declare_kind, serve_aggregated
 from restow.machinery import status
-from restow.serving.admission import Attributes
+from restow.serving.admission import Attributes, WriteOf
 
 GADGETS = declare_kind(
     group="gadgets.example.com",
@@ -38,6 +38,9 @@ GADGETS = declare_kind(
 
 class Limits:
     """Admission: who has asked is known, although the main server was asked."""
+
+    def concerns(self, write: WriteOf) -> bool:
+        return write.operation != "DELETE"
 
     def review(self, attributes: Attributes) -> None:
         spec = (attributes.obj or {}).get("spec") or {}

@@ -27,7 +27,7 @@ from restow.resources.housekeeping.places import read_metadata, stored_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime
-from restow.serving.admission import Attributes
+from restow.serving.admission import Attributes, WriteOf
 from restow.storage.errors import StorageError
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
@@ -52,6 +52,9 @@ class MainNamespaces:
         self._informer = Informer(client, NAMESPACES)
         self._informer.on_change(self._note)
         self._changed = asyncio.Event()
+
+    def concerns(self, _write: WriteOf) -> bool:
+        return True
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         """Refuse what would be created in a namespace that is missing or going away."""

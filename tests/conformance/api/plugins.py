@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from restow.machinery import status
-from restow.serving.admission import Attributes
+from restow.serving.admission import Attributes, WriteOf
 
 
 class Plugin:
@@ -16,6 +16,9 @@ class Plugin:
         self.asked: list[Attributes] = []
         self.refused = refused
         self.waits = waits
+
+    def concerns(self, _write: WriteOf) -> bool:
+        return True
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         self.asked.append(attributes)

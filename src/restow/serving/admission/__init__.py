@@ -10,6 +10,7 @@ object but the version that it is encoded in.
 Not here: any plug-in.
 """
 
-from restow.serving.admission.review import Admission, Attributes, Operation, reviewer
+from restow.serving.admission.chain import reviewer
+from restow.serving.admission.review import Admission, Attributes, Mutation, Operation, WriteOf
 
-__all__ = ["Admission", "Attributes", "Operation", "reviewer"]
+__all__ = ["Admission", "Attributes", "Mutation", "Operation", "WriteOf", "reviewer"]

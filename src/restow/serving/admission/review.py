@@ -1,20 +1,32 @@
-"""What a plug-in is asked and may answer, and how all plug-ins of a server are asked in turn.
+"""What a plug-in is asked and may answer.
 
-Not here: where in a write they are asked (`restow.resources.store`).
+    concerns   at once, for each write: does it want to be asked about writes like this?
+    mutate     before the object is validated: may answer with another object
+    review     the last word: the object is as it would be stored
+
+Not here: where in a write they are asked (`restow.resources.store`), and in which order (`chain`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from restow.resources.definition import Object, Resource
-from restow.resources.store import Review
 from restow.serving.context import Context, User
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
+
+
+class WriteOf(NamedTuple):
+    """What a write is about, known before its body is read."""
+
+    operation: Operation
+    resource: Resource
+    version: str
+    """The version of the request."""
+    subresource: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +42,25 @@ class Attributes:
     """Empty, or the part that is written: `status`, `scale`. The objects are whole anyway."""
     namespace: str
     name: str
+    """Empty for a create whose name is not made up yet."""
     obj: Object | None
-    """As it would be stored, its resource version being the old one; None for a delete. To look
-    at: it has been validated, and is not validated again."""
+    """For `mutate`: as the client wants it, with defaults. For `review`: as it would be stored, its
+    resource version being the old one; None for a delete. To look at: whoever changes something
+    changes a copy."""
     old: Object | None
-    """As it is stored; None for a create."""
+    """As it is stored: nobody has touched this copy. None for a create."""
     user: User
     dry_run: bool
+    context: Context
+    """The request. For `warn`, and for what is noted in the audit log."""
 
 
 class Admission(Protocol):
-    """A plug-in."""
+    """A plug-in that has a say in writes."""
+
+    def concerns(self, write: WriteOf) -> bool:
+        """Whether it wants to be asked about such writes. Asked once for all that are alike, until
+        `Chain.forget` is called: whoever answers otherwise from now on has it called."""
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         """Raise a StatusError, at once or when awaited, to refuse the write.
@@ -50,39 +70,12 @@ class Admission(Protocol):
         """
 
 
-def reviewer(
-    plugins: tuple[Admission, ...], context: Context, operation: Operation
-) -> Review | None:
-    """Asks all plug-ins about the writes of one request; None when there are none."""
-    return partial(_review, plugins, context, operation) if plugins else None
+class Mutation(Protocol):
+    """A plug-in that may change what is written."""
 
+    def concerns(self, write: WriteOf) -> bool:
+        """As in `Admission`."""
 
-async def _review(
-    plugins: tuple[Admission, ...],
-    context: Context,
-    operation: Operation,
-    obj: Object | None,
-    old: Object | None,
-    /,
-    *,
-    is_dry_run: bool,
-) -> None:
-    info, subject = context.info, old if obj is None else obj
-    assert context.resource is not None
-    assert subject is not None
-    attributes = Attributes(
-        operation=operation,
-        resource=context.resource,
-        version=info.version,
-        subresource=info.subresource,
-        namespace=info.namespace,
-        name=subject["metadata"].get("name") or "",
-        obj=obj,
-        old=old,
-        user=context.user,
-        dry_run=is_dry_run,
-    )
-    for plugin in plugins:
-        answer = plugin.review(attributes)
-        if answer is not None:
-            await answer
+    def mutate(self, attributes: Attributes) -> Awaitable[Object | None]:
+        """Another object to write in the place of this one, None to leave it; or raise a
+        StatusError. What it answers is checked and defaulted like a body."""

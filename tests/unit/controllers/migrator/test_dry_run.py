@@ -10,7 +10,7 @@ from restow.controllers.migrator.dry_run import DryRunDone, dry_run
 from restow.controllers.migrator.passes import Failure, PageDone
 from restow.machinery import status
 from restow.machinery.status import StatusError, Unauthorized
-from restow.serving.admission import Attributes
+from restow.serving.admission import Attributes, WriteOf
 from tests.unit.controllers.migrator.patch_rig import OPTIONS, V1, Rig, running
 
 
@@ -19,6 +19,9 @@ class Rules:
 
     def __init__(self) -> None:
         self.asked: list[bool] = []
+
+    def concerns(self, _write: WriteOf) -> bool:
+        return True
 
     def review(self, attributes: Attributes) -> None:
         self.asked.append(attributes.dry_run)

@@ -21,7 +21,7 @@ from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.machinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.resources.stored import encode
-from restow.serving.admission import Attributes
+from restow.serving.admission import Attributes, WriteOf
 from restow.storage.interface import Delete, Key, Put, Revision, Transaction
 from tests.unit.controllers.migrator.patch_rig import (
     OPTIONS,
@@ -167,6 +167,9 @@ async def test_an_object_that_never_rests_fails_by_name(rig: Rig) -> None:
 
 class Refusing:
     """Refuses one object."""
+
+    def concerns(self, _write: WriteOf) -> bool:
+        return True
 
     def review(self, attributes: Attributes) -> None:
         if attributes.name == "w004":
