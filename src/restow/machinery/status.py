@@ -226,21 +226,23 @@ def cannot(
     name: str = "",
     subresource: str = "",
     namespace: str | None = None,
+    why: str = "",
 ) -> Forbidden:
     """What the authorizer said no to. A namespace of None is the scope of the cluster."""
     where = "at the cluster scope" if namespace is None else f'in the namespace "{namespace}"'
     part = f"{resource.resource}/{subresource}" if subresource else resource.resource
     return forbidden(
         f'User {_quoted(user)} cannot {verb} resource "{part}" in API group "{resource.group}" '
-        f"{where}",
+        f"{where}" + (f": {why}" if why else ""),
         resource=resource,
         name=name,
     )
 
 
-def cannot_path(user: str, verb: str, *, path: str) -> Forbidden:
+def cannot_path(user: str, verb: str, *, path: str, why: str = "") -> Forbidden:
     """The same for a path that is no resource."""
-    return forbidden(f"User {_quoted(user)} cannot {verb} path {_quoted(path)}")
+    said = f"User {_quoted(user)} cannot {verb} path {_quoted(path)}"
+    return forbidden(f"{said}: {why}" if why else said)
 
 
 def namespace_terminating(resource: GroupResource, name: str, *, namespace: str) -> Forbidden:

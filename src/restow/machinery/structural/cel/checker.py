@@ -144,6 +144,11 @@ class Checker:
         name = qualified_name(node) or ""
         if name in _QUALIFIED_TYPES and not self._is_variable(name):
             return types.type_of_type(_QUALIFIED_TYPES[name])
+        variable = self.variables.get(name)
+        if variable is not None and name.split(".")[0] not in self._locals:
+            self.used.add(name)
+            node.variable = name
+            return variable.type
         operand = self.check(node.operand)
         is_optional = operand.name == "optional_type"
         found = self._field(node, operand.params[0] if is_optional else operand)

@@ -49,7 +49,7 @@ from restow.machinery.type_values import INT64_MAX, INT64_MIN, parse_duration
 def _text_to_int(text: str) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 40:
-        raise CelError(f"type conversion error from 'string' to 'int': {text[:40]}")
+        raise CelError("type conversion error from 'string' to 'int'")
     number = int(text)
     if not INT64_MIN <= number <= INT64_MAX:
         raise CelError("range error converting string to int")
@@ -58,7 +58,7 @@ def _text_to_int(text: str) -> int:
 
 def _text_to_uint(text: str) -> Uint:
     if not (text.isascii() and text.isdecimal()) or len(text) > 40 or int(text) > UINT64_MAX:
-        raise CelError(f"type conversion error from 'string' to 'uint': {text[:40]}")
+        raise CelError("type conversion error from 'string' to 'uint'")
     return Uint(int(text))
 
 
@@ -68,8 +68,7 @@ def _text_to_double(text: str) -> float:
             raise ValueError
         return float(text)
     except ValueError:
-        why = f"type conversion error from 'string' to 'double': {text[:40]}"
-        raise CelError(why) from None
+        raise CelError("type conversion error from 'string' to 'double'") from None
 
 
 def _double_to_int(number: float) -> int:
@@ -108,7 +107,8 @@ def text_to_duration(text: str) -> Duration:
     try:
         return duration(parse_duration(text))
     except ValueError:
-        raise CelError("type conversion error from 'string' to 'duration'") from None
+        why = "type conversion error from 'string' to 'google.protobuf.Duration'"
+        raise CelError(why) from None
 
 
 def text_to_timestamp(text: str) -> Timestamp:
@@ -118,7 +118,8 @@ def text_to_timestamp(text: str) -> Timestamp:
             raise ValueError
         return timestamp(parse_moment(text))
     except (ValueError, OverflowError):
-        raise CelError("type conversion error from 'string' to 'timestamp'") from None
+        why = "type conversion error from 'string' to 'google.protobuf.Timestamp'"
+        raise CelError(why) from None
 
 
 def _conversions() -> list[Overload]:

@@ -74,6 +74,10 @@ def _ident(node: Ident) -> Evaluate:
 
         return type_value
 
+    return _variable(name)
+
+
+def _variable(name: str) -> Evaluate:
     def read(run: Run) -> Any:
         run.cost += 1
         return run.variables[name]
@@ -87,6 +91,8 @@ def _select(node: Select) -> Evaluate:
         if name is not None:
             known = TypeValue(name)
             return lambda _: known
+    if node.variable:
+        return _variable(node.variable)
     operand = compile_node(node.operand)
     holder = node.operand.type
     if holder is not None and holder.name == "optional_type":
@@ -108,10 +114,8 @@ def _select(node: Select) -> Evaluate:
         run.cost += 1
         try:
             found = value[key]
-        except KeyError:
+        except (KeyError, TypeError):
             raise CelError(f"no such key: {shown_key}") from None
-        except TypeError:
-            raise no_such_overload() from None
         return found if convert is None or found is None else convert(found)
 
     return read
@@ -124,9 +128,8 @@ def _presence(operand: Evaluate, key: str) -> Evaluate:
             if not value.has_value:
                 return False
             value = value.value
-        if type(value) is not dict:
-            raise no_such_overload()
-        return key in value
+        # What has no fields does not have this one either.
+        return isinstance(value, dict) and key in value
 
     return test
 
@@ -139,9 +142,7 @@ def _optional_select(operand: Evaluate, key: str, convert: Any) -> Evaluate:
             if not value.has_value:
                 return NONE
             value = value.value
-        if type(value) is not dict:
-            raise no_such_overload()
-        if key not in value:
+        if not isinstance(value, dict) or key not in value:
             return NONE
         found = value[key]
         return some(found if convert is None or found is None else convert(found))

@@ -50,6 +50,8 @@ class Select(Node):
     name: str
     is_test: bool = False
     is_optional: bool = False
+    variable: str = ""
+    """The name of a variable that has dots in it, if it is one; also by the checker."""
 
 
 @dataclass(slots=True, eq=False)

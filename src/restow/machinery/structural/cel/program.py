@@ -5,7 +5,8 @@ Not here: what rules are and when they run (`rules`).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from restow.machinery.structural.cel import types
 from restow.machinery.structural.cel.budget import CALL_COST_MAX
@@ -14,6 +15,7 @@ from restow.machinery.structural.cel.cost import estimate
 from restow.machinery.structural.cel.declarations import Declared
 from restow.machinery.structural.cel.environment import RULES, Environment
 from restow.machinery.structural.cel.evaluate import compile_node
+from restow.machinery.structural.cel.nodes import Node
 from restow.machinery.structural.cel.run import Evaluate, Run
 from restow.machinery.structural.cel.syntax import SyntaxProblem, parse, told_at
 from restow.machinery.structural.cel.values import CelError, CostExceeded
@@ -64,6 +66,30 @@ class Outcome:
         """Empty if there is a value."""
 
 
+class Checked(NamedTuple):
+    """An expression that can run."""
+
+    node: Node
+    type: types.Type
+    used: frozenset[str]
+    """The variables that it reads."""
+
+
+def check_expression(
+    source: str, variables: Mapping[str, Variable], environment: Environment
+) -> Checked:
+    """An expression with the types of its parts; CompileError with all that is wrong with it."""
+    try:
+        node = parse(source)
+    except SyntaxProblem as problem:
+        raise CompileError(told_at(source, [(problem.at, problem.message)])) from None
+    checker = Checker(environment, dict(variables))
+    found = checker.check(node)
+    if checker.problems:
+        raise CompileError(told_at(source, checker.problems))
+    return Checked(node, found, frozenset(checker.used))
+
+
 def compile_expression(
     source: str,
     declared: Declared,
@@ -81,16 +107,11 @@ def compile_expression(
     old = types.optional_of(declared.type) if is_old_optional else declared.type
     variables = {SELF: Variable(declared.type, declared), OLD_SELF: Variable(old, declared)}
     try:
-        node = parse(source)
-    except SyntaxProblem as problem:
-        told = told_at(source, [(problem.at, problem.message)])
-        raise CompileError(f"{failed}: {told}") from None
-    checker = Checker(environment, variables)
-    found = checker.check(node)
-    if checker.problems:
-        raise CompileError(f"{failed}: {told_at(source, checker.problems)}")
+        node, found, used = check_expression(source, variables, environment)
+    except CompileError as error:
+        raise CompileError(f"{failed}: {error}") from None
     if found != wanted:
         what = "cel expression must evaluate to a bool"
         raise CompileError(what if is_rule else "messageExpression must evaluate to a string")
     cost = estimate(node, declared)
-    return Program(compile_node(node), uses_old=OLD_SELF in checker.used, cost_max=cost.high)
+    return Program(compile_node(node), uses_old=OLD_SELF in used, cost_max=cost.high)

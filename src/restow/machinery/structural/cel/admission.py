@@ -1,0 +1,256 @@
+"""Expressions about requests: the variables that policies and webhooks know, and their types.
+
+    object, oldObject      the object as it would be and as it is; null where there is none
+    request                what is asked, and by whom
+    namespaceObject        the namespace of the object; null for what is in none
+    params                 what a binding brings along, if its policy takes it
+    authorizer             asks what somebody may do
+    variables              what the policy has named before
+
+Objects have no types here: what they lack is found when an expression runs. All else has its type,
+so that what is misspelt is found when it is written.
+
+Not here: what is done with the outcome, and where the values come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from restow.machinery.structural.cel import types
+from restow.machinery.structural.cel.budget import CALL_COST_MAX
+from restow.machinery.structural.cel.checker import Variable
+from restow.machinery.structural.cel.declarations import Declared, parse_moment
+from restow.machinery.structural.cel.environment import RULES
+from restow.machinery.structural.cel.evaluate import compile_node
+from restow.machinery.structural.cel.library_authorizer import (
+    AUTHORIZATION,
+    AUTHORIZER,
+    RESOURCE_CHECK,
+)
+from restow.machinery.structural.cel.program import (
+    CompileError,
+    Outcome,
+    Program,
+    check_expression,
+)
+from restow.machinery.structural.cel.values import CelError, Timestamp
+
+OBJECT: Final = "object"
+OLD_OBJECT: Final = "oldObject"
+REQUEST: Final = "request"
+NAMESPACE: Final = "namespaceObject"
+PARAMS: Final = "params"
+ASKED: Final = "authorizer"
+ASKED_RESOURCE: Final = "authorizer.requestResource"
+VARIABLES: Final = "variables"
+
+ENVIRONMENT: Final = RULES.extended(AUTHORIZATION)
+"""What expressions about requests may call."""
+
+
+def _object(fields: Mapping[str, Declared], names: Mapping[str, str] | None = None) -> Declared:
+    declared = Declared(fields=dict(fields), names=dict(names or {}))
+    declared.type = types.Type("object", (), declared)
+    return declared
+
+
+def _texts(*names: str) -> dict[str, Declared]:
+    return {name: Declared(types.STRING) for name in names}
+
+
+def _moment(text: Any) -> Timestamp:
+    try:
+        return Timestamp(parse_moment(text))
+    except (ValueError, TypeError) as error:
+        raise CelError(str(error)) from None
+
+
+_TEXT_LIST: Final = Declared(types.list_of(types.STRING))
+_TEXT_MAP: Final = Declared(types.map_of(types.STRING, types.STRING))
+_MOMENT: Final = Declared(types.TIMESTAMP, convert=_moment)
+
+_KIND: Final = _object(_texts("group", "version", "kind"))
+_RESOURCE: Final = _object(_texts("group", "version", "resource"))
+_USER: Final = _object(
+    {
+        **_texts("username", "uid"),
+        "groups": _TEXT_LIST,
+        "extra": Declared(types.map_of(types.STRING, _TEXT_LIST.type)),
+    }
+)
+_REQUEST: Final = _object(
+    {
+        "kind": _KIND,
+        "resource": _RESOURCE,
+        "requestKind": _KIND,
+        "requestResource": _RESOURCE,
+        **_texts("subResource", "requestSubResource", "name", "namespace", "operation"),
+        "userInfo": _USER,
+        "dryRun": Declared(types.BOOL),
+        "options": Declared(),
+    }
+)
+_CONDITION: Final = _object(
+    {**_texts("status", "type", "message", "reason"), "lastTransitionTime": _MOMENT}
+)
+_NAMESPACE: Final = _object(
+    {
+        "metadata": _object(
+            {
+                **_texts("name", "generateName", "namespace", "UID", "resourceVersion"),
+                "labels": _TEXT_MAP,
+                "annotations": _TEXT_MAP,
+                "creationTimestamp": _MOMENT,
+                "deletionTimestamp": _MOMENT,
+                "deletionGracePeriodSeconds": Declared(types.INT),
+                "generation": Declared(types.INT),
+                "finalizers": _TEXT_LIST,
+            },
+            {"UID": "uid"},
+        ),
+        "spec": _object({"finalizers": _TEXT_LIST}),
+        "status": _object(
+            {
+                **_texts("phase"),
+                "conditions": Declared(types.list_of(_CONDITION.type), item=_CONDITION),
+            }
+        ),
+    }
+)
+_ALWAYS: Final = {
+    OBJECT: Variable(types.DYN),
+    OLD_OBJECT: Variable(types.DYN),
+    REQUEST: Variable(_REQUEST.type, _REQUEST),
+    NAMESPACE: Variable(_NAMESPACE.type, _NAMESPACE),
+}
+_OF_AUTHORIZER: Final = {ASKED: Variable(AUTHORIZER), ASKED_RESOURCE: Variable(RESOURCE_CHECK)}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A compiled expression about requests."""
+
+    source: str
+    type: types.Type
+    used: frozenset[str]
+    """The variables that it reads."""
+    program: Program
+
+    def run(self, values: dict[str, Any], *, cost_max: int = CALL_COST_MAX) -> Outcome:
+        """The value or the error, and what it cost."""
+        return self.program.run(values, cost_max=cost_max)
+
+
+class Scope:
+    """What the expressions of one policy or webhook may name."""
+
+    def __init__(self, *, has_params: bool = False, has_variables: bool = False) -> None:
+        self._known = dict(_ALWAYS)
+        if has_params:
+            self._known[PARAMS] = Variable(types.DYN)
+        self._fields: dict[str, Declared] = {}
+        if has_variables:
+            named = _object({})
+            self._fields = named.fields
+            self._known[VARIABLES] = Variable(named.type, named)
+
+    def compile(
+        self,
+        source: str,
+        *,
+        wanted: tuple[types.Type, ...] = (types.BOOL,),
+        has_authorizer: bool = True,
+    ) -> Expression:
+        """An expression whose value is of one of the types. Raises CompileError."""
+        variables = self._known | _OF_AUTHORIZER if has_authorizer else self._known
+        try:
+            node, found, used = check_expression(source, variables, ENVIRONMENT)
+        except CompileError as error:
+            raise CompileError(f"compilation failed: {error}") from None
+        if wanted and found not in wanted:
+            told = " ".join(map(_named, wanted))
+            what = told if len(wanted) == 1 else f"one of [{told}]"
+            raise CompileError(f"must evaluate to {what} but got {_named(found)}")
+        program = Program(compile_node(node), uses_old=OLD_OBJECT in used, cost_max=0)
+        return Expression(source, found, used, program)
+
+    def name(self, name: str, source: str) -> Expression:
+        """A variable that whatever comes after may read. Raises CompileError."""
+        try:
+            made = self.compile(source, wanted=())
+        except CompileError:
+            self._fields[name] = Declared()  # or all that reads it would be told wrong as well
+            raise
+        self._fields[name] = Declared(_plain(made.type))
+        return made
+
+
+def _named(type_: types.Type) -> str:
+    return "null_type" if type_ == types.NULL else str(type_)
+
+
+_KEPT: Final = frozenset(
+    {
+        types.BOOL,
+        types.BYTES,
+        types.DOUBLE,
+        types.DURATION,
+        types.INT,
+        types.NULL,
+        types.STRING,
+        types.TIMESTAMP,
+        types.UINT,
+    }
+)
+
+
+def _plain(type_: types.Type) -> types.Type:
+    """The type of a variable: of objects and the like nothing is remembered."""
+    if type_ in _KEPT:
+        return type_
+    if type_.name in ("list", "map"):
+        return types.Type(type_.name, tuple(map(_plain, type_.params)))
+    return types.DYN
+
+
+class Named(dict[str, Any]):
+    """The variables of a policy, each made when it is first read, and then kept."""
+
+    def __init__(
+        self,
+        expressions: Mapping[str, Expression],
+        values: Callable[[], dict[str, Any]],
+        failed: Mapping[str, str] | None = None,
+    ) -> None:
+        """`values` are those that the expressions read; `failed` are variables that can have none,
+        with the reason."""
+        super().__init__()
+        self._expressions = expressions
+        self._values = values
+        self._failed = dict(failed or {})
+        self.cost = 0
+        """What has been spent on them and was not asked for yet."""
+
+    def take_cost(self) -> int:
+        """What has been spent since this was asked last."""
+        cost, self.cost = self.cost, 0
+        return cost
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._expressions or name in self._failed
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self._failed:
+            expression = self._expressions[name]
+            self._failed[name] = f'variable "{name}" is made from itself'
+            outcome = expression.run(self._values())
+            self.cost += outcome.cost
+            if not outcome.error:
+                del self._failed[name]
+                self[name] = outcome.value
+                return outcome.value
+            self._failed[name] = f'composited variable "{name}" fails to evaluate: {outcome.error}'
+        raise CelError(self._failed[name])
