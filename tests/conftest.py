@@ -42,6 +42,22 @@ for _name, _sizes in NAMED.items():
         settings.load_profile(_name)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def warm_starts() -> Iterator[None]:
+    """Start servers in less time. Those that `restow up` and its like start begin anew anyway."""
+    # Here, because what is rewritten must not have been imported.
+    from restow.testing.child_process import ChildProcess
+    from restow.testing.warm_start import WarmStarter
+
+    if not SIZES.warm_starts:
+        yield
+        return
+    ChildProcess.starter = starter = WarmStarter()
+    yield
+    ChildProcess.starter = None
+    starter.close()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.timeout is None:

@@ -16,6 +16,9 @@ class Sizes:
     test_seconds_max: float
     """The time limit of one test."""
 
+    warm_starts: bool
+    """Whether servers branch off a process that has imported their code, and do not begin anew."""
+
     hypothesis_examples: int
     """Examples of one property, unless the test says otherwise."""
 
@@ -80,6 +83,7 @@ class Sizes:
 
 SMALL: Final = Sizes(
     test_seconds_max=120,
+    warm_starts=True,
     hypothesis_examples=100,
     hypothesis_derandomised=True,
     sqlite_kill_cycles=30,
@@ -104,6 +108,7 @@ SMALL: Final = Sizes(
 
 LONG: Final = Sizes(
     test_seconds_max=3600,
+    warm_starts=False,
     hypothesis_examples=2000,
     hypothesis_derandomised=False,
     sqlite_kill_cycles=1000,

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 from prometheus_client import Metric
 
+from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
@@ -245,6 +246,7 @@ async def _of_server() -> Source:
             port=0,
             grace_seconds=1,
             encryption_provider_config=keys,  # or it has no metrics of encryption
+            audit=AuditOptions(path=str(Path(folder) / "audit.log")),
         )
         server = await ApiServer.start(options, Runtime.system())
         await server.stop()

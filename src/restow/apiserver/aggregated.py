@@ -29,10 +29,14 @@ from restow.apiserver.aggregated_reviews import Reviews
 from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
+from restow.apiserver.audit import load_audit
 from restow.apiserver.encryption import Encryption
+from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.renewal import Renewal
 from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, read_kubeconfig
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
@@ -55,6 +59,7 @@ from restow.serving.listener import Listener
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.opening import open_storage
+from restow.storage.private_files import make_data_directory
 
 NOT_READY_SECONDS: Final = 0.2
 """Between taking the address out and draining, so that the main servers can look away."""
@@ -136,18 +141,21 @@ def aggregated_catalog(kinds: Sequence[Resource], *, name: str = "") -> Catalog:
     return Catalog(kinds, name=name)
 
 
-def _make_pki(options: AggregatedOptions, component: str, runtime: Runtime) -> Pki:
+def _make_pki(serve: ServeOptions, runtime: Runtime, wishes: PkiOptions) -> Pki:
+    make_data_directory(serve.data_dir)
+    return ensure_pki(serve.data_dir / "pki", runtime, wishes)
+
+
+def _pki_options(options: AggregatedOptions, component: str) -> PkiOptions:
     serve = options.serve
-    serve.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     service = f"{options.service_for(component)}.{options.namespace}.svc"
     addresses = (options.advertise_address,) if options.advertise_address else ()
-    wishes = PkiOptions(
+    return PkiOptions(
         bind=serve.bind,
         extra_names=(service, f"{service}.cluster.local", *addresses),
         tls_cert_file=serve.tls_cert_file,
         tls_private_key_file=serve.tls_private_key_file,
     )
-    return ensure_pki(serve.data_dir / "pki", runtime, wishes)
 
 
 class _Starting:
@@ -159,7 +167,9 @@ class _Starting:
         self._runtime = runtime
         self.component = options.component_for(list(catalog.groups))
         self.shares_store = False
+        self._wishes = _pki_options(options, self.component)
         self._pki: Pki
+        self._renewal: Renewal
         self._client: ApiClient
         self._trust: MainTrust
         self._storage: Storage
@@ -170,7 +180,7 @@ class _Starting:
     async def meet_main(self, undo: AsyncExitStack) -> None:
         """Have keys, and know whom to believe."""
         options, runtime = self._options, self._runtime
-        self._pki = await asyncio.to_thread(_make_pki, options, self.component, runtime)
+        self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._wishes)
         config = await asyncio.to_thread(read_kubeconfig, [options.main_kubeconfig])
         self._client = ApiClient.connect(config, runtime=runtime)
         undo.push_async_callback(self._client.close)
@@ -249,6 +259,8 @@ class _Starting:
             version_of=coordinator.version_of,
             admission=(self._namespaces, *admission),
             sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
+            limits=request_limits(serve.limits),
+            audit=await load_audit(serve.audit, self._runtime, undo),
             doors=Doors(
                 authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
                 authorizer=reviews,
@@ -261,12 +273,16 @@ class _Starting:
 
     async def listen(self, undo: AsyncExitStack, assembly: Assembly) -> Listener:
         serve, pki = self._options.serve, self._pki
+        material = self._trust.tls(pki.serving_cert_file, pki.serving_key_file, serve.tls)
+        self._renewal = Renewal(pki, self._wishes, self._runtime, material=material)
+        self._renewal.publish(assembly.metrics)
         listener = await Listener.start(
             assembly.app,
             bind=serve.bind,
             port=serve.port,
             runtime=self._runtime,
-            tls=self._trust.tls(pki.serving_cert_file, pki.serving_key_file),
+            tls=material,
+            limits=listener_limits(serve.limits),
             gate=assembly.app.gate,
             quick=assembly.app.quick,
             error_body=error_body,
@@ -297,6 +313,7 @@ class _Starting:
             await self._namespaces.run(assembly.store, self._catalog)
 
         tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+        tasks.spawn("certificates", self._renewal.run())
         tasks.spawn("trust", _for_ever("whom to believe", self._trust.follow, runtime))
         tasks.spawn("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
         if not self.shares_store and serve.compaction_interval_seconds > 0:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.apiserver.pki import write_secret
+from restow.apiserver.renewal import make_material
+from restow.apiserver.tls_options import TlsOptions
 from restow.client import ApiClient, ClientError, Informer, ListOptions
 from restow.client.informer import Change
 from restow.machinery.names import GroupVersionResource
@@ -78,7 +80,7 @@ class MainTrust:
             seconds = BACKOFF.delay_seconds(failures, self._runtime.randomness)
             await self._runtime.clock.sleep(seconds)
 
-    def tls(self, cert_file: Path, key_file: Path) -> TlsMaterial:
+    def tls(self, cert_file: Path, key_file: Path, options: TlsOptions) -> TlsMaterial:
         """What the listener needs: the own certificate, and both kinds of authorities.
 
         A certificate that one of them has signed does not pass for the other's: that is checked
@@ -89,7 +91,7 @@ class MainTrust:
             key_file=key_file,
             client_ca_files=(self._directory / PROXY_CA_FILE, self._directory / CLIENT_CA_FILE),
         )
-        self._material = TlsMaterial(files)
+        self._material = make_material(files, options)
         return self._material
 
     async def follow(self) -> None:
@@ -145,6 +147,8 @@ class MainTrust:
 class _Clients:
     """Clients that come directly with a certificate of the main's authority."""
 
+    keeps_seconds: Final = 0.0
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._inner: CertificateAuthenticator | None = None
@@ -167,7 +171,7 @@ class ForgetfulAuthentication(Authentication):
         super().__init__(authenticators)
 
     def authenticate(self, request: Request) -> User:
-        return self._find(request)
+        return self._find(request)[0]
 
 
 def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:

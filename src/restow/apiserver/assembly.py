@@ -11,17 +11,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
+from restow.apiserver.audit import Audit
+from restow.apiserver.authentication import Entrance
+from restow.apiserver.authorization import authorization_admission, start_authorization
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
+from restow.apiserver.limits import publish_limits
 from restow.apiserver.probe import StorageProbe
+from restow.apiserver.service_accounts import (
+    AccountRules,
+    ServiceAccounts,
+    make_service_accounts,
+)
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks
 from restow.coordination.custom import CustomResources, Registration, Unregistered
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rewrite import Rewriter
+from restow.machinery.rbac import Rule
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
 from restow.resources.committing import Sealed
@@ -33,24 +44,27 @@ from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
 from restow.serving.admission import Admission
+from restow.serving.admission.owners import OwnerCheck
 from restow.serving.app import Actions, App, Barrier, Handler, open_barrier
 from restow.serving.authentication import (
     Authentication,
-    CertificateAuthenticator,
     SessionAuthenticator,
     Sessions,
-    TokenAuthenticator,
 )
-from restow.serving.authorization import Authorizer, MastersOnly
+from restow.serving.authentication.service_accounts import Identified
+from restow.serving.authorization import Authorizer
+from restow.serving.authorization.rbac import Rbac
 from restow.serving.context import User
 from restow.serving.continue_tokens import ContinueTokens
 from restow.serving.discovery import Discovery, VersionHash, no_version_hash
 from restow.serving.handlers.reporting import Reporting, Withdrawing
 from restow.serving.handlers.rewriting import Rewriting
 from restow.serving.handlers.server import Server
+from restow.serving.handlers.token_review import TokenReviewer
 from restow.serving.health import Health
+from restow.serving.limits import RequestLimits
 from restow.serving.metrics import Metrics
-from restow.serving.nonresource import NonResources
+from restow.serving.nonresource import NonResources, Pages
 from restow.serving.openapi import ApiInfo
 from restow.serving.openapi_paths import OpenApi
 from restow.serving.request_info import RequestInfo
@@ -95,7 +109,12 @@ class Assembly:
     custom: CustomResources
     """What is defined through the API. Whoever has opened the server for writing starts it."""
     webhooks: Webhooks
+    admission: AdmissionParts
+    """Who has a say in writes."""
     tasks: Tasks
+    service_accounts: ServiceAccounts | None = None
+    rbac: Rbac | None = None
+    """What decides by roles; None: others decide."""
     aggregation: Aggregation | None = None
     """What passes on requests for other servers. Whoever listens starts it before."""
 
@@ -104,7 +123,10 @@ class Assembly:
             await self.aggregation.close()
         await self.custom.close()
         await self.tasks.close()
+        await self.admission.close()
         await self.webhooks.close()
+        if self.rbac is not None:
+            await self.rbac.close()
         await self.caches.close()
 
 
@@ -113,13 +135,20 @@ class _Judge:
     """Answers reviews by what decides about requests."""
 
     authorizer: Authorizer
-    tokens: TokenAuthenticator
+    tokens: TokenReviewer
+    rbac: Rbac | None
 
     def allows(self, user: User, info: RequestInfo) -> bool:
         return self.authorizer.allows(user, info)
 
-    def user_of(self, token: str) -> User | None:
-        return self.tokens.user_of(token)
+    def reason(self, user: User, info: RequestInfo) -> str:
+        return self.authorizer.reason(user, info)
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+        return ([], "") if self.rbac is None else self.rbac.rules_of(user, namespace)
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
+        return self.tokens.identify(token, audiences)
 
 
 def object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -147,12 +176,16 @@ def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
         catalog.host(replace(resource, shape=shape))
 
 
-def _actions(rewriter: Rewriter, reports: RemoteReports | None) -> Actions:
+def _actions(
+    rewriter: Rewriter, reports: RemoteReports | None, accounts: ServiceAccounts | None
+) -> Actions:
     """What is done by subresources that are no part of their objects."""
     found: dict[tuple[str, str], Handler] = {("rewrite", "create"): Rewriting(rewriter)}
     if reports is not None:
         found["report", "create"] = Reporting(reports)
         found["report", "delete"] = Withdrawing(reports)
+    if accounts is not None:
+        found["token", "create"] = accounts.requests
     return found
 
 
@@ -173,14 +206,21 @@ async def assemble(
     doors: Doors | None = None,
     sealed: Sealed | None = None,
     passes_on: AggregationOptions | None = None,
+    limits: RequestLimits | None = None,
+    audit: Audit | None = None,
+    accounts: AccountRules | None = None,
+    entrance: Entrance | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
 
     `registration` is how custom resources are reported to other servers; `reports` takes what
     servers with a store of their own say. With `doors` of its own a server has no dashboard: that
     is for those who have a credential of the cluster itself. `sealed` is what lies beneath a
-    storage that is encrypted. `passes_on` makes it one that others may stand behind.
+    storage that is encrypted. `passes_on` makes it one that others may stand behind. With
+    `accounts` programs come in as service accounts, by tokens of this cluster. `entrance` has all
+    other ways in; without it certificates and the tokens of `secrets` are enough.
     """
+    limits = limits or RequestLimits()
     caches = Caches(storage, runtime)
     await caches.start()
     tasks = runtime.tasks("server", tasks_max=TASKS_MAX)
@@ -203,18 +243,58 @@ async def assemble(
         ended=webhooks.drop,
     )
     _guard_definitions(catalog, custom)
-    tokens = TokenAuthenticator(secrets.tokens)
-    authorizer: Authorizer = MastersOnly() if doors is None else doors.authorizer
+    service_accounts = None
+    if accounts is not None:
+        service_accounts = make_service_accounts(
+            accounts, store, catalog, clock=runtime.clock, address=address
+        )
+    sessions = Sessions(secrets.continue_key, runtime)
+    if doors is None:
+        authentication = (entrance or Entrance.plain(secrets.tokens, runtime)).chain(
+            accounts=[] if service_accounts is None else [service_accounts.authenticator],
+            sessions=[SessionAuthenticator(sessions)],
+        )
+    else:
+        authentication = doors.authentication
+    rbac: Rbac | None = None
+    checks: tuple[Admission, ...] = ()
+    if doors is None:
+        authorizer: Authorizer = (rbac := await start_authorization(store, catalog, runtime))
+        checks = (authorization_admission(rbac),)
+    else:
+        authorizer = doors.authorizer
+    admitting = AdmissionParts(
+        store,
+        catalog,
+        runtime,
+        authorizer=authorizer,
+        plugins=OwnPlugins(
+            checks=checks,
+            # Who leaves that to a cluster does not know the kinds of its owners.
+            at_once=() if doors is not None else (OwnerCheck(catalog, authorizer),),
+            own=admission,
+        ),
+        allows_loopback=passes_on is not None and passes_on.allows_loopback,
+    )
     server = Server(
         catalog=catalog,
         store=store,
         tokens=ContinueTokens(secrets.continue_key),
         runtime=runtime,
         tasks=tasks,
-        judge=_Judge(authorizer, tokens),
-        admission=tuple(admission),
+        judge=_Judge(
+            authorizer,
+            TokenReviewer(
+                user_of=authentication.user_of,
+                accounts=None if service_accounts is None else service_accounts.authenticator,
+                audiences=() if accounts is None else accounts.trust.audiences,
+            ),
+            rbac,
+        ),
+        admission=admitting.chain,
         # Those who leave their doors to a cluster keep nobody's house.
         collects_dependents=doors is None,
+        watch_seconds=limits.deadlines.watch_seconds,
     )
     health, metrics, version = Health(), Metrics(), version_document()
     health.add("ping", lambda: None)
@@ -229,6 +309,7 @@ async def assemble(
     )
     gates = gates or FeatureGates()
     publish(gates, metrics)
+    admitting.publish(metrics)
     shown_hash: VersionHash = no_version_hash
     if gates.storage_version_hash:
         shown_hash = partial(_hash_of_version, version_of=version_of)
@@ -239,17 +320,15 @@ async def assemble(
     documents = None if aggregation is None else aggregation.documents
     discovery = Discovery(catalog, shown_hash, address=address, remotes=documents)
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
-    sessions = Sessions(secrets.continue_key, runtime)
     dashboard = DashboardPages(
         sessions, UsedTickets(storage, runtime), clock=runtime.clock, tasks=tasks
     )
+    pages: dict[str, Pages] = {DASHBOARD: dashboard}
+    if service_accounts is not None:
+        pages |= service_accounts.pages
     app = App(
         server,
-        authentication=Authentication(
-            [CertificateAuthenticator(runtime.clock), tokens, SessionAuthenticator(sessions)]
-        )
-        if doors is None
-        else doors.authentication,
+        authentication=authentication,
         authorizer=authorizer,
         nonresources=NonResources(
             discovery=discovery,
@@ -257,16 +336,23 @@ async def assemble(
             health=health,
             metrics=metrics,
             version=version,
-            pages={DASHBOARD: dashboard} if doors is None else {},
+            pages=pages if doors is None else {},
+            page_paths=() if service_accounts is None else service_accounts.documents.paths,
             directory=None if aggregation is None else aggregation.directory,
             forward=None if aggregation is None else aggregation.proxy.forward,
         ),
         metrics=metrics,
         barrier=barrier,
-        actions=_actions(rewriter, reports),
+        actions=_actions(rewriter, reports, service_accounts),
         aggregation=None if aggregation is None else aggregation.proxy,
+        limits=limits,
+        audit=None if audit is None else audit.auditor,
     )
     dashboard.app = app
+    publish_limits(metrics, app.in_flight)
+    if audit is not None:
+        audit.join(authorizer, metrics)
+    await admitting.start()  # before anything is written
     return Assembly(
         app=app,
         server=server,
@@ -279,6 +365,9 @@ async def assemble(
         rewriter=rewriter,
         custom=custom,
         webhooks=webhooks,
+        admission=admitting,
         tasks=tasks,
+        service_accounts=service_accounts,
+        rbac=rbac,
         aggregation=aggregation,
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from restow.apiserver.pki import ADMIN_USER, Pki, write_secret
+from restow.storage.private_files import make_directory
 
 CONTEXT_NAME: Final = "restow"
 CERTIFICATE_USER: Final = f"{ADMIN_USER}-certificate"
@@ -29,16 +30,30 @@ class ExtraContext:
 
 
 def write_kubeconfig(
-    path: Path, *, server_url: str, pki: Pki, extra: Sequence[ExtraContext] = ()
+    path: Path,
+    *,
+    server_url: str,
+    pki: Pki,
+    extra: Sequence[ExtraContext] = (),
+    needs_certificate: bool = False,
 ) -> None:
-    """Write the file. The current context uses the token; a second one uses the certificate."""
-    document = make_kubeconfig(server_url=server_url, pki=pki, extra=extra)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Write the file. The current context uses the token; a second one uses the certificate.
+
+    `needs_certificate`: the server talks to nobody without one, so the token comes with it.
+    """
+    document = make_kubeconfig(
+        server_url=server_url, pki=pki, extra=extra, needs_certificate=needs_certificate
+    )
+    make_directory(path.parent)
     write_secret(path, yaml.safe_dump(document, sort_keys=False).encode())
 
 
 def make_kubeconfig(
-    *, server_url: str, pki: Pki, extra: Sequence[ExtraContext] = ()
+    *,
+    server_url: str,
+    pki: Pki,
+    extra: Sequence[ExtraContext] = (),
+    needs_certificate: bool = False,
 ) -> dict[str, Any]:
     """The content of the file, as a document."""
     places = [ExtraContext(CONTEXT_NAME, server_url), *extra]
@@ -51,13 +66,14 @@ def make_kubeconfig(
         "client-certificate-data": _data(pki.admin_cert_pem),
         "client-key-data": _data(pki.admin_key_pem),
     }
+    token = {"token": pki.admin_token}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "preferences": {},
         "clusters": [_cluster(place, pki) for place in places],
         "users": [
-            {"name": ADMIN_USER, "user": {"token": pki.admin_token}},
+            {"name": ADMIN_USER, "user": token | certificate if needs_certificate else token},
             {"name": CERTIFICATE_USER, "user": certificate},
         ],
         "contexts": contexts,

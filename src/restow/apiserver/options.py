@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from restow.apiserver.audit_options import AuditOptions
+from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.limit_options import LimitOptions
+from restow.apiserver.service_account_options import ServiceAccountOptions
+from restow.apiserver.tls_options import TlsOptions
 
 PORT_DEFAULT: Final = 6443
 COMPACTION_SECONDS_DEFAULT: Final = 300.0
@@ -90,6 +95,11 @@ class ServeOptions:
     identity_lease_duration_seconds: int = LEASE_SECONDS_DEFAULT
     identity_lease_renew_interval_seconds: float = LEASE_RENEW_SECONDS_DEFAULT
     coordination: CoordinationOptions = field(default_factory=CoordinationOptions)
+    authentication: AuthenticationOptions = field(default_factory=AuthenticationOptions)
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    audit: AuditOptions = field(default_factory=AuditOptions)
+    service_accounts: ServiceAccountOptions = field(default_factory=ServiceAccountOptions)
 
     def __post_init__(self) -> None:
         self._check_lease()

@@ -29,6 +29,7 @@ from restow.apiserver import certificates as certs
 from restow.apiserver.certificates import Issuer, OwnKey, PkiError
 from restow.runtime import Runtime
 from restow.serving.listener import TlsFiles
+from restow.storage import private_files
 
 __all__ = [
     "ADMIN_GROUP",
@@ -37,7 +38,9 @@ __all__ = [
     "Pki",
     "PkiError",
     "PkiOptions",
+    "check_mode",
     "ensure_pki",
+    "refresh_pki",
     "write_secret",
 ]
 
@@ -63,8 +66,6 @@ CERTIFICATE_DAYS: Final = 365
 RENEWAL_DAYS: Final = 30
 TOKEN_BYTES: Final = 32
 NAMES_MAX: Final = 100
-# Neither others, nor the group for writing.
-MODE_FORBIDDEN: Final = 0o027
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -123,23 +124,39 @@ def ensure_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = N
     called before the event loop has work. PkiError says what is wrong and where.
     """
     options = options or PkiOptions()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_files.make_directory(directory)
     check_mode(directory)
     with _locked(directory):
         return _Maker(directory, runtime, options).make()
 
 
+def refresh_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = None) -> Pki | None:
+    """The same again, for a server that runs; None while somebody else is at work on the keys.
+
+    It waits for nobody, so a process that was stopped at its work does not stop others.
+    """
+    check_mode(directory)
+    try:
+        with _locked(directory, waits=False):
+            return _Maker(directory, runtime, options or PkiOptions()).make()
+    except BlockingIOError:
+        return None
+
+
 def check_mode(path: Path) -> None:
     """Refuse a secret place that other users can read or change."""
-    status = path.stat()
-    if status.st_mode & MODE_FORBIDDEN:
-        mode = f"{status.st_mode & 0o777:o}"
+    try:
+        mode = path.stat().st_mode & 0o777
+        problem = private_files.ownership_problem(path)
+    except OSError as error:
+        raise PkiError(f"{path} cannot be read: {error.strerror}") from error
+    if mode & private_files.KEY_FORBIDDEN:
         safe = "700" if path.is_dir() else "600"
         raise PkiError(
-            f"{path} holds keys, and its mode {mode} lets other users in: chmod {safe} {path}"
+            f"{path} holds keys, and its mode {mode:o} lets other users in: chmod {safe} {path}"
         )
-    if status.st_uid not in {os.geteuid(), 0}:
-        raise PkiError(f"{path} holds keys and belongs to another user (uid {status.st_uid})")
+    if problem is not None:
+        raise PkiError(problem)
 
 
 def write_secret(path: Path, content: bytes) -> None:
@@ -161,10 +178,10 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _locked(directory: Path, *, waits: bool = True) -> Iterator[None]:
     file = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(file)
@@ -187,12 +204,12 @@ class _Maker:
         ca_file = self._directory / "ca.crt"
         cert_file, key_file = self._serving(issuer)
         admin_key_pem, admin_cert_pem = self._admin(issuer)
-        account_file = options.service_account_signing_key_file
-        if account_file is None:
-            account_file = self._directory / "service-account.key"
-            self._key(account_file)
+        own_file = self._directory / "service-account.key"
+        # Also where another signs: that one may change, and it is the same cluster all the same.
+        own_key = self._key(own_file)
+        account_file = options.service_account_signing_key_file or own_file
         account_pem = _read(account_file)
-        account_key = certs.load_key(account_file, account_pem)
+        certs.load_key(account_file, account_pem)
         continue_key = bytes.fromhex(self._secret("continue.key"))
         given = () if options.client_ca_file is None else (options.client_ca_file,)
         for path in given:
@@ -215,7 +232,7 @@ class _Maker:
             front_proxy_cert_file=proxy_cert_file,
             front_proxy_key_file=proxy_key_file,
             front_proxy_ca_pem=_read(proxy_ca_file),
-            fingerprint=certs.fingerprint(issuer.key, account_key, continue_key),
+            fingerprint=certs.fingerprint(issuer.key, own_key, continue_key),
         )
 
     def _authority(self, file_name: str, name: str) -> Issuer:
@@ -241,6 +258,7 @@ class _Maker:
             if options.tls_cert_file is None or options.tls_private_key_file is None:
                 raise PkiError("--tls-cert-file and --tls-private-key-file are given together")
             certs.load_certificate(options.tls_cert_file, _read(options.tls_cert_file))
+            check_mode(options.tls_private_key_file)
             return options.tls_cert_file, options.tls_private_key_file
         key_file, cert_file = self._directory / "serving.key", self._directory / "serving.crt"
         key = self._key(key_file)

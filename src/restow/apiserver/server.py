@@ -14,18 +14,30 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
 from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.audit import load_audit
+from restow.apiserver.authentication import Entrance
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.memory import find_trim, give_back_memory
 from restow.apiserver.options import ServeOptions
-from restow.apiserver.pki import FRONT_PROXY_NAME, Pki, PkiOptions, ensure_pki
+from restow.apiserver.pki import (
+    ADMIN_GROUP,
+    ADMIN_USER,
+    FRONT_PROXY_NAME,
+    Pki,
+    PkiOptions,
+    ensure_pki,
+)
 from restow.apiserver.releases import find_release
+from restow.apiserver.renewal import Renewal, make_material
+from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.taking_part import take_part
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
@@ -45,14 +57,14 @@ from restow.resources.housekeeping import (
 from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
-from restow.serving.authentication import read_token_file
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
-from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
+from restow.serving.listener import Listener, TlsFiles, open_front_sockets
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.opening import open_storage
+from restow.storage.private_files import make_data_directory
 
 CLUSTER_KEY: Final = Key("/restow/cluster")
 NOT_READY_SECONDS: Final = 0.2
@@ -101,10 +113,12 @@ class ApiServer:
         `admission` has the last word on each write."""
         catalog = load_catalog(options, kinds)
         pki = await asyncio.to_thread(_make_pki, options, runtime)
-        tokens = {pki.admin_token: User("restow-admin", ("system:masters",))}
-        if options.token_auth_file is not None:
-            tokens |= await asyncio.to_thread(read_token_file, options.token_auth_file)
+        material = await asyncio.to_thread(make_material, _tls_files(options, pki), options.tls)
+        renewal = Renewal(pki, _pki_options(options), runtime, material=material)
+        accounts = await asyncio.to_thread(account_rules, pki, options.service_accounts)
         async with AsyncExitStack() as undo:
+            entrance = await _load_entrance(options, pki, runtime, undo)
+            entrance.follow(renewal)
             storage = await open_storage(options.store_address, runtime)
             undo.push_async_callback(storage.close)
             await check_not_reported(storage)
@@ -117,7 +131,8 @@ class ApiServer:
                 opened,
                 catalog,
                 runtime,
-                secrets=Secrets(tokens=tokens, continue_key=pki.continue_key),
+                secrets=Secrets(tokens={}, continue_key=pki.continue_key),
+                entrance=entrance,
                 address=f"{options.bind}:{options.port}",
                 policy=coordinator.policy,
                 barrier=WriteBarrier(coordinator),
@@ -128,6 +143,9 @@ class ApiServer:
                 sealed=sealed,
                 reports=RemoteReports(storage, coordinator.mirror, runtime),
                 passes_on=aggregation_options(pki, options.bind),
+                limits=request_limits(options.limits),
+                audit=await load_audit(options.audit, runtime, undo),
+                accounts=accounts,
             )
             coordinator.custom = assembly.custom
             catalog.is_whole = lambda: assembly.custom.has_begun
@@ -141,7 +159,8 @@ class ApiServer:
                 bind=options.bind,
                 port=options.port,
                 runtime=runtime,
-                tls=TlsMaterial(pki.tls_files()),
+                tls=material,
+                limits=listener_limits(options.limits),
                 gate=assembly.app.gate,
                 quick=assembly.app.quick,
                 error_body=error_body,
@@ -149,8 +168,11 @@ class ApiServer:
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
             assembly.rewriter.others.asked = lambda: listener.counters.requests_total
             _publish(assembly.metrics, listener)
+            entrance.publish(assembly.metrics)
             tasks = runtime.tasks("apiserver")
             undo.push_async_callback(tasks.close)
+            renewal.publish(assembly.metrics)
+            tasks.spawn("certificates", renewal.run())
             tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
             undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
             announcer = Announcer(coordinator.mirror, assembly.store, assembly.catalog, runtime)
@@ -173,11 +195,8 @@ class ApiServer:
                     server_id=runtime.ids.nonce(8),
                     address=own,
                     certificates=pki.serving_ca_pem.decode(),
-                    proxy_trust=ProxyTrust(
-                        client_ca_pem=pki.client_ca_pem.decode(),
-                        proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
-                        allowed_names=(FRONT_PROXY_NAME,),
-                    ),
+                    proxy_trust=_proxy_trust(pki),
+                    sign_account_token=accounts.sign_for_secret,
                     compaction_seconds=options.compaction_interval_seconds,
                     event_ttl_seconds=options.event_ttl_seconds,
                 ),
@@ -192,15 +211,19 @@ class ApiServer:
             undo.push_async_callback(housekeeping.close)
             assembly.aggregation.availability.has_turn = lambda: housekeeping.has_turn
             await housekeeping.start()
+            renewal.listeners.append(
+                lambda new: housekeeping.take_certificates(
+                    new.serving_ca_pem.decode(), _proxy_trust(new)
+                )
+            )
             front_url = _open_front(options, listener, runtime)
             server = cls(options, assembly, listener, undo.pop_all())
         server.front_url = front_url
         url = f"https://{_host(options.bind)}:{listener.port}"
-        if front_url is None or options.front_fds:  # a parent writes one with the front port
-            write_kubeconfig(server.kubeconfig, server_url=url, pki=pki)
-        else:
-            extra = ExtraContext(OWN_CONTEXT_NAME, url)
-            write_kubeconfig(server.kubeconfig, server_url=front_url, pki=pki, extra=[extra])
+        assert assembly.service_accounts is not None
+        assembly.service_accounts.documents.address = (front_url or url).removeprefix("https://")
+        server.write_kubeconfig(renewal.pki)
+        renewal.listeners.append(server.write_kubeconfig)  # the certificate in it ends, too
         logger.info(
             "serving %d resources on %s, stored in %s",
             len(catalog),
@@ -208,6 +231,20 @@ class ApiServer:
             options.store_address,
         )
         return server
+
+    def write_kubeconfig(self, pki: Pki) -> None:
+        """Leave one for clients, with these keys."""
+        url, extra = f"https://{_host(self._options.bind)}:{self.port}", []
+        if self.front_url is not None and not self._options.front_fds:
+            # With sockets of a parent, that one writes another with the front port.
+            url, extra = self.front_url, [ExtraContext(OWN_CONTEXT_NAME, url)]
+        write_kubeconfig(
+            self.kubeconfig,
+            server_url=url,
+            pki=pki,
+            extra=extra,
+            needs_certificate=self._options.tls.client_auth == "required",
+        )
 
     async def stop(self) -> None:
         """Not ready, drain, close."""
@@ -228,6 +265,30 @@ async def _load_encryption(
     encryption = await Encryption.load(options.encryption_provider_config, storage, runtime)
     undo.push_async_callback(encryption.close)
     return encryption
+
+
+async def _load_entrance(
+    options: ServeOptions, pki: Pki, runtime: Runtime, undo: AsyncExitStack
+) -> Entrance:
+    entrance = await Entrance.load(
+        options.authentication,
+        runtime,
+        tokens={pki.admin_token: User(ADMIN_USER, (ADMIN_GROUP,))},
+        token_auth_file=options.token_auth_file,
+        client_ca_pem=pki.client_ca_pem,
+        own_issuers=options.service_accounts.issuers,
+    )
+    undo.push_async_callback(entrance.close)
+    return entrance
+
+
+def _tls_files(options: ServeOptions, pki: Pki) -> TlsFiles:
+    """What the listener shows and trusts: users' authorities, and those of proxies in front."""
+    files = pki.tls_files()
+    proxies = options.authentication.request_header
+    if proxies is None:
+        return files
+    return replace(files, client_ca_files=(*files.client_ca_files, proxies.client_ca_file))
 
 
 def _make_coordinator(
@@ -293,8 +354,12 @@ def _publish(metrics: Metrics, listener: Listener) -> None:
 
 
 def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:
-    options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wishes = PkiOptions(
+    make_data_directory(options.data_dir)
+    return ensure_pki(options.data_dir / "pki", runtime, _pki_options(options))
+
+
+def _pki_options(options: ServeOptions) -> PkiOptions:
+    return PkiOptions(
         bind=options.bind,
         extra_names=(options.front_bind,) if options.front_bind else (),
         tls_cert_file=options.tls_cert_file,
@@ -302,7 +367,14 @@ def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:
         client_ca_file=options.client_ca_file,
         service_account_signing_key_file=options.service_account_signing_key_file,
     )
-    return ensure_pki(options.data_dir / "pki", runtime, wishes)
+
+
+def _proxy_trust(pki: Pki) -> ProxyTrust:
+    return ProxyTrust(
+        client_ca_pem=pki.client_ca_pem.decode(),
+        proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
+        allowed_names=(FRONT_PROXY_NAME,),
+    )
 
 
 async def _check_cluster(storage: Storage, pki: Pki) -> None:

@@ -6,14 +6,16 @@ Not here: what only one command takes.
 """
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["directory", "port", "whole_number"]
+__all__ = ["directory", "duration", "port", "whole_number"]
 
 PORT_MAX = 65_535
 _DIGITS_MAX = 18
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def port(text: str) -> int:
@@ -35,6 +37,18 @@ def whole_number(smallest: int, largest: int, *, hint: str = "") -> Callable[[st
         return number
 
     return read
+
+
+def duration(text: str) -> float:
+    """A time above zero, in seconds or with its unit: 300, 5m or 1h."""
+    unit = _UNIT_SECONDS.get(text[-1:], 0)
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 300, 5m or 1h")
+    return seconds
 
 
 def directory(text: str) -> Path:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
 from restow.runtime import Runtime
@@ -93,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--snapshot", metavar="FILE", help="the same as --store snapshot:FILE; of etcd or SQLite"
     )
+    add_etcd_files(parser)
     add(
         "--target",
         action="append",
@@ -131,6 +133,10 @@ def run(arguments: argparse.Namespace) -> int:
     address: str = arguments.store or STORE_DEFAULT
     if arguments.snapshot is not None:
         address = f"snapshot:{arguments.snapshot}"
+    try:
+        address = with_etcd_files(address, arguments)
+    except OpenRefused as error:
+        return _say(error, EXIT_USAGE)
     if arguments.key is not None and arguments.target:
         return _say("--target: not with --key, which does not look at versions", EXIT_USAGE)
     targets = {canonical(name): version for name, version in arguments.target}

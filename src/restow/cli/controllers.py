@@ -23,6 +23,7 @@ import yaml
 from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.running import run_async
 from restow.cli.serve import set_up_logging
 from restow.client import ApiClient, ClientConfig, ClientError, ConfigInvalid, LeaderTiming
@@ -47,6 +48,7 @@ from restow.controllers.trigger.values import POLL_SECONDS, Settings
 from restow.machinery.status import Forbidden
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime, end_process
+from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -157,6 +159,7 @@ def _add_trigger(parser: argparse.ArgumentParser) -> None:
         help="only for servers that vote with --guarantee loose: the store itself, of which"
         " censuses are taken; without one nothing is proven there, and no hash is taken back",
     )
+    add_etcd_files(parser)
     add(
         "--report-as",
         default="",
@@ -213,10 +216,13 @@ def run(arguments: argparse.Namespace) -> int:
             return run_async(_install(config))
         return run_async(
             _serve(
-                config, options, _process_options(arguments), census_store=arguments.census_store
+                config,
+                options,
+                _process_options(arguments),
+                census_store=with_etcd_files(arguments.census_store, arguments),
             )
         )
-    except (ConfigInvalid, ValueError) as error:
+    except (ConfigInvalid, OpenRefused, ValueError) as error:
         return _say(error, EXIT_USAGE)
     except OSError as error:
         hint = ""

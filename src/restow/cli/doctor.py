@@ -24,6 +24,7 @@ from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
 from restow.cli.doctor_findings import OTHERS, Finding, Level, error, judge_store
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.foreign_text import shown
 from restow.cli.stores import DATA_DIR_DEFAULT, store_of
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="files of a cluster")
     parser.add_argument("--store", metavar="ADDRESS", help=CHECKUP_FORMS)
+    add_etcd_files(parser)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_connection(parser)
 
@@ -100,6 +102,7 @@ async def _examine(arguments: argparse.Namespace, runtime: Runtime) -> list[Find
         findings += judge_data_dir(data_dir, runtime.clock.wall())
     address = arguments.store or (None if data_dir is None else store_of(data_dir))
     if address is not None:
+        address = with_etcd_files(address, arguments)
         findings += judge_store(await check_up(address, runtime))
     config = _config(arguments, data_dir)
     if isinstance(config, Finding):

@@ -24,6 +24,7 @@ CERTIFICATE_ENDS: Final = (".crt", ".pem")
 
 def judge_data_dir(data_dir: Path, now: datetime) -> Iterator[Finding]:
     """Permissions and certificates of a cluster's own files."""
+    yield judge_modes("data directory", [data_dir], forbidden=OTHERS)
     pki = data_dir / "pki"
     if not pki.is_dir():
         yield unseen("keys", f"{pki} is not there: keys and certificates could not be looked at")

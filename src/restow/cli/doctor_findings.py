@@ -112,7 +112,10 @@ def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     else:
         yield ok("write-ahead log", f"has {size_text(facts.log_size)}")
     yield _judge_room(facts)
-    if facts.mode & OTHERS:
+    for exposure in facts.exposures:
+        text, _, advice = exposure.partition(": ")
+        yield error("store permissions", text, advice)
+    if facts.mode & OTHERS and not facts.exposures:
         yield warning(
             "store permissions",
             f"{facts.path} can be read by other users (mode {facts.mode:o}), with every Secret",
@@ -143,6 +146,8 @@ def _judge_etcd(facts: EtcdFacts) -> Iterator[Finding]:
 
 
 def _judge_member(member: MemberFacts, newest: int) -> Iterator[Finding]:
+    from restow.storage.etcd.releases import known_fault
+
     check, name = "etcd", member.endpoint
     if not member.has_leader:
         yield error(
@@ -160,6 +165,9 @@ def _judge_member(member: MemberFacts, newest: int) -> Iterator[Finding]:
         )
     else:
         yield ok(check, f"{name} is well: etcd {member.version}, revision {member.revision}")
+    if fault := known_fault(member.version):
+        text, _, advice = fault.partition("; ")
+        yield warning("etcd release", f"{name}: {text}", advice)
     for alarm in member.alarms:
         advice = "compact and defragment it, then: etcdctl alarm disarm"
         if alarm != "NOSPACE":

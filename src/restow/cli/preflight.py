@@ -30,6 +30,7 @@ from restow.kinds.releases import ReleaseError
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime
 from restow.storage.census import SOURCE_FORMS
+from restow.storage.errors import OpenRefused
 
 WIDTH_OF_FILES = 200
 REQUEST_SECONDS_MAX = 20.0
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             asked = _ask(find_cluster(arguments), arguments.to)
         report, server = run_async(asked)
-    except (ClientError, StatusError, ReleaseError, ClusterRefused) as error:
+    except (ClientError, StatusError, ReleaseError, ClusterRefused, OpenRefused) as error:
         print(f"restow preflight: {error}", file=sys.stderr)
         return EXIT_USAGE
     if arguments.output == "json":

@@ -18,6 +18,7 @@ from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progres
 from restow.cluster.errors import ClusterRefused
 from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.private_files import make_data_directory
 from restow.storage.restore import (
     AHEAD_ETCD,
     AHEAD_MAX,
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         directory = arguments.data_dir or DATA_DIR_DEFAULT
         if arguments.store is None:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_data_directory(directory)
         address = chosen_store(arguments)
         restored = asyncio.run(_restore(arguments, address))
     except asyncio.CancelledError:

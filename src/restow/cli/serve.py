@@ -23,7 +23,15 @@ from restow.apiserver.options import (
     CoordinationOptions,
     ServeOptions,
 )
-from restow.cli.argument_types import directory, port, whole_number
+from restow.cli.argument_types import directory, duration, port, whole_number
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.hardening import harden
+from restow.cli.serve_audit import add_audit, audit_options
+from restow.cli.serve_authentication import add_authentication, authentication_options
+from restow.cli.serve_limits import add_limits, limit_options
+from restow.cli.serve_service_accounts import add_service_accounts, service_account_options
+from restow.cli.serve_tls import add_tls, tls_options
+from restow.storage.errors import OpenRefused
 from restow.storage.opening import ADDRESS_FORMS
 
 EXIT_REFUSED = 1
@@ -108,7 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tls-private-key-file", type=Path, metavar="FILE")
     add("--client-ca-file", type=Path, metavar="FILE", help="trusted for client certificates")
     add("--token-auth-file", type=Path, metavar="FILE", help='token,user,uid,"group,group" lines')
-    add("--service-account-signing-key-file", type=Path, metavar="FILE")
     add(
         "--encryption-provider-config",
         type=Path,
@@ -118,21 +125,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--compaction-interval",
-        type=_seconds,
+        type=duration,
         default=COMPACTION_SECONDS_DEFAULT,
         metavar="SECONDS",
         help="history for lists and watches is kept this long, at least; default: 5m",
     )
     add(
         "--event-ttl",
-        type=_seconds,
+        type=duration,
         default=EVENT_TTL_SECONDS_DEFAULT,
         metavar="SECONDS",
         help="how long Events are kept; default: 1h",
     )
     add(
         "--livez-grace-period",
-        type=_seconds,
+        type=duration,
         default=LIVEZ_GRACE_SECONDS_DEFAULT,
         metavar="SECONDS",
         help="/livez does not complain about an unfinished start for so long; default: 5m",
@@ -147,6 +154,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="; ".join(f"{gate.name}: {gate.about}" for gate in GATES)
         + "; all are on by default; may be repeated",
     )
+    add_tls(parser)
+    add_etcd_files(parser)
+    add_limits(parser)
+    add_audit(parser)
+    add_authentication(parser)
+    add_service_accounts(parser)
     _add_coordination(parser)
     _add_aggregated(parser)
 
@@ -276,6 +289,7 @@ def _add_aggregated(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    harden()
     set_up_logging(arguments.log_format, arguments.verbosity)
     if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
         print("restow serve: give both --tls-cert-file and --tls-private-key-file", file=sys.stderr)
@@ -330,6 +344,7 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
             service_account_signing_key_file=options.service_account_signing_key_file,
         ),
         words=arguments.words,
+        needs_certificate=options.tls.client_auth == "required",
     )
 
     def say_ready(url: str) -> None:
@@ -347,7 +362,7 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
     """The options that were given. Raises ValueError for what cannot work."""
     return ServeOptions(
         data_dir=arguments.data_dir,
-        store=arguments.store,
+        store=_store(arguments),
         bind=arguments.bind,
         port=arguments.port,
         front_port=arguments.front_port,
@@ -368,7 +383,19 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
         identity_lease_duration_seconds=arguments.identity_lease_duration_seconds,
         identity_lease_renew_interval_seconds=arguments.identity_lease_renew_interval_seconds,
         coordination=_coordination(arguments),
+        limits=limit_options(arguments),
+        audit=audit_options(arguments),
+        service_accounts=service_account_options(arguments),
+        authentication=authentication_options(arguments),
+        tls=tls_options(arguments),
     )
+
+
+def _store(arguments: argparse.Namespace) -> str:
+    try:
+        return with_etcd_files(arguments.store, arguments)
+    except OpenRefused as error:
+        raise ValueError(str(error)) from error
 
 
 def _check_aggregated(arguments: argparse.Namespace) -> None:
@@ -452,18 +479,6 @@ def _front_fds(text: str) -> tuple[int, ...]:
     if len(parts) > FRONT_FDS_MAX or not all(each.isascii() and each.isdecimal() for each in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of file descriptors, such as 3,4")
     return tuple(int(each[:9]) for each in parts)
-
-
-def _seconds(text: str) -> float:
-    units = {"s": 1, "m": 60, "h": 3600}
-    unit = units.get(text[-1:], 0)
-    try:
-        seconds = float(text[:-1]) * unit if unit else float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 300, 5m or 1h")
-    return seconds
 
 
 def _number(text: str) -> float:

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from restow.cli import store_verbs as verbs
 from restow.cli.argument_types import directory
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.running import run_async
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import ADDRESS_FORMS, open_storage
+from restow.storage.private_files import make_data_directory
 
 STORE_DEFAULT = "sqlite:.restow/store.db"
 PROMPT = "store> "
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_argument(
         "--store", default=STORE_DEFAULT, metavar="ADDRESS", help=f"default: {STORE_DEFAULT}"
     )
+    add_etcd_files(common)
     verbs.add_verbs(places, [common])
     places.add_parser(
         "shell", parents=[common], help="many verbs on one open store, a line each"
@@ -61,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.verb == "up":
             data_dir: Path = arguments.data_dir
-            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_data_directory(data_dir)
             arguments.store = f"sqlite:{data_dir / 'store.db'}"
+        else:
+            arguments.store = with_etcd_files(arguments.store, arguments)
         code = run_async(_with_store(arguments))
         sys.stdout.flush()
         return code
@@ -79,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _with_store(arguments: argparse.Namespace) -> int:
     address: str = arguments.store
     if address == STORE_DEFAULT:
-        Path(".restow").mkdir(mode=0o700, exist_ok=True)
+        make_data_directory(Path(".restow"))
     storage = await open_storage(address, Runtime.system())
     try:
         code: int = await arguments.act(storage, arguments)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from restow.cli.argument_types import directory
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cluster.etcd import store_address
 from restow.cluster.layout import Layout
 from restow.cluster.planning import OWN_ETCD, STORE_DEFAULT
@@ -33,13 +34,17 @@ def add_store(parser: argparse.ArgumentParser, *, forms: str) -> None:
         help=f"the store of the cluster in this directory; default: {DATA_DIR_DEFAULT}",
     )
     place.add_argument("--store", metavar="ADDRESS", help=forms)
+    add_etcd_files(parser)
 
 
 def chosen_store(arguments: argparse.Namespace) -> str:
-    """The address that was asked for. Raises ClusterRefused for a state that cannot be read."""
+    """The address that was asked for.
+
+    Raises ClusterRefused for a state that cannot be read, `OpenRefused` for files without a use.
+    """
     if arguments.store is not None:
-        return str(arguments.store)
-    return store_of(arguments.data_dir or DATA_DIR_DEFAULT)
+        return with_etcd_files(str(arguments.store), arguments)
+    return with_etcd_files(store_of(arguments.data_dir or DATA_DIR_DEFAULT), arguments)
 
 
 def store_of(data_dir: Path) -> str:

@@ -18,7 +18,9 @@ from rich.text import Text
 
 from restow.apiserver.pki import PkiError
 from restow.cli.argument_types import directory, port, whole_number
-from restow.cluster.errors import ClusterError
+from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.hardening import harden
+from restow.cluster.errors import ClusterError, ClusterRefused
 from restow.cluster.etcd import MEMBERS
 from restow.cluster.keeper import Keeper, State
 from restow.cluster.layout import Layout
@@ -28,6 +30,7 @@ from restow.cluster.running import run_cluster
 from restow.cluster.supervisor import Supervisor
 from restow.kinds.releases import ReleaseError
 from restow.runtime import Runtime
+from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1
 CONTROLLERS: Final = "controllers"
@@ -80,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sqlite (embedded, in DIR), etcd (started here, data in DIR), or the address of a"
         " running etcd: etcd://HOST:PORT; default: sqlite",
     )
+    add_etcd_files(parser)
     add("--etcd-members", type=int, choices=MEMBERS, help="with --store etcd; default: 1")
     add(
         "--port",
@@ -105,12 +109,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    harden()
     view = LiveView() if sys.stdout.isatty() else PlainView()
     view.shows_dashboard = not arguments.no_dashboard
     options = arguments.server_option
+    try:
+        store = _store(arguments)
+    except ClusterRefused as error:
+        print(f"restow up: {error}", file=sys.stderr)
+        return EXIT_REFUSED
     wishes = Wishes(
         servers=arguments.servers,
-        store=arguments.store,
+        store=store,
         etcd_members=arguments.etcd_members,
         bind=arguments.bind,
         port=arguments.port,
@@ -132,6 +142,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"restow up: {error}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _store(arguments: argparse.Namespace) -> str | None:
+    """What was asked for, with the certificates for it. Raises ClusterRefused."""
+    try:
+        return with_etcd_files(arguments.store or "", arguments) or None
+    except OpenRefused as error:
+        raise ClusterRefused(str(error)) from error
 
 
 def release_name(text: str) -> str:

@@ -43,3 +43,13 @@ def controllers_launch(layout: Layout) -> Launch:
     # Its port for health and metrics is any free one: several clusters may run on one machine.
     words = ("controllers", f"--kubeconfig={layout.front_kubeconfig}", "--port=0")
     return Launch(command=restow_command(*words))
+
+
+def needs_certificate(words: Sequence[str]) -> bool:
+    """Whether servers with these words talk to nobody without a client certificate."""
+    flag, chosen = "--tls-client-auth", ""
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name == flag:
+            chosen = value or "".join(words[number + 1 : number + 2])
+    return chosen == "required"

@@ -39,6 +39,9 @@ class ServerProbe:
             server=f"https://{self._host}:{port}",
             ca_pem=self._pki.serving_ca_pem.decode(),
             token=self._pki.admin_token,
+            # Some servers talk to nobody without one.
+            client_cert_pem=self._pki.admin_cert_pem.decode(),
+            client_key_pem=self._pki.admin_key_pem.decode(),
         )
 
     async def complaint(self, port: int) -> str:

@@ -20,6 +20,8 @@ from typing import Protocol
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.releases import find_release
+from restow.apiserver.renewal import Renewal
+from restow.cluster.commands import needs_certificate
 from restow.cluster.control import ControlServer
 from restow.cluster.ending import Ending
 from restow.cluster.errors import ClusterFailed, ClusterRefused, ClusterRuns, ControlRefused
@@ -41,6 +43,8 @@ from restow.cluster.supervisor import Supervisor, SupervisorOptions
 from restow.kinds.releases import Release, ReleaseError
 from restow.runtime import Runtime
 from restow.serving.listener.front import open_front_sockets
+from restow.storage.errors import OpenRefused
+from restow.storage.private_files import make_data_directory
 
 
 class View(Protocol):
@@ -71,11 +75,15 @@ async def run_cluster(
     wishes: Wishes, layout: Layout, *, view: View, runtime: Runtime, has_controllers: bool
 ) -> None:
     """Run a cluster until it is told to stop. Raises ClusterError, PkiError, ReleaseError."""
-    layout.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        make_data_directory(layout.data_dir)
+    except OpenRefused as error:
+        raise ClusterRefused(str(error)) from error
     with _locked(layout):
         found = read_state(layout.state)
         state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
-        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, PkiOptions(bind=state.bind))
+        wishes_of_keys = PkiOptions(bind=state.bind)
+        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, wishes_of_keys)
         try:
             front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))
         except OSError as error:
@@ -91,7 +99,8 @@ async def run_cluster(
             options=SupervisorOptions(has_controllers=has_controllers, on_change=view.changed),
         )
         try:
-            await _Run(supervisor, pki, layout, view, runtime).go()
+            renewal = Renewal(pki, wishes_of_keys, runtime)
+            await _Run(supervisor, renewal, layout, view, runtime).go()
         except ClusterFailed:
             if not supervisor.is_ready:
                 supervisor.forget_options(found.server_options if found else ())
@@ -134,10 +143,11 @@ class _Run:
     """One run, and who may end it."""
 
     def __init__(
-        self, supervisor: Supervisor, pki: Pki, layout: Layout, view: View, runtime: Runtime
+        self, supervisor: Supervisor, renewal: Renewal, layout: Layout, view: View, runtime: Runtime
     ) -> None:
         self._supervisor = supervisor
-        self._pki = pki
+        self._renewal = renewal
+        self._tasks = runtime.tasks("cluster")
         self._layout = layout
         self._view = view
         self._runtime = runtime
@@ -158,6 +168,7 @@ class _Run:
             self._view.stopping()
             if control is not None:
                 await control.close()
+            await self._tasks.close()
             await self._supervisor.stop()
 
     async def _start_and_wait(self) -> None:
@@ -166,16 +177,23 @@ class _Run:
         self._view.begin(supervisor)
         await supervisor.start()
         self._write_kubeconfig(self._layout.kubeconfig)
+        self._renewal.listeners.append(self._rewrite_kubeconfigs)
+        self._tasks.spawn("certificates", self._renewal.run())
         self._view.ready(supervisor.overview(), await self._dashboard_url())
         raise ClusterFailed(await supervisor.failure)
 
     async def _dashboard_url(self) -> str | None:
         state = self._supervisor.state
-        probe = ServerProbe(self._pki, state.bind, self._runtime)
+        probe = ServerProbe(self._renewal.pki, state.bind, self._runtime)
         try:
             return await probe.dashboard_link(state.front_port)
         finally:
             await probe.close()
+
+    def _rewrite_kubeconfigs(self, _pki: Pki) -> None:
+        """Their certificate ends, too."""
+        for path in (self._layout.front_kubeconfig, self._layout.kubeconfig):
+            self._write_kubeconfig(path)
 
     def _write_kubeconfig(self, path: Path) -> None:
         state = self._supervisor.state
@@ -183,7 +201,8 @@ class _Run:
         write_kubeconfig(
             path,
             server_url=f"https://{host}:{state.front_port}",
-            pki=self._pki,
+            pki=self._renewal.pki,
+            needs_certificate=needs_certificate(state.server_options),
             extra=[
                 ExtraContext(f"restow-{index}", f"https://{host}:{server.port}")
                 for index, server in enumerate(state.servers)

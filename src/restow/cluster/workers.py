@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
-from restow.apiserver.pki import PkiOptions, ensure_pki
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.renewal import Renewal
 from restow.cluster.child import Launch, restow_command
 from restow.cluster.ending import Ending
 from restow.cluster.errors import ClusterFailed, ClusterRefused
@@ -38,6 +39,8 @@ class WorkerOptions:
     data_dir: Path
     kubeconfig: Path
     pki: PkiOptions
+    needs_certificate: bool = False
+    """Whether the workers talk to nobody without one."""
     words: tuple[str, ...]
     """The command line as it was given; what differs follows, and the last word counts."""
 
@@ -105,7 +108,20 @@ class Workers:
             ExtraContext(f"restow-{index}", f"https://{host}:{port}")
             for index, port in enumerate(self._ports)
         ]
-        write_kubeconfig(options.kubeconfig, server_url=url, pki=pki, extra=extra)
+
+        def write(pki: Pki) -> None:
+            write_kubeconfig(
+                options.kubeconfig,
+                server_url=url,
+                pki=pki,
+                extra=extra,
+                needs_certificate=options.needs_certificate,
+            )
+
+        write(pki)
+        renewal = Renewal(pki, options.pki, self._runtime)
+        renewal.listeners.append(write)
+        self._tasks.spawn("certificates", renewal.run())
         return url
 
     async def wait_failed(self) -> str:

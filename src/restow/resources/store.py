@@ -74,6 +74,19 @@ class Review(Protocol):
         """Raise a StatusError to refuse. No old object: it is new; no other: it is deleted."""
 
 
+class Mutate(Protocol):
+    """May change what is written, before it is validated."""
+
+    async def __call__(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
+        """The object to write instead, complete like one that a client has sent; or the same one.
+        No old object: it is new, and may have no name yet. Raise a StatusError to refuse."""
+
+
+Check = Callable[[Object, Object | None], None]
+"""Told of an object as it would be, and as it is, if it is; raises a StatusError to refuse it. Also
+on the way that waits for nothing."""
+
+
 class ResourceStore:
     """All objects of one server."""
 
@@ -226,18 +239,26 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None = None,
+        mutate: Mutate | None = None,
+        check: Check | None = None,
         review: Review | None = None,
         dry_run: bool = False,
     ) -> Written:
         """Store a new object. Raises 409 when the name is taken.
 
         `place` guards the namespace: nothing is stored in one that has just gone. Raises
-        `PlaceMoved` when it does not hold, and whatever `review` raises.
+        `PlaceMoved` when it does not hold, and whatever `mutate`, `check` and `review` raise.
         """
         name = ""
+        if mutate is not None:
+            obj = {**obj, "metadata": dict(obj["metadata"])}
+            strategy.place(resource.kind, obj["metadata"], namespace)
+            obj = await mutate(obj, None, is_dry_run=dry_run)
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
             await self.take_turn(resource)
             plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+            if check is not None:
+                check(plan.obj, None)
             name = plan.path.rpartition("/")[2]
             if review is not None:
                 await review(plan.obj, None, is_dry_run=dry_run)
@@ -262,11 +283,14 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None = None,
+        check: Check | None = None,
     ) -> Begun | None:
         """The first try of a create, without waiting; None: nothing was begun, use `create`."""
         if self._committer.must_wait or resource.kind.is_heavy:
             return None
         plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+        if check is not None:
+            check(plan.obj, None)
         begun = self._committer.begin(plan)
         return begun if isinstance(begun, Begun) else None
 
@@ -303,14 +327,16 @@ class ResourceStore:
         *,
         subresource: str = "",
         is_patch: bool = False,
+        mutate: Mutate | None = None,
+        check: Check | None = None,
         review: Review | None = None,
         dry_run: bool = False,
     ) -> Written:
         """Change an object: `change` gets the newest state and returns the next.
 
-        It may be called several times, and `review` after it. For a patch it gets a fresh copy that
-        it may change, otherwise one to look at. Raises 404, 409, 422, or whatever these two raise.
-        Without a version it is the one that the object is stored in.
+        It may be called several times, and `mutate`, `check` and `review` after it. For a patch it
+        gets a fresh copy that it may change, otherwise one to look at. Raises 404, 409, 422, or
+        whatever these raise. Without a version it is the one that the object is stored in.
         """
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
@@ -320,13 +346,22 @@ class ResourceStore:
             api_version = resource.api_version(version) if version else entry[1]
             await self.take_turn(resource)
             [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
+            old, new = _changed(resource, api_version, seen, change, is_patch=is_patch)
+            if mutate is not None:
+                # Each is given an old object of its own: what was made from it may share parts.
+                shown = plans.object_of(resource, seen, api_version)
+                new = await mutate(new, shown, is_dry_run=dry_run)
             plan = self._plan_update(
-                resource, api_version, path, entry, seen, change,
+                resource, api_version, path, entry, old, new,
                 subresource=subresource, is_patch=is_patch,
             )  # fmt: skip
+            if check is not None:
+                # What was changed on the way may share parts with the old object.
+                was = old if mutate is None else plans.object_of(resource, seen, api_version)
+                check(plan.obj, was)
             if review is not None:
-                old = plans.object_of(resource, seen, api_version)
-                await review(plan.obj, old, is_dry_run=dry_run)
+                shown = plans.object_of(resource, seen, api_version)
+                await review(plan.obj, shown, is_dry_run=dry_run)
             if dry_run:
                 return plan.preview()
             try:
@@ -346,6 +381,7 @@ class ResourceStore:
         *,
         subresource: str = "",
         is_patch: bool = False,
+        check: Check | None = None,
     ) -> Begun | Written | None:
         """The first try of an update, without waiting; None: nothing was begun, use `update`.
 
@@ -359,10 +395,13 @@ class ResourceStore:
         api_version = resource.api_version(version)
         if resource.remote is not None and entry[1] != api_version:
             return None
+        old, new = _changed(resource, api_version, entry, change, is_patch=is_patch)
         plan = self._plan_update(
-            resource, api_version, path, entry, entry, change,
+            resource, api_version, path, entry, old, new,
             subresource=subresource, is_patch=is_patch,
         )  # fmt: skip
+        if check is not None:
+            check(plan.obj, old)
         return self._committer.begin(plan)
 
     def _plan_update(  # noqa: PLR0917 - one write, handed down whole
@@ -371,16 +410,13 @@ class ResourceStore:
         api_version: str,
         path: str,
         entry: Entry,
-        seen: Entry,
-        change: Callable[[Object], Object],
+        old: Object,
+        new: Object,
         *,
         subresource: str,
         is_patch: bool,
     ) -> UpdatePlan | RemovePlan:
-        """`seen` is the entry in the version of the request, if somebody else converts it."""
-        old = plans.object_of(resource, seen, api_version)
         name = path.rpartition("/")[2]
-        new = change(plans.object_of(resource, seen, api_version) if is_patch else old)
         strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
         strategy.begin_update(resource, api_version, new, old, subresource=subresource)
         strategy.check(resource, api_version, new, old, subresource=subresource)
@@ -498,4 +534,27 @@ class ResourceStore:
             raise translate(error) from error
 
 
-__all__ = ["Begun", "DeleteWish", "PlaceMoved", "ResourceStore", "Review", "Written"]
+def _changed(
+    resource: Resource,
+    api_version: str,
+    seen: Entry,
+    change: Callable[[Object], Object],
+    *,
+    is_patch: bool,
+) -> tuple[Object, Object]:
+    """The object as it is, and as it is to be. `seen` is its entry in the version of the request,
+    if somebody else converts it."""
+    old = plans.object_of(resource, seen, api_version)
+    return old, change(plans.object_of(resource, seen, api_version) if is_patch else old)
+
+
+__all__ = [
+    "Begun",
+    "Check",
+    "DeleteWish",
+    "Mutate",
+    "PlaceMoved",
+    "ResourceStore",
+    "Review",
+    "Written",
+]

@@ -24,7 +24,9 @@ from restow.resources.errors import DoAgain, translate
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
+from restow.serving.audit import AuditIds, Auditor
 from restow.serving.authentication import Authentication
+from restow.serving.authentication.impersonation import impersonated, wish_of
 from restow.serving.authorization.rules import Authorizer, refusal
 from restow.serving.context import Context, Sender
 from restow.serving.forms import check_form
@@ -38,6 +40,7 @@ from restow.serving.handlers.reviews import review
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.updating import update
 from restow.serving.handlers.watching import watch
+from restow.serving.limits import InFlight, RequestLimits, Seated
 from restow.serving.listener import (
     Answer,
     Deferred,
@@ -51,7 +54,7 @@ from restow.serving.listener import (
 )
 from restow.serving.metrics import Metrics
 from restow.serving.nonresource import NonResources, not_found_text
-from restow.serving.parameters import check_parameters
+from restow.serving.parameters import check_parameters, check_timeout
 from restow.serving.request_info import RequestInfo
 from restow.serving.routes import Route, Routes, ShortGet, deprecation_of
 from restow.storage.errors import StorageError
@@ -72,6 +75,7 @@ _NAMED: Final = frozenset({"get", "update", "patch", "delete"})
 _IN_ONE_NAMESPACE: Final = frozenset({"create", "deletecollection"})
 _SUBRESOURCE_VERBS: Final = frozenset({"get", "update", "patch"})
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
 
 HANDLERS: Final[dict[str, Handler]] = {
     "get": get,
@@ -117,6 +121,8 @@ class App:
         barrier: Barrier = open_barrier,
         actions: Actions | None = None,
         aggregation: Aggregation | None = None,
+        limits: RequestLimits | None = None,
+        audit: Auditor | None = None,
     ) -> None:
         self._server = server
         self._authentication = authentication
@@ -129,8 +135,13 @@ class App:
         self._monotonic = self._clock.monotonic
         self._allows = authorizer.allows
         self._caches = server.store.caches
+        self._audit = audit
+        self._audit_ids = AuditIds(server.runtime.ids)
+        self._new_audit_line = self._audit_ids.line
         self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
-        self._routes = Routes()
+        limits = limits or RequestLimits()
+        self.in_flight: Final = InFlight(self._monotonic, limits.in_flight)
+        self._routes = Routes(limits.deadlines)
         server.catalog.listeners.append(lambda _group: self._routes.forget())
         self._aggregation = aggregation
         if aggregation is not None:
@@ -138,6 +149,8 @@ class App:
 
     def __call__(self, request: Request) -> Promise:
         context: Context | None = None
+        if not request.answer_lines:  # or the gate has met it
+            request.answer_lines = self._audit_ids.line_for(request)
         try:
             route = self._routes.of(request)
             request.answer_by_seconds = request.received_seconds + route.seconds_max
@@ -149,23 +162,39 @@ class App:
             answer = self._chain(context, route)
         except DoAgain as lack:
             assert context is not None
-            # What was begun before stays so: a write must not be given up half-way.
-            return Shielded(self._later(context, self._do_again(context, lack)))
+            return self._again(context, lack)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
-            return self._counted(context, request, error_answer(context, as_status(error)))
+            return self._counted(context, request, self._failed(context, error))
         if isinstance(answer, Response):
             return self._counted(context, request, answer)
         if isinstance(answer, Committing):
+            self.in_flight.take(context)
             return self._when_committed(context, answer)
         if isinstance(answer, Shielded):
-            return Shielded(self._later(context, answer.awaitable))
+            return Shielded(self._seated(context, answer.awaitable))
         if isinstance(answer, Awaitable):
-            return self._later(context, answer)
+            return self._seated(context, answer)
+        if self._audit is not None and not isinstance(answer, Deferred):
+            self._audit.stream(context, answer)
         return answer
+
+    def _again(self, context: Context, lack: DoAgain) -> Promise:
+        try:
+            self.in_flight.check(context)
+        except StatusError as error:
+            return self._counted(context, context.request, error_answer(context, error))
+        # What was begun before stays so: a write must not be given up half-way.
+        return Shielded(self._seated(context, self._do_again(context, lack)))
+
+    def _seated(self, context: Context, work: Awaitable[Answer]) -> Awaitable[Answer]:
+        """Work that has to wait, with the seat that it needs for that."""
+        seat = self.in_flight.take(context)
+        later = self._later(context, work)
+        return later if seat is None else Seated(later, seat)
 
     def quick_get(
         self, line: RequestLine, headers: Headers, received_seconds: float
-    ) -> bytes | None:
+    ) -> tuple[bytes, bytes] | None:
         """The most travelled way, in as few steps as can be; None: go the long one."""
         short: ShortGet | None = line.memo
         if short is None:
@@ -176,32 +205,74 @@ class App:
             line.memo = None
             return None
         sender: Sender | None = headers.memo
-        if sender is None or not sender.is_plain or not self._allows(sender.user, short.info):
+        if (
+            sender is None
+            or received_seconds > sender.good_until_seconds
+            or not sender.is_plain
+            or not self._allows(sender.user, short.info)
+        ):
             return None
         cache = self._caches.fresh(short.root)
         if cache is None:
             return None
-        return self._short_body(short, cache, received_seconds)
+        audit = self._audit
+        if audit is None:
+            body = self._short_body(short, cache, received_seconds)
+            return None if body is None else (self._new_audit_line(), body)
+        noted = audit.short(short, headers, sender.user)
+        body = None if noted is None else self._short_body(short, cache, received_seconds)
+        if noted is None or body is None:
+            return None
+        mark = self._new_audit_line()
+        audit.note_short(noted, short.info, headers, mark, received_seconds)
+        return mark, body
 
     def _get_when_fresh(self, request: Request, route: Route, short: ShortGet) -> Deferred | None:
         """Answer a get when memory has all that was acknowledged before it, without a task; None
         if that is not what it lacks."""
         sender: Sender | None = request.headers.memo
-        if sender is None or not sender.is_plain or not self._allows(sender.user, short.info):
+        if (
+            sender is None
+            or request.received_seconds > sender.good_until_seconds
+            or not sender.is_plain
+            or not self._allows(sender.user, short.info)
+        ):
             return None
         cache = self._caches.ready(short.root)
         if cache is None or self._caches.fresh(short.root) is not None:
             return None
+        noted = None
+        if self._audit is not None:
+            noted = self._audit.short(short, request.headers, sender.user)
+            if noted is None:
+                return None  # there is more to write down than the short way knows
+        seat = None
+        if not sender.user.is_master:
+            room = self.in_flight.room_of(short.info)
+            if room is not None:
+                if not room.has_seat_for(sender.user.name):
+                    return None  # the long way tells it
+                seat = room.take(sender.user.name)
         deferred = Deferred()
 
         def answer(error: StorageError | None) -> None:
             body = None
+            if seat is not None:
+                seat.leave()
             try:
                 if short.is_stale:  # the cache too: nobody keeps it up to date
                     raise DoAgain
                 if error is None:
                     body = self._short_body(short, cache, request.received_seconds)
                 if body is not None:
+                    if self._audit is not None and noted is not None:
+                        self._audit.note_short(
+                            noted,
+                            short.info,
+                            request.headers,
+                            request.answer_lines,
+                            request.received_seconds,
+                        )
                     deferred.resolve(Response(200, body, JSON_HEADERS))
                 else:
                     deferred.resolve(self._long_answer(request, route, cache, error))
@@ -234,7 +305,7 @@ class App:
         except DoAgain:
             raise
         except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
-            answer = error_answer(context, as_status(failed))
+            answer = self._failed(context, failed)
         return self._counted(context, request, answer)
 
     def _when_committed(self, context: Context, committing: Committing) -> Deferred:
@@ -257,11 +328,13 @@ class App:
                     status.unavailable("too many writes wait", retry_after_seconds=RETRY_SECONDS),
                 )
             except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
-                found = error_answer(context, as_status(error))
+                found = self._failed(context, error)
             except InvariantViolation as violation:
                 # A callback's error is only logged; a task's would have ended the process.
                 self._server.runtime.fatal(violation)
                 raise
+            if context.seat is not None:
+                context.seat.leave()
             deferred.resolve(self._counted(context, context.request, found))
 
         committing.begun.outcome.add_done_callback(answer)
@@ -270,15 +343,19 @@ class App:
     async def _write_again(
         self, context: Context, committing: Committing, deferred: Deferred
     ) -> None:
-        deferred.resolve(await self._later(context, committing.again()))
+        work = self._later(context, committing.again())
+        seat = context.seat
+        deferred.resolve(await (work if seat is None else Seated(work, seat)))
 
     def gate(self, request: Request) -> Response | None:
         """The refusal of a request whose body is still to come, so that nobody reads it for
         nothing; None lets it in."""
         context: Context | None = None
+        request.answer_lines = self._audit_ids.line_for(request)
         try:
             context = Context(request, self._routes.of(request).info)
             self._admit(context)
+            self.in_flight.check(context)
         except DoAgain:
             return None  # somebody must be asked first; it is decided when the body is there
         except StatusError as error:
@@ -288,14 +365,32 @@ class App:
     def _admit(self, context: Context) -> None:
         """Who is it, and may they. Raises 401 or 403."""
         context.user = self._authentication.authenticate(context.request)
+        # Of those who are known by their header lines, no line wishes to be another.
+        if context.request.headers.memo is None:
+            self._impersonate(context)
         if not self._authorizer.allows(context.user, context.info):
-            raise refusal(context.user, context.info)
+            why = self._authorizer.reason(context.user, context.info)
+            raise refusal(context.user, context.info, why)
+
+    def _impersonate(self, context: Context) -> None:
+        """Do it as another, if that is wished for. Raises 400 or 403."""
+        wish = wish_of(context.request.headers)
+        if wish is None:
+            context.impersonator = None
+            return
+        sender = context.user
+        context.user = impersonated(wish, by=sender, authorizer=self._authorizer)
+        context.impersonator = sender
 
     def _chain(self, context: Context, route: Route) -> Promise | Committing:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         self._admit(context)
+        if self._audit is not None:
+            self._audit.begin(context)
+        self.in_flight.check(context)
         if not info.is_resource:
+            check_timeout(info)
             return self._nonresources.answer(context)
         resource = route.resource
         if resource is None:
@@ -361,6 +456,7 @@ class App:
                 route = self._routes.of(context.request)
                 context.resource = None
                 context.warnings.clear()
+                context.annotations = None
                 return await _awaited(self._chain(context, route))
             except DoAgain as next_lack:
                 lack = next_lack
@@ -371,7 +467,9 @@ class App:
 
     async def _resolve_again(self, request: Request, route: Route, deferred: Deferred) -> None:
         context = Context(request, route.info)
-        deferred.resolve(await self._later(context, self._do_again(context, DoAgain())))
+        self.in_flight.take(context)
+        work = self._later(context, self._do_again(context, DoAgain()))
+        deferred.resolve(await (work if context.seat is None else Seated(work, context.seat)))
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
         try:
@@ -379,11 +477,23 @@ class App:
                 answer = await awaitable
             except DoAgain as lack:
                 answer = await self._do_again(context, lack)
+        except asyncio.CancelledError:
+            if self._audit is not None:
+                self._audit.given_up(context)
+            raise
         except Exception as error:  # noqa: BLE001 - the edge, for answers that had to wait
-            answer = error_answer(context, as_status(error))
+            answer = self._failed(context, error)
         if isinstance(answer, Response):
             return self._counted(context, context.request, answer)
+        if self._audit is not None:
+            self._audit.stream(context, answer)
         return answer
+
+    def _failed(self, context: Context | None, error: Exception) -> Response:
+        """The answer to what went wrong."""
+        if context is not None and self._audit is not None and not isinstance(error, _EXPECTED):
+            self._audit.panicked(context)
+        return error_answer(context, as_status(error))
 
     def _counted(self, context: Context | None, request: Request, answer: Response) -> Response:
         seconds = self._clock.monotonic() - request.received_seconds
@@ -404,6 +514,8 @@ class App:
                 str(answer.status),
             )
         self._metrics.count(labels, seconds)
+        if self._audit is not None and context is not None:
+            self._audit.complete(context, answer)
         return answer
 
 

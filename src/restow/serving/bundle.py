@@ -103,6 +103,8 @@ class _Bundle:
         promise = self._app(request)
         answer = await promise if isinstance(promise, Awaitable) else promise
         if self._outer.closed:
+            if isinstance(answer, PushStream):
+                answer.close()
             return
         if isinstance(answer, PushStream):
             try:
@@ -175,10 +177,7 @@ class _Channel:
 
     def cut(self) -> None:
         """The answer is over: tell the watch."""
-        if not self.writer.closed:
-            self.writer.closed = True
-            if self.writer.on_close is not None:
-                self.writer.on_close()
+        self.writer.cut()
 
     def stream_overfull(self) -> bool:
         return self._owner.overfull()

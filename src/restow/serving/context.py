@@ -6,8 +6,9 @@ ambient state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from restow.machinery.names import GroupVersion
 from restow.resources.definition import Resource
@@ -15,7 +16,12 @@ from restow.serving.listener.request import Request
 from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Purpose, negotiate
 from restow.serving.request_info import RequestInfo
 
+if TYPE_CHECKING:
+    from restow.serving.limits import Seat
+
 WARNINGS_MAX: Final = 64
+ANNOTATIONS_MAX: Final = 64
+ANNOTATION_LENGTH_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +48,47 @@ class Sender(NamedTuple):
     user: User
     is_plain: bool
     """It takes JSON, whole objects, and not indented."""
+    good_until_seconds: float = math.inf
+    """For requests received until then, in the time of `received_seconds`; later ones are looked
+    at anew."""
 
 
 class Context:
     """A request, who sent it, what it is about, and the warnings its answer carries."""
 
-    __slots__ = ("_form", "info", "remote", "request", "resource", "user", "warnings")
+    __slots__ = (
+        "_form",
+        "annotations",
+        "audit",
+        "charged",
+        "impersonator",
+        "info",
+        "remote",
+        "request",
+        "resource",
+        "seat",
+        "user",
+        "warnings",
+    )
 
     def __init__(self, request: Request, info: RequestInfo) -> None:
         self.request = request
         self.info = info
         self.user: User = ANONYMOUS
+        self.impersonator: User | None = None
+        """Who has sent the request, if it is done in the name of another."""
         self.resource: Resource | None = None
         self.remote: GroupVersion | None = None
         """What another server serves, if the request is passed on to one."""
+        self.seat: Seat | None = None
+        """What it holds while it waits, if it is one of those that need a seat for that."""
         self.warnings: list[str] = []
+        self.annotations: dict[str, str] | None = None
+        """What is noted of it in the audit log, by name."""
+        self.audit: Any = None
+        """The audit log's own: what is being written down of it."""
+        self.charged: dict[str, dict[str, int]] | None = None
+        """What quotas were charged for it, by their paths."""
         self._form: Form | None = None
 
     @property
@@ -81,3 +113,10 @@ class Context:
         """Tell the client something beside the answer."""
         if len(self.warnings) < WARNINGS_MAX and text not in self.warnings:
             self.warnings.append(text)
+
+    def annotate(self, name: str, value: str) -> None:
+        """Note something in the audit log. What was noted under a name first stays."""
+        if self.annotations is None:
+            self.annotations = {}
+        if len(self.annotations) < ANNOTATIONS_MAX:
+            self.annotations.setdefault(name, value[:ANNOTATION_LENGTH_MAX])

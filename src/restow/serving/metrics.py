@@ -26,6 +26,8 @@ _LABELS: Final = ("verb", "group", "version", "resource", "subresource", "code")
 
 Labels = tuple[str, str, str, str, str, str]
 Gauge = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+Histogram = Callable[[], Iterable[tuple[tuple[str, ...], list[tuple[str, float]], float]]]
+"""Of each set of labels: how many were at most so much, by bound, the last one `+Inf`; the sum."""
 
 
 class Tally:
@@ -103,6 +105,7 @@ class Metrics(Collector):
         self._tallies: dict[Labels, Tally] = {}
         self._durations: dict[str, _Durations] = {}
         self._gauges: list[tuple[str, str, tuple[str, ...], Gauge]] = []
+        self._histograms: list[tuple[str, str, tuple[str, ...], Histogram]] = []
 
     def count(self, labels: Labels, seconds: float) -> None:
         """Note an answered request; the labels are those of a request that was understood."""
@@ -123,6 +126,10 @@ class Metrics(Collector):
         """Add something that is read when asked for. What is called `_total` only ever grows, and
         is shown as a counter."""
         self._gauges.append((name, about, labels, read))
+
+    def histogram(self, name: str, about: str, labels: tuple[str, ...], read: Histogram) -> None:
+        """Add something that was measured, and is read when asked for."""
+        self._histograms.append((name, about, labels, read))
 
     def totals(self) -> Totals:
         """All verbs together, as of now."""
@@ -157,6 +164,11 @@ class Metrics(Collector):
             for labels_of_one, value in read():
                 shown.add_metric(labels_of_one, value)
             yield shown
+        for name, about, label_names, measured in self._histograms:
+            drawn = HistogramMetricFamily(name, about, labels=label_names)
+            for labels_of_one, buckets, total in measured():
+                drawn.add_metric(labels_of_one, buckets, total)
+            yield drawn
 
     def document(self) -> bytes:
         return generate_latest(self.registry)

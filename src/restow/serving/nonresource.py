@@ -6,7 +6,7 @@ comes as it is, with the hashes of storage versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -46,6 +46,7 @@ class NonResources:
         metrics: Metrics,
         version: dict[str, str],
         pages: Mapping[str, Pages] | None = None,
+        page_paths: Sequence[str] = (),
         directory: Directory | None = None,
         forward: Forward | None = None,
     ) -> None:
@@ -56,6 +57,8 @@ class NonResources:
         self._health_metrics = HealthMetrics(states=health.states, counts=health.counts)
         self._version = version
         self._pages = pages or {}
+        self._page_paths = tuple(page_paths)
+        """Those of them that are told of at the root."""
         self._directory = directory
         self._forward = forward
 
@@ -97,7 +100,7 @@ class NonResources:
     def _paths(self) -> list[str]:
         known = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
         groups = orjson.loads(self._discovery.plain("/apis") or b"{}").get("groups", [])
-        known += ["/api/v1", "/metrics/slis", "/readyz", "/version"]
+        known += ["/api/v1", "/metrics/slis", "/readyz", "/version", *self._page_paths]
         for group in groups:
             known.append(f"/apis/{group['name']}")
             known += [f"/apis/{each['groupVersion']}" for each in group["versions"]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 from restow.machinery import field_errors, status
@@ -18,6 +19,10 @@ FIELD_MANAGER_LENGTH_MAX: Final = 128
 DURATION_LENGTH_MAX: Final = 64
 REQUEST_SECONDS_MAX: Final = 60.0
 """How long any request but a watch may take."""
+WRITE_SECONDS_MAX: Final = 34.0
+"""How long a write of one object may take: a write that is held up holds up others."""
+WATCH_SECONDS_MIN: Final = 1800.0
+"""How long a watch lasts that does not say it: so long at least, and twice that at most."""
 
 _DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
@@ -31,6 +36,9 @@ _UNIT_SECONDS: Final = {
     "m": 60.0,
     "h": 3600.0,
 }
+_WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+# Subresources that are the object, or a part of it: others do what takes longer.
+_PARTS: Final = frozenset({"", "status", "scale", "finalize"})
 _FIELD_VALIDATION: Final = ("Ignore", "Warn", "Strict")
 _OPTIONS: Final = {
     "create": "CreateOptions",
@@ -48,7 +56,19 @@ def check_parameters(info: RequestInfo) -> None:
         check_field_manager(info)
 
 
-def seconds_of(info: RequestInfo) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long requests may take that do not want it shorter."""
+
+    request_seconds: float = REQUEST_SECONDS_MAX
+    write_seconds: float = WRITE_SECONDS_MAX
+    watch_seconds: float = WATCH_SECONDS_MIN
+
+
+DEADLINES: Final = Deadlines()
+
+
+def seconds_of(info: RequestInfo, deadlines: Deadlines = DEADLINES) -> float:
     """How long a request may take: as long as it says, but not longer than all may.
 
     Zero or less is no wish. Watches take their own time. What is no duration counts as no wish
@@ -56,12 +76,15 @@ def seconds_of(info: RequestInfo) -> float:
     """
     if info.verb == "watch":
         return math.inf
+    longest = deadlines.request_seconds
+    if info.is_resource and info.verb in _WRITES and info.subresource in _PARTS:
+        longest = min(longest, deadlines.write_seconds)
     seconds = 0.0
     text = info.parameter("timeout")
     if text and len(text) <= DURATION_LENGTH_MAX and not text.startswith("-"):
         parts = _DURATION_PART.findall(text)
         seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-    return seconds if 0 < seconds < REQUEST_SECONDS_MAX else REQUEST_SECONDS_MAX
+    return seconds if 0 < seconds < longest else longest
 
 
 def check_timeout(info: RequestInfo) -> None:
@@ -71,8 +94,8 @@ def check_timeout(info: RequestInfo) -> None:
     text = info.parameter("timeout")
     if text and (len(text) > DURATION_LENGTH_MAX or not _DURATION.fullmatch(text)):
         raise status.bad_request(
-            f"invalid timeout specified in the request URL: {text[:DURATION_LENGTH_MAX]!r} is no"
-            " duration"
+            "invalid timeout specified in the request URL - time: invalid duration"
+            f' "{text[:DURATION_LENGTH_MAX]}"'
         )
 
 

@@ -5,12 +5,12 @@ Not here: whether somebody may ask that, and the answer.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from restow.resources.definition import Resource
 from restow.serving.listener import Request, RequestLine
 from restow.serving.metrics import Metrics
-from restow.serving.parameters import seconds_of
+from restow.serving.parameters import DEADLINES, Deadlines, seconds_of
 from restow.serving.request_info import RequestInfo, has_siblings, parse_request, sibling
 
 ROUTES_MAX: Final = 4096
@@ -28,10 +28,12 @@ def deprecation_of(resource: Resource, version: str) -> str:
 class ShortGet:
     """A get of an object whose answer is what memory holds, as it is."""
 
-    __slots__ = ("api_version", "info", "is_stale", "path", "root", "tally")
+    __slots__ = ("api_version", "audited", "info", "is_stale", "path", "root", "tally")
 
     def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
         self.info = info
+        self.audited: dict[object, Any] = {}
+        """What is written down of it, by the rules that say so."""
         self.is_stale = False
         """Something else may be hosted there by now."""
         self.root = resource.root
@@ -52,9 +54,9 @@ class Route:
 
     __slots__ = ("info", "resource", "seconds_max", "short")
 
-    def __init__(self, info: RequestInfo) -> None:
+    def __init__(self, info: RequestInfo, deadlines: Deadlines) -> None:
         self.info = info
-        self.seconds_max = seconds_of(info)
+        self.seconds_max = seconds_of(info, deadlines)
         self.resource: Resource | None = None
         """Set once the path, the verb and the parameters have been found to be good."""
         self.short: ShortGet | None = None
@@ -64,7 +66,8 @@ class Route:
 class Routes:
     """The routes of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines = DEADLINES) -> None:
+        self._deadlines = deadlines
         self._routes: dict[tuple[str, str, str], Route] = {}
         self._siblings: dict[tuple[str, str, str], Route] = {}
         """By method, path without the last segment, and query: the first of many like it."""
@@ -89,7 +92,8 @@ class Routes:
             route = self._sibling(request)
         if route is None:
             query = f"?{request.query}" if request.query else ""
-            route = Route(parse_request(request.method, request.path + query))
+            info = parse_request(request.method, request.path + query)
+            route = Route(info, self._deadlines)
             if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
                 return route
             if len(self._routes) >= ROUTES_MAX:
@@ -109,13 +113,13 @@ class Routes:
             info = sibling(known.info, request.path, name)
             if info is None:
                 return None
-            route = Route(info)
+            route = Route(info, self._deadlines)
             route.resource = known.resource
             return route
         query = f"?{request.query}" if request.query else ""
         if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
             return None
-        route = Route(parse_request(request.method, request.path + query))
+        route = Route(parse_request(request.method, request.path + query), self._deadlines)
         if has_siblings(route.info, name):
             if len(self._siblings) >= ROUTES_MAX:
                 self._siblings.clear()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.private_files import changeable_by_others
 
 if TYPE_CHECKING:
     from restow.storage.etcd.checkup import MemberFacts
@@ -37,6 +38,8 @@ class FileFacts:
     """Room on its file system, for its owner."""
     mode: int = 0
     """Who may read and write it."""
+    exposures: tuple[str, ...] = ()
+    """How others can change it, or what lies beside it; each says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,4 +93,12 @@ def _look_at_file(path: Path) -> FileFacts:
         log_size=log.stat().st_size if log.exists() else 0,
         free=room.f_bavail * room.f_frsize,
         mode=status.st_mode & 0o777,
+        exposures=_exposures(path),
     )
+
+
+def _exposures(path: Path) -> tuple[str, ...]:
+    from restow.storage.sqlite.opening import files_of  # noqa: PLC0415
+
+    places = [place for place in (path.parent, *files_of(path)) if place.exists()]
+    return tuple(filter(None, map(changeable_by_others, places)))

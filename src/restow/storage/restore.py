@@ -55,6 +55,7 @@ from restow.storage.interface import (
     Unknown,
 )
 from restow.storage.opening import UNFINISHED_RESTORE_KEY
+from restow.storage.private_files import changeable_by_others
 
 RESTORE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 AHEAD_SQLITE: Final = 1_000_000_000
@@ -129,6 +130,8 @@ async def restore_backup(
 def _check_backup(path: Path) -> str:
     """See that the file is whole; what it is called among all backups."""
     try:
+        if (problem := changeable_by_others(path)) is not None:
+            raise OpenRefused(problem)
         with path.open("rb") as file:
             digest = hashlib.sha256()
             head = file.read(_CHUNK_BYTES)

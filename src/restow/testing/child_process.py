@@ -12,21 +12,44 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import sys
 import time  # noqa: TID251  (real processes live in real time)
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, Self
+from typing import IO, ClassVar, Final, Protocol, Self
 
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 20.0
 _POLL_SECONDS: Final = 0.01
 _LOG_CHARACTERS_SHOWN: Final = 4_000
+_RESTOW: Final = [sys.executable, "-m", "restow"]
 
 
 class ProcessFailed(Exception):
     """A process did not start, or did not stop; the text has the end of its log."""
+
+
+class Started(Protocol):
+    """What is asked of a process; a Popen has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Starter(Protocol):
+    """Runs `restow` with some words."""
+
+    def start(self, words: Sequence[str], *, out: IO[bytes], log: IO[bytes]) -> Started: ...
 
 
 class ChildProcess(ABC):
@@ -35,9 +58,12 @@ class ChildProcess(ABC):
     NAME: ClassVar[str]
     """Of its files."""
 
+    starter: ClassVar[Starter | None] = None
+    """Who starts `restow` in a faster way than anew (`warm_start`), if anybody."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Started | None = None
         self._log_begin = 0
         """Where this life's part of the log begins."""
 
@@ -80,14 +106,19 @@ class ChildProcess(ABC):
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.out_file.open("wb") as out, self.log_file.open("ab") as log:
             self._log_begin = log.tell()
-            self.process = subprocess.Popen(  # noqa: S603  (our own arguments)
-                [*die_with_parent(), *self.command()],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                start_new_session=True,
-            )
+            self.process = self._started(self.command(), out, log)
         return self
+
+    def _started(self, command: list[str], out: IO[bytes], log: IO[bytes]) -> Started:
+        if self.starter is not None and command[: len(_RESTOW)] == _RESTOW:
+            return self.starter.start(command[len(_RESTOW) :], out=out, log=log)
+        return subprocess.Popen(  # noqa: S603  (our own arguments)
+            [*die_with_parent(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def start(self) -> Self:
         """Start the process and wait until it is ready."""
@@ -152,7 +183,7 @@ class ChildProcess(ABC):
     def log_tail(self) -> str:
         return self.log()[-_LOG_CHARACTERS_SHOWN:]
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Started:
         assert self.process is not None, "no process"
         return self.process
 

@@ -149,6 +149,7 @@ class EtcdCluster:
         self.members = members
         self.certificates = certificates
         self._user: EtcdUser | None = None
+        self._demands_certificates = False
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -159,7 +160,10 @@ class EtcdCluster:
         """The form that `parse_address` reads."""
         if self.certificates is None:
             return f"etcd://{','.join(self.endpoints)}"
-        return f"etcds://{','.join(self.endpoints)}?ca={self.certificates.ca_file}"
+        url = f"etcds://{','.join(self.endpoints)}?ca={self.certificates.ca_file}"
+        if not self._demands_certificates:
+            return url
+        return f"{url}&cert={self.certificates.cert_file}&key={self.certificates.key_file}"
 
     def __enter__(self) -> Self:
         return self
@@ -176,6 +180,16 @@ class EtcdCluster:
         """End all members. Killed, not stopped: their data is not needed any more."""
         for member in self.members:
             member.kill()
+
+    def demand_certificates(self) -> None:
+        """Talk only to clients with a certificate, from the next start of each member on."""
+        assert self.certificates is not None
+        self._demands_certificates = True
+        for member in self.members:
+            member.arguments += [
+                "--client-cert-auth",
+                f"--trusted-ca-file={self.certificates.ca_file}",
+            ]
 
     def leader(self) -> EtcdMember:
         """The member that leads now."""
@@ -239,17 +253,21 @@ def start_etcd(
     *,
     members: int = 1,
     certificates: CertificateFiles | None = None,
+    demands_certificates: bool = False,
     with_fsync: bool = False,
     quota_bytes: int = 0,
 ) -> EtcdCluster:
     """Start a new, empty etcd and wait until it serves.
 
-    Without fsync it is faster and survives a killed process, though not a killed machine.
+    Without fsync it is faster and survives a killed process, though not a killed machine. It can
+    demand of clients a certificate of the authority that has signed its own.
     """
     for attempt in range(_START_ATTEMPTS_MAX):
         home = directory / f"attempt-{attempt}"
         home.mkdir(parents=True)
         cluster = _lay_out(home, members, certificates, with_fsync, quota_bytes)
+        if demands_certificates:
+            cluster.demand_certificates()
         try:
             for member in cluster.members:
                 member.start()

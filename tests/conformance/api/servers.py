@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
+from restow.apiserver.audit import Audit
+from restow.apiserver.service_accounts import AccountRules
 from restow.coordination.remote_reports import RemoteReports
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
@@ -18,6 +20,7 @@ from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.app import Barrier, open_barrier
 from restow.serving.context import User
+from restow.serving.limits import RequestLimits
 from restow.serving.listener import Listener
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
 from restow.testing.api_client import ApiClient
@@ -78,8 +81,12 @@ async def start_server(
     admission: Sequence[Admission] = (),
     reports: RemoteReports | None = None,
     doors: Doors | None = None,
+    limits: RequestLimits | None = None,
+    accounts: AccountRules | None = None,
+    runtime: Runtime | None = None,
+    audit: Audit | None = None,
 ) -> RunningServer:
-    runtime = Runtime.system()
+    runtime = runtime or Runtime.system()
     assembly = await assemble(
         storage,
         catalog,
@@ -91,6 +98,9 @@ async def start_server(
         admission=admission,
         reports=reports,
         doors=doors,
+        limits=limits,
+        accounts=accounts,
+        audit=audit,
     )
     listener = await Listener.start(
         assembly.app,

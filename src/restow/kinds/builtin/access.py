@@ -34,7 +34,6 @@ def _rbac(kind: str, plural: str, *, namespaced: bool) -> Kind:
         create_on_update=True,
         name_rule="path-segment",
         required=True,
-        behaviour_missing=True,
     )
 
 

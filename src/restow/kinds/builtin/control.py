@@ -47,6 +47,7 @@ def _admission(
     versions: str,
     storage: str = "",
     subresources: tuple[Subresource, ...] = (),
+    behaviour_missing: bool = False,
 ) -> Kind:
     return declare(
         "admissionregistration.k8s.io",
@@ -57,7 +58,7 @@ def _admission(
         storage=storage,
         subresources=subresources,
         tracks_generation=True,
-        **_OF_EXTENSION,
+        **{**_OF_EXTENSION, "behaviour_missing": behaviour_missing},
     )
 
 
@@ -83,12 +84,14 @@ KINDS: Final = (
         "mutatingadmissionpolicies",
         versions="v1 v1beta1 v1alpha1",
         storage="v1beta1",
+        behaviour_missing=True,
     ),
     _admission(
         "MutatingAdmissionPolicyBinding",
         "mutatingadmissionpolicybindings",
         versions="v1 v1beta1 v1alpha1",
         storage="v1beta1",
+        behaviour_missing=True,
     ),
     _admission(
         "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", versions="v1 v1beta1"

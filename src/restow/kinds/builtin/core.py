@@ -162,7 +162,6 @@ KINDS: Final = (
         short="quota",
         subresources=(STATUS,),
         returns_deleted=True,
-        behaviour_missing=True,
     ),
     declare("", "Secret", "secrets", selectable=selectable("type"), required=True),
     declare(

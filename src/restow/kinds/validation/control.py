@@ -19,56 +19,7 @@ from restow.kinds.validation.fields import (
 )
 from restow.machinery import field_errors as errors
 
-_RBAC: Final = "rbac.authorization.k8s.io"
-_SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 _PRIORITY_MAX: Final = 1_000_000_000
-
-
-def validate_role(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
-    for field, rule in listed(new, "rules", "rules"):
-        if not rule.get("verbs"):
-            causes.append(
-                errors.required(f"{field}.verbs", "verbs must contain at least one value")
-            )
-        if rule.get("nonResourceURLs"):
-            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
-                why = "rules cannot apply to both regular resources and non-resource URLs"
-                causes.append(
-                    errors.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], why)
-                )
-            continue
-        for name, noun in (("apiGroups", "api group"), ("resources", "resource")):
-            if not rule.get(name):
-                why = f"resource rules must supply at least one {noun}"
-                causes.append(errors.required(f"{field}.{name}", why))
-    return causes
-
-
-def validate_role_binding(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
-    role = part(new, "roleRef")
-    in_namespace = bool(part(new, "metadata").get("namespace"))
-    if role.get("apiGroup") != _RBAC:
-        causes.append(errors.not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,)))
-    kinds = ("Role", "ClusterRole") if in_namespace else ("ClusterRole",)
-    if role.get("kind") not in kinds:
-        causes.append(errors.not_supported("roleRef.kind", role.get("kind", ""), kinds))
-    require(causes, role, field="roleRef", names=("name",))
-    for field, subject in listed(new, "subjects", "subjects"):
-        require(causes, subject, field=field, names=("name",))
-        if subject.get("kind") not in _SUBJECTS:
-            causes.append(errors.not_supported(f"{field}.kind", subject.get("kind", ""), _SUBJECTS))
-        elif subject["kind"] == "ServiceAccount":
-            if not in_namespace:
-                require(causes, subject, field=field, names=("namespace",))
-        elif subject.get("apiGroup") != _RBAC:
-            causes.append(
-                errors.not_supported(f"{field}.apiGroup", subject.get("apiGroup", ""), (_RBAC,))
-            )
-    if old is not None and role != part(old, "roleRef"):
-        causes.append(errors.invalid("roleRef", role, "cannot change roleRef"))
-    return causes
 
 
 def validate_lease(new: Object, _old: Object | None) -> Causes:
@@ -83,37 +34,6 @@ def validate_lease(new: Object, _old: Object | None) -> Causes:
         why = "must be greater than or equal to 0"
         causes.append(errors.invalid("spec.leaseTransitions", transitions, why))
     # An empty holder is how a client gives its lease back.
-    return causes
-
-
-def validate_webhooks(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
-    names: set[str] = set()
-    for field, webhook in listed(new, "webhooks", "webhooks"):
-        require(
-            causes,
-            webhook,
-            field=field,
-            names=("name", "clientConfig", "sideEffects", "admissionReviewVersions"),
-        )
-        require_one_of(
-            causes,
-            webhook,
-            field=field,
-            name="sideEffects",
-            values=("None", "NoneOnDryRun", "Some", "Unknown"),
-        )
-        require_one_of(
-            causes, webhook, field=field, name="failurePolicy", values=("Fail", "Ignore")
-        )
-        name = webhook.get("name") or ""
-        if name in names:
-            causes.append(errors.duplicate(f"{field}.name", name))
-        names.add(name)
-        config = part(webhook, "clientConfig")
-        if config and bool(config.get("url")) == bool(config.get("service")):
-            why = "exactly one of url or service is required"
-            causes.append(errors.required(f"{field}.clientConfig", why))
     return causes
 
 

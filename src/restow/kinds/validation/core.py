@@ -8,6 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from restow.kinds.validation.addresses import (
+    address_problem,
+    port_name_problem,
+    special_address_problem,
+)
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -19,6 +24,8 @@ from restow.kinds.validation.fields import (
     require_one_of,
 )
 from restow.machinery import field_errors as errors
+from restow.machinery import quantity
+from restow.machinery.metadata_rules import label_problems
 from restow.machinery.name_formats import dns_label_problem, qualified_name_problem
 
 # Of all data of a ConfigMap or Secret together.
@@ -42,6 +49,7 @@ _SECRET_KEYS: Final = {
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
 _SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _EVENT_TEXT_MAX: Final = 128
 _EVENT_NOTE_MAX: Final = 1024
 _CLUSTER_NAMESPACES: Final = ("default", "kube-system", "")
@@ -149,6 +157,8 @@ def validate_service(new: Object, _old: Object | None) -> Causes:
     is_external = spec.get("type") == "ExternalName"
     if is_external and not spec.get("externalName"):
         causes.append(errors.required("spec.externalName"))
+    causes += label_problems(part(spec, "selector"), "spec.selector")
+    _check_service_addresses(causes, spec)
     ports = list(listed(spec, "ports", "spec.ports"))
     if not ports and not is_external and spec.get("clusterIP") != "None":
         causes.append(errors.required("spec.ports"))
@@ -161,6 +171,15 @@ def validate_service(new: Object, _old: Object | None) -> Causes:
             causes.append(errors.duplicate(field, port))
         numbers.add(number)
     return causes
+
+
+def _check_service_addresses(causes: Causes, spec: Object) -> None:
+    own = spec.get("clusterIP")
+    if own and own != "None" and (problem := address_problem(own)):
+        causes.append(errors.invalid("spec.clusterIPs[0]", own, problem))
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        if problem := address_problem(address) or special_address_problem(address):
+            causes.append(errors.invalid(f"spec.externalIPs[{index}]", address, problem))
 
 
 def _check_service_port(
@@ -184,6 +203,8 @@ def _check_service_port(
         problem_of_port = port_problem(target, f"{field}.targetPort")
         if problem_of_port is not None:
             causes.append(problem_of_port)
+    elif target and (problem := port_name_problem(target)):
+        causes.append(errors.invalid(f"{field}.targetPort", target, problem))
     require_one_of(causes, port, field=field, name="protocol", values=_PROTOCOLS)
 
 
@@ -217,8 +238,15 @@ def validate_volume_claim(new: Object, _old: Object | None) -> Causes:
     spec = part(new, "spec")
     if not spec.get("accessModes"):
         causes.append(errors.required("spec.accessModes", "at least 1 access mode is required"))
-    if "storage" not in part(spec, "resources", "requests"):
+    for mode in spec.get("accessModes") or ():
+        if mode not in _ACCESS_MODES:
+            causes.append(errors.not_supported("spec.accessModes", mode, _ACCESS_MODES))
+    size = part(spec, "resources", "requests").get("storage")
+    if size is None:
         causes.append(errors.required("spec.resources[storage]"))
+    elif quantity.parse(str(size)) <= 0:
+        why = "must be greater than zero"
+        causes.append(errors.invalid("spec.resources[storage]", str(size), why))
     return causes
 
 
@@ -236,8 +264,12 @@ def validate_endpoints(new: Object, _old: Object | None) -> Causes:
         for each in ("addresses", "notReadyAddresses"):
             for place, address in listed(subset, each, f"{field}.{each}"):
                 require(causes, address, field=place, names=("ip",))
+                found = address.get("ip") or ""
+                problem = found and (address_problem(found) or special_address_problem(found))
+                if problem:
+                    causes.append(errors.invalid(f"{place}.ip", found, problem))
         for place, port in listed(subset, "ports", f"{field}.ports"):
-            problem = port_problem(port.get("port"), f"{place}.port")
-            if problem is not None:
-                causes.append(problem)
+            problem_of_port = port_problem(port.get("port"), f"{place}.port")
+            if problem_of_port is not None:
+                causes.append(problem_of_port)
     return causes

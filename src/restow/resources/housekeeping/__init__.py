@@ -2,10 +2,10 @@
 
 Old history is compacted, old events are removed, namespaces that are being deleted are emptied,
 dependents follow their owners, every namespace gets its account, definitions of custom resources
-get their names and take their instances along when they go, APIServices say what is served, and
-the service `kubernetes` says where the servers are. Most of it is done by one server at a time
-(`turns`); two at once would do double work and no harm, because every write is guarded by what was
-read.
+get their names and take their instances along when they go, quotas are counted anew, APIServices
+say what is served, and the service `kubernetes` says where the servers are. Most of it is done by
+one server at a time (`turns`); two at once would do double work and no harm, because every write is
+guarded by what was read.
 
 All of it is level-based: a change only says "look again", and what is done depends on what the
 store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.

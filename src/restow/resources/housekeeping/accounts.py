@@ -39,7 +39,8 @@ class AccountKeeper:
         self._namespaces = _hosted(catalog, "Namespace")
         self._accounts = _hosted(catalog, "ServiceAccount")
         self._config_maps = _hosted(catalog, "ConfigMap")
-        self._certificates = certificates
+        self.certificates = certificates
+        """May be replaced: the next look publishes it."""
         self._ends = (
             (self._accounts.root, f"/{ACCOUNT_NAME}"),
             (self._config_maps.root, f"/{CERTIFICATES_NAME}"),
@@ -91,7 +92,7 @@ class AccountKeeper:
         guard = RevisionIs(item.key, item.revision)
         try:
             await self._ensure_account(name, guard)
-            if self._certificates:
+            if self.certificates:
                 await self._ensure_certificates(name, guard)
         except PlaceMoved:
             return MOVED_SECONDS
@@ -104,7 +105,7 @@ class AccountKeeper:
             await self._create(self._accounts, namespace, obj, guard)
 
     async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> None:
-        resource, data = self._config_maps, {CERTIFICATES_FIELD: self._certificates}
+        resource, data = self._config_maps, {CERTIFICATES_FIELD: self.certificates}
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
         if item is None:

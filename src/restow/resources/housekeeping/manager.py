@@ -11,12 +11,16 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog, OnChange
 from restow.resources.housekeeping import compaction, events_expiry, turns
+from restow.resources.housekeeping.account_secrets import (
+    AccountSecretKeeper,
+    SignAccountToken,
+)
 from restow.resources.housekeeping.accounts import AccountKeeper
 from restow.resources.housekeeping.addresses import Address, Addresses
 from restow.resources.housekeeping.api_services import ApiServiceKeeper, hosts_api_services
@@ -31,8 +35,11 @@ from restow.resources.housekeeping.namespaces import (
     ensure_namespaces,
 )
 from restow.resources.housekeeping.objects_watch import ObjectsWatch, Observer
+from restow.resources.housekeeping.policies import PolicyKeeper, hosts_policies
 from restow.resources.housekeeping.proxy_trust import ProxyTrust, ProxyTrustKeeper
+from restow.resources.housekeeping.quotas import QuotaKeeper, hosts_quotas
 from restow.resources.housekeeping.repeating import BACKOFF, repeat, work_off
+from restow.resources.housekeeping.roles import RoleKeeper, ensure_roles, hosts_roles
 from restow.resources.housekeeping.turns import Turn
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, retry
@@ -63,6 +70,8 @@ class HousekeepingOptions:
     """The cluster's certificate authorities as PEM text, for clients inside namespaces."""
     proxy_trust: ProxyTrust | None = None
     """How servers behind this one know who asks; None: they are told nothing."""
+    sign_account_token: SignAccountToken | None = None
+    """How tokens without an end are signed; None: Secrets get none."""
     compaction_seconds: float = compaction.INTERVAL_SECONDS
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
@@ -102,6 +111,7 @@ class Housekeeping:
             seconds=options.turn_seconds,
         )
         self._trust = self._new_trust()
+        self._accounts: list[AccountKeeper | AccountSecretKeeper] = []
         self.endpoints: EndpointsKeeper | None = None
         if options.address is not None:
             addresses = Addresses(
@@ -144,11 +154,20 @@ class Housekeeping:
         except (StorageError, StatusError, TimeoutError) as error:
             logger.warning("the address of this server could not be withdrawn: %s", error)
 
+    def take_certificates(self, certificates: str, proxy_trust: ProxyTrust) -> None:
+        """Publish renewed authorities, from the next look on."""
+        self._options = replace(self._options, certificates=certificates, proxy_trust=proxy_trust)
+        for each in self._accounts:
+            each.certificates = certificates
+        if self._trust is not None:
+            self._trust.own = proxy_trust
+
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(name, work)
 
     async def _prepare(self) -> None:
         await ensure_namespaces(self._store, self._catalog)
+        await ensure_roles(self._store, self._catalog)
         if self.endpoints is not None:
             await self.endpoints.step()
 
@@ -164,8 +183,14 @@ class Housekeeping:
         dependents = DependentsCollector(store, catalog, runtime)
         definitions = DefinitionKeeper(store, catalog, runtime, self._definitions)
         accounts = AccountKeeper(store, catalog, runtime, certificates=self._options.certificates)
+        secrets = self._account_secrets()
+        self._accounts = [accounts, *secrets]
         aggregation = self._aggregation()
-        observers: list[Observer] = [definitions, namespaces, accounts, *aggregation]
+        roles = [RoleKeeper(store, catalog, runtime)] if hosts_roles(catalog) else []
+        policies = [PolicyKeeper(store, catalog, runtime)] if hosts_policies(catalog) else []
+        observers: list[Observer] = [definitions, namespaces, accounts, *secrets]
+        quotas = [QuotaKeeper(store, catalog, runtime)] if hosts_quotas(catalog) else []
+        observers += [*aggregation, *roles, *policies, *quotas]
         # The collector last, because its look reads every object.
         watch = ObjectsWatch(self._storage, runtime, (*observers, dependents))
         loops: dict[str, Coroutine[Any, Any, None]] = {
@@ -173,6 +198,26 @@ class Housekeeping:
             "namespaces": repeat("namespaces", namespaces.look_again, runtime),
             "accounts": repeat("accounts", accounts.look_again, runtime),
             "account": work_off(accounts.queue, accounts.reconcile),
+            **{each.queue.name: work_off(each.queue, each.reconcile) for each in secrets},
+            **{
+                f"look-{each.queue.name}": repeat(each.queue.name, each.look_again, runtime)
+                for each in secrets
+            },
+            **{
+                f"look-{each.queue.name}": repeat("roles", each.look_again, runtime)
+                for each in roles
+            },
+            **{each.queue.name: work_off(each.queue, each.reconcile) for each in roles},
+            **{
+                f"look-{each.queue.name}": repeat("policies", each.look_again, runtime)
+                for each in policies
+            },
+            **{each.queue.name: work_off(each.queue, each.reconcile) for each in policies},
+            **{
+                f"look-{each.queue.name}": repeat("quotas", each.look_again, runtime)
+                for each in quotas
+            },
+            **{each.queue.name: work_off(each.queue, each.reconcile) for each in quotas},
             **{
                 f"{each.queue.name}-{number}": work_off(each.queue, each.reconcile)
                 for each in aggregation
@@ -203,6 +248,7 @@ class Housekeeping:
             **self._timed_loops(),
         }
         told = [each.hosting_changed for each in (definitions, namespaces, dependents)]
+        told += [each.hosting_changed for each in quotas]
         with (
             definitions.woken(),
             _listening(catalog.listeners, told),
@@ -220,6 +266,16 @@ class Housekeeping:
         if (trust := self._new_trust()) is not None:
             keepers.append(trust)
         return keepers
+
+    def _account_secrets(self) -> list[AccountSecretKeeper]:
+        """Who fills Secrets with tokens, if anybody does."""
+        sign, certificates = self._options.sign_account_token, self._options.certificates
+        if sign is None:
+            return []
+        store, catalog = self._store, self._catalog
+        return [
+            AccountSecretKeeper(store, catalog, self._runtime, certificates=certificates, sign=sign)
+        ]
 
     def _new_trust(self) -> ProxyTrustKeeper | None:
         own = self._options.proxy_trust

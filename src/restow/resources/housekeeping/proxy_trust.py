@@ -90,7 +90,8 @@ class ProxyTrustKeeper:
         self._key = resource.key_of(self._path)
         self._store = store
         self._clock: Clock = runtime.clock
-        self._own = own
+        self.own = own
+        """May be replaced: the next look publishes it."""
         self.queue: WorkQueue[str] = WorkQueue(
             "proxy-trust", clock=runtime.clock, randomness=runtime.randomness
         )
@@ -121,7 +122,7 @@ class ProxyTrustKeeper:
         return None
 
     def _merged(self, data: dict[str, str]) -> dict[str, str]:
-        return merged(data, self._own, self._clock.wall())
+        return merged(data, self.own, self._clock.wall())
 
     async def _create(self) -> None:
         obj = {"metadata": {"name": NAME}, "data": self._merged({})}

@@ -39,7 +39,8 @@ class Attributes:
     version: str
     """The version of the request, in which both objects are."""
     subresource: str
-    """Empty, or the part that is written: `status`, `scale`. The objects are whole anyway."""
+    """Empty, or the part that is written: `status`, `scale`. The objects are whole anyway, but for
+    `scale`, where they are Scales: `autoscaling/v1`, whatever the version of the request."""
     namespace: str
     name: str
     """Empty for a create whose name is not made up yet."""
@@ -52,7 +53,12 @@ class Attributes:
     user: User
     dry_run: bool
     context: Context
-    """The request. For `warn`, and for what is noted in the audit log."""
+    """The request. For `warn`, and for `annotate`: what is noted in the audit log."""
+
+    @property
+    def write(self) -> WriteOf:
+        """What `concerns` was asked about."""
+        return WriteOf(self.operation, self.resource, self.version, self.subresource)
 
 
 class Admission(Protocol):
@@ -79,3 +85,26 @@ class Mutation(Protocol):
     def mutate(self, attributes: Attributes) -> Awaitable[Object | None]:
         """Another object to write in the place of this one, None to leave it; or raise a
         StatusError. What it answers is checked and defaulted like a body."""
+
+
+class AtOnce(Protocol):
+    """One that has a say in each write, and needs to wait for nothing to say it."""
+
+    def check(self, context: Context, obj: Object, old: Object | None) -> None:
+        """Raise a StatusError to refuse an object as it would be stored; the old one is as it is
+        stored, None for a create. Asked on the short way too, so it must be quick."""
+
+
+def renamed(before: Object, now: Object) -> str | None:
+    """What of an object a plug-in has changed that says which object it is; None if nothing."""
+    was, said = before["metadata"], now.get("metadata")
+    metadata = said if isinstance(said, dict) else {}
+    for name in ("kind", "apiVersion"):
+        if before.get(name) != now.get(name):
+            return name
+    for name in ("name", "namespace", "uid"):
+        # A name that is still to be made up may be given.
+        is_other = (was.get(name) or "") != (metadata.get(name) or "")
+        if is_other and (was.get(name) or name != "name"):
+            return f"metadata.{name}"
+    return None

@@ -27,6 +27,7 @@ from restow.client.http1 import HEAD_BYTES_MAX, encode_passed_request
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.serving.aggregation.exchanges import Question
+from restow.serving.audit.ids import id_in
 from restow.serving.context import Context, User
 from restow.serving.listener import Headers, header_block
 from restow.serving.request_info import QUERY_PARAMETERS_MAX, RequestInfo
@@ -44,14 +45,14 @@ _HOP_BY_HOP: Final = frozenset(
 # Between the client and this server, or said anew below.
 _NOT_ASKED: Final = frozenset(
     {
-        *("authorization", "cookie", "host", "content-length", "expect"),
+        *("authorization", "cookie", "host", "content-length", "expect", "audit-id"),
         *("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri"),
     }
 )
 _NOT_ASKED_PREFIXES: Final = ("x-remote-", "impersonate-")
 _NOT_ANSWERED: Final = frozenset(
     {
-        *("content-length", "date", "set-cookie", "set-cookie2", "clear-site-data"),
+        *("content-length", "date", "set-cookie", "set-cookie2", "clear-site-data", "audit-id"),
         *("strict-transport-security", "alt-svc", "service-worker-allowed", "refresh"),
     }
 )
@@ -108,6 +109,8 @@ def question_of(context: Context, *, authority: str, believed: Believed = NOTHIN
     # The client has a say in where it comes from, so that is for nobody to believe.
     lines += [each for each in _forwarded(context) if not believed.has(each[0].lower())]
     lines += user_lines(context.user)
+    if mark := id_in(request.answer_lines):
+        lines.append(("Audit-Id", mark.decode()))  # so that both logs call it the same
     query = _query(request.query)
     target = f"{request.path}?{query}" if query else request.path
     try:

@@ -1,9 +1,11 @@
-"""Who sends a request: proxies, tokens, client certificates and sessions, each an `Authenticator`.
+"""Who sends a request: proxies, tokens, client certificates and sessions, each an `Authenticator`;
+and in whose name it is to be done (`impersonation`).
 
 An authenticator says who it is, or that it cannot tell; a credential that is wrong is refused and
 never taken for none. Not here: what a user may do.
 """
 
+from restow.serving.authentication.anonymous import EVERYWHERE, NOWHERE, AnonymousAccess
 from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.certificates import CertificateAuthenticator
 from restow.serving.authentication.chain import Authentication, Authenticator
@@ -16,6 +18,9 @@ from restow.serving.authentication.sessions import SessionAuthenticator, Session
 from restow.serving.authentication.tokens import TokenAuthenticator, read_token_file
 
 __all__ = [
+    "EVERYWHERE",
+    "NOWHERE",
+    "AnonymousAccess",
     "Authentication",
     "Authenticator",
     "Authorities",

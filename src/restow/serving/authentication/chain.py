@@ -2,34 +2,48 @@
 
 First a proxy that is trusted to say who asks, then the certificate of the connection, then the
 bearer token, then nobody. A token that no one knows is a 401 even where anonymous access is
-allowed.
+allowed. What was found out is kept with the header lines for moments; not where somebody wishes to
+be another (`impersonation`), for then it is not the sender who asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from restow.machinery import status
+from restow.machinery.status_error import StatusError
+from restow.serving.authentication.anonymous import EVERYWHERE, AnonymousAccess
+from restow.serving.authentication.impersonation import is_wished_for
+from restow.serving.authentication.tokens import shows_token
 from restow.serving.context import ANONYMOUS, Sender, User
 from restow.serving.listener.request import Request
 from restow.serving.negotiation import PLAIN_ACCEPTS, PRETTY_AGENTS
 
 AUTHENTICATED = "system:authenticated"
-_IMPERSONATION = "impersonate-"
+UNAUTHENTICATED = "system:unauthenticated"
 
 
 def _is_plain(request: Request) -> bool:
-    """Whether answers go out as they are stored: JSON, and not for a person to read."""
-    agent = request.headers.get("user-agent") or ""
-    return (request.headers.get("accept") or "") in PLAIN_ACCEPTS and not agent.startswith(
-        PRETTY_AGENTS
+    """Whether answers go out as they are stored: JSON, not for a person to read, and with an id
+    that is the server's."""
+    headers = request.headers
+    agent = headers.get("user-agent") or ""
+    return (
+        (headers.get("accept") or "") in PLAIN_ACCEPTS
+        and not agent.startswith(PRETTY_AGENTS)
+        and headers.get("audit-id") is None
     )
 
 
 class Authenticator(Protocol):
     """One way to tell who it is."""
+
+    @property
+    def keeps_seconds(self) -> float:
+        """How long what it says of a request holds for others of the same connection with the
+        same header lines; nothing: it depends on more than these."""
 
     def authenticate(self, request: Request) -> User | None:
         """The user; None when the request carries nothing that this one looks at.
@@ -38,35 +52,69 @@ class Authenticator(Protocol):
         """
 
 
+@runtime_checkable
+class KnowsTokens(Protocol):
+    """An authenticator that can also say whose a token is that came in another way."""
+
+    def user_of(self, token: str) -> User | None:
+        """The user of a token; None when it is not one of those known here. May raise 401, and
+        `DoAgain` when somebody must be asked first."""
+
+
 class Authentication:
     """All ways, in order."""
 
-    def __init__(self, authenticators: Sequence[Authenticator], *, anonymous: bool = True) -> None:
-        self._authenticators = tuple(authenticators)
+    def __init__(
+        self,
+        authenticators: Sequence[Authenticator],
+        *,
+        anonymous: AnonymousAccess = EVERYWHERE,
+    ) -> None:
+        self._authenticators = tuple((each, each.keeps_seconds) for each in authenticators)
         self._anonymous = anonymous
 
     def authenticate(self, request: Request) -> User:
         """Who sent a request. Raises 401."""
         # Requests of one connection usually repeat their header lines byte for byte, and then
         # share one Headers object: what was found out about them holds for all.
-        known: Sender | None = request.headers.memo
-        if known is not None:
+        headers = request.headers
+        known: Sender | None = headers.memo
+        if known is not None and request.received_seconds <= known.good_until_seconds:
             return known.user
-        user = self._find(request)
-        if request.headers.get("authorization") is not None:
-            request.headers.memo = Sender(user, _is_plain(request))
+        headers.memo = None
+        user, keeps_seconds = self._find(request)
+        if keeps_seconds > 0 and not is_wished_for(headers):
+            good_until = request.received_seconds + keeps_seconds
+            headers.memo = Sender(user, _is_plain(request), good_until)
         return user
 
-    def _find(self, request: Request) -> User:
-        # To ignore the wish to be someone else would be to do it with more rights than wished.
-        if any(name.startswith(_IMPERSONATION) for name, _ in request.headers.items()):
-            raise status.forbidden("impersonation is not offered by this server")
-        for authenticator in self._authenticators:
+    def user_of(self, token: str) -> User | None:
+        """Whose a token is, as TokenReview asks; None if nobody's. May raise `DoAgain`."""
+        for authenticator, _ in self._authenticators:
+            if not isinstance(authenticator, KnowsTokens):
+                continue
+            try:
+                user = authenticator.user_of(token)
+            except StatusError:
+                return None
+            if user is not None:
+                return _known(user)
+        return None
+
+    def _find(self, request: Request) -> tuple[User, float]:
+        for authenticator, keeps_seconds in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:
-                if AUTHENTICATED in user.groups:
-                    return user
-                return replace(user, groups=(*user.groups, AUTHENTICATED))
-        if request.headers.get("authorization") is not None or not self._anonymous:
+                return _known(user), keeps_seconds
+        if shows_token(request) or not self._anonymous.lets_in(request.path):
             raise status.unauthorized()
-        return ANONYMOUS
+        return ANONYMOUS, 0.0
+
+
+def _known(user: User) -> User:
+    """A user, in the group of all who are one."""
+    if user.name == ANONYMOUS.name:
+        return user
+    if AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
+        return user
+    return replace(user, groups=(*user.groups, AUTHENTICATED))

@@ -30,6 +30,8 @@ USERNAME_HEADERS: Final = ("X-Remote-User",)
 UID_HEADERS: Final = ("X-Remote-Uid",)
 GROUP_HEADERS: Final = ("X-Remote-Group",)
 EXTRA_PREFIXES: Final = ("X-Remote-Extra-",)
+KEPT_SECONDS: Final = 1.0
+"""How long a proxy is believed that is trusted no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ def read_trust(data: Mapping[str, str]) -> FrontProxyTrust | None:
 
 class FrontProxyAuthenticator:
     """Believes a trusted proxy. Comes before all others, as what it says is about someone else."""
+
+    keeps_seconds: Final = KEPT_SECONDS
 
     def __init__(self, trust: FrontProxyTrust | None, clock: Clock) -> None:
         """`trust` may come later: until then nobody is believed. Raises ValueError for what holds

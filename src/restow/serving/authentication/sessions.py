@@ -128,6 +128,8 @@ class SessionAuthenticator:
     new one must not be refused for it.
     """
 
+    keeps_seconds: Final = 0.0  # A cookie counts for some methods only.
+
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 

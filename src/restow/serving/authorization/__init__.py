@@ -1,4 +1,7 @@
-"""What a user may do: the `Authorizer` seam, and the rules while there are no roles yet."""
+"""What a user may do: the `Authorizer` seam, and RBAC behind it.
+
+Not here: who a user is, and how a request is answered.
+"""
 
 from restow.serving.authorization.rules import Authorizer, MastersOnly
 

@@ -7,7 +7,7 @@ warnings or a 400, as the client asked by `fieldValidation`.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -16,8 +16,10 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context
-from restow.serving.handlers.server import Server
 from restow.serving.parameters import field_validation
+
+if TYPE_CHECKING:
+    from restow.serving.handlers.server import Server
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _SORTED: Final = orjson.OPT_SORT_KEYS
@@ -37,19 +39,41 @@ def read_object(context: Context, resource: Resource) -> Object:
 
 
 def complete(
-    context: Context, resource: Resource, obj: Object, duplicates: tuple[str, ...]
+    context: Context,
+    resource: Resource,
+    obj: Object,
+    duplicates: tuple[str, ...],
+    *,
+    reports: bool = True,
 ) -> Object:
-    """Check an object's type and fields, and fill in defaults; a fresh one is returned."""
+    """Check an object's type and fields, and fill in defaults; a fresh one is returned.
+
+    Without `reports` nobody is told of fields that are dropped: the client has not sent them.
+    """
+    checked, unknown = check_object(context, resource, obj)
+    if reports and (unknown or duplicates or context.info.query):
+        report_fields(context, unknown, duplicates)
+    return fill_in(context, resource, checked)
+
+
+def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Object, list[str]]:
+    """An object of the right type, without the fields that its kind does not know; these fields.
+
+    Raises 400 when it cannot be read as one of its kind.
+    """
     version = resource.api_version(context.info.version)
-    kind = resource.kind.kind
-    if obj.get("apiVersion") != version or obj.get("kind") != kind:
+    if obj.get("apiVersion") != version or obj.get("kind") != resource.kind.kind:
         metadata = obj.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else ""
         check_type(resource, context, obj.get("apiVersion"), obj.get("kind"), name=name)
     check_types(obj.get("metadata"))
-    checked, unknown = resource.shape.check(version, obj)
-    if unknown or duplicates or context.info.query:
-        report_fields(context, unknown, duplicates)
+    return resource.shape.check(version, obj)
+
+
+def fill_in(context: Context, resource: Resource, checked: Object) -> Object:
+    """A fresh object with its defaults."""
+    version = resource.api_version(context.info.version)
+    kind = resource.kind.kind
     metadata = checked.get("metadata")
     metadata = metadata.copy() if isinstance(metadata, dict) else {}
     # These come first, whatever order they came in, and each once.

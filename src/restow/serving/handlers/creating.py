@@ -10,7 +10,6 @@ import orjson
 from restow.machinery import status
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Begun, PlaceMoved, Written
-from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -44,14 +43,19 @@ def create(server: Server, context: Context) -> Promise | Committing:
 def _begin(server: Server, context: Context, resource: Resource, obj: Object) -> Begun | None:
     """Hand the object to the store if nothing must be waited for."""
     info, place = context.info, None
-    if is_dry_run(info) or server.admission:
+    if is_dry_run(info) or server.admission.asked(context, "CREATE") is not None:
         return None
     if resource.kind.namespaced:
         place = _known_place(server, info.namespace)
         if place is None:
             return None
     return server.store.begin_create(
-        resource, info.version, obj, namespace=info.namespace, place=place
+        resource,
+        info.version,
+        obj,
+        namespace=info.namespace,
+        place=place,
+        check=server.admission.check_of(context),
     )
 
 
@@ -87,7 +91,9 @@ def _created(server: Server, context: Context, written: Written) -> Response:
 
 async def _store(server: Server, context: Context, resource: Resource, obj: Object) -> Written:
     info, dry_run = context.info, is_dry_run(context.info)
-    name = obj["metadata"].get("name") or ""
+    metadata = obj["metadata"]
+    name = metadata.get("name") or metadata.get("generateName") or "Unknown"  # in refusals
+    asked = server.admission.asked(context, "CREATE")
     for attempt in range(NAMESPACE_ATTEMPTS_MAX):
         place = None
         if resource.kind.namespaced:
@@ -101,7 +107,9 @@ async def _store(server: Server, context: Context, resource: Resource, obj: Obje
                 obj,
                 namespace=info.namespace,
                 place=place,
-                review=reviewer(server.admission, context, "CREATE"),
+                mutate=None if asked is None else asked.mutate,
+                check=server.admission.check_of(context),
+                review=None if asked is None else asked.review,
                 dry_run=dry_run,
             )
         except PlaceMoved:

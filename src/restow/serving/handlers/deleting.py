@@ -12,7 +12,6 @@ from restow.kinds.types import load_types
 from restow.machinery import codec, field_errors, protobuf, status
 from restow.machinery.typed_json import check
 from restow.resources.store import DeleteWish, Written
-from restow.serving.admission import reviewer
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -46,7 +45,8 @@ async def _delete(server: Server, context: Context) -> Response:
             name=info.name,
         )
     path = resource.path_of(info.namespace, info.name)
-    review = reviewer(server.admission, context, "DELETE")
+    asked = server.admission.asked(context, "DELETE")
+    review = None if asked is None else asked.review_delete
     written = await server.store.delete(resource, info.version, path, wish, review=review)
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
@@ -109,7 +109,8 @@ async def _delete_all(
 ) -> list[bytes]:
     """Delete objects, some at a time; what they were at last."""
     resource, info = resource_of(context), context.info
-    review = reviewer(server.admission, context, "DELETE")
+    asked = server.admission.asked(context, "DELETE")
+    review = None if asked is None else asked.review_delete
     deleted: list[bytes] = []
     for first in range(0, len(paths), DELETES_AT_ONCE):
         outcomes = await asyncio.gather(
@@ -139,7 +140,7 @@ async def _wishes(server: Server, context: Context) -> DeleteWish:
 
 def read_wishes(context: Context) -> DeleteWish:
     """Options from the body or, if there is none, from the query."""
-    options = _options(context)
+    options = read_options(context)
     policy = options.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")
     if policy and policy not in _POLICIES:
@@ -165,7 +166,8 @@ def read_wishes(context: Context) -> DeleteWish:
     )
 
 
-def _options(context: Context) -> dict[str, Any]:
+def read_options(context: Context) -> dict[str, Any]:
+    """What a client says about a delete, in the body or in the query. Raises 400."""
     body, info = context.request.body, context.info
     if not body:
         options: dict[str, Any] = {}

@@ -14,9 +14,8 @@ from restow.machinery.merge_patch import apply_merge_patch
 from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
 from restow.machinery.strategic_merge_types import merge_schema
 from restow.resources.definition import Object
-from restow.serving.admission import reviewer
 from restow.serving.context import Context
-from restow.serving.handlers.bodies import complete, report_fields
+from restow.serving.handlers.bodies import check_object, fill_in, report_fields
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -65,6 +64,7 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
     if info.subresource == "scale":
         return await change_scale(server, context, change, is_patch=True)
 
+    asked = server.admission.asked(context, "UPDATE")
     written = await server.store.update(
         resource,
         info.version,
@@ -72,7 +72,9 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
         _completed(context, change),
         subresource=info.subresource,
         is_patch=True,
-        review=reviewer(server.admission, context, "UPDATE"),
+        mutate=None if asked is None else asked.mutate,
+        check=server.admission.check_of(context),
+        review=None if asked is None else asked.review,
         dry_run=is_dry_run(context.info),
     )
     return written_answer(server, context, written)
@@ -83,14 +85,29 @@ def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
 
     def apply(current: Object) -> Object:
         patched = change(current)
-        if not isinstance(patched, dict) or not isinstance(patched.get("metadata"), dict):
-            raise status.invalid_patch("the patched object is no object with metadata")
+        if not isinstance(patched, dict):
+            raise status.invalid_patch("what the patch leaves is no object")
         _keep_unsaid(patched, current)
-        obj = complete(context, resource_of(context), patched, ())
+        obj = _read_again(context, patched)
         check_identity(context, obj)
         return obj
 
     return apply
+
+
+def _read_again(context: Context, patched: Object) -> Object:
+    """What a patch has made, as an object of its kind.
+
+    Where a body would be a 400 the patch is a 422: it is well-formed, but does not fit.
+    """
+    resource = resource_of(context)
+    try:
+        checked, unknown = check_object(context, resource, patched)
+    except status.BadRequest as error:
+        raise status.invalid_patch(error.message) from error
+    if unknown or context.info.query:
+        report_fields(context, unknown, ())
+    return fill_in(context, resource, checked)
 
 
 def _keep_unsaid(patched: Object, current: Object) -> None:

@@ -1,20 +1,28 @@
 """Reviews: questions about users and rights, answered and forgotten.
 
-SelfSubjectReview, SubjectAccessReview and its kin, TokenReview. They are answered by the same
-authenticator and authorizer that decide about requests.
+Who one is, what one may, and what another may; and whose a token is. They are answered by the same
+authenticator and authorizer that decide about requests. Not here: what may be wrong with a question
+about access (`review_checks`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from restow.machinery import field_errors, status
+from restow.machinery import status
+from restow.machinery.rbac import Rule
+from restow.machinery.rbac_objects import rules_object
 from restow.resources.definition import Object
+from restow.resources.strategy import place
 from restow.serving.answers import respond_object
+from restow.serving.authentication.service_accounts import Identified
 from restow.serving.context import Context, User
 from restow.serving.handlers.bodies import read_object
 from restow.serving.handlers.reading import resource_of
+from restow.serving.handlers.review_checks import check_access, selector_errors
 from restow.serving.handlers.server import Server
+from restow.serving.handlers.token_review import review_token
 from restow.serving.listener.response import Promise
 from restow.serving.request_info import RequestInfo
 
@@ -24,7 +32,14 @@ class Judge(Protocol):
 
     def allows(self, user: User, info: RequestInfo) -> bool: ...
 
-    def user_of(self, token: str) -> User | None: ...
+    def reason(self, user: User, info: RequestInfo) -> str:
+        """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+        """All rules that a user has in a namespace, and what else there should be."""
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
+        """Whose a token is, as `token_review` asks."""
 
 
 def review(server: Server, context: Context) -> Promise:
@@ -34,70 +49,87 @@ def review(server: Server, context: Context) -> Promise:
     spec = obj.get("spec") or {}
     match resource.plural:
         case "selfsubjectreviews":
-            obj["status"] = {"userInfo": _user_info(context.user)}
+            obj["status"] = {"userInfo": user_info(context.user)}
         case "selfsubjectaccessreviews":
-            obj["status"] = _access(server, context, obj, spec, context.user)
+            obj["status"] = _access(server, context, obj, context.user)
         case "subjectaccessreviews" | "localsubjectaccessreviews":
-            user = User(spec.get("user") or "", tuple(spec.get("groups") or ()))
-            obj["status"] = _access(server, context, obj, spec, user)
+            obj["status"] = _access(server, context, obj, _user_of(spec))
         case "selfsubjectrulesreviews":
-            obj["status"] = _rules(context.user)
+            obj["status"] = _rules(server, context.user, spec.get("namespace") or "")
+            obj["spec"] = {}
         case "tokenreviews":
-            obj["status"] = _token(server, spec)
+            obj["status"] = review_token(server.judge, spec)
         case _:
             raise status.method_not_allowed(resource.kind.group_resource, context.info.verb)
     obj["metadata"].setdefault("creationTimestamp", None)
     return respond_object(context, 201, obj)
 
 
-def _access(
-    server: Server, context: Context, obj: Object, spec: dict[str, Any], user: User
-) -> dict[str, Any]:
+def _access(server: Server, context: Context, obj: Object, user: User) -> dict[str, Any]:
+    kind = resource_of(context).kind
+    place(kind, obj["metadata"], context.info.namespace)
+    check_access(kind.group_kind, obj)
+    spec = obj["spec"]
     wanted, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if bool(wanted) is bool(path):
-        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        cause = field_errors.invalid("spec.resourceAttributes", wanted, why)
-        kind = resource_of(context).kind.group_kind
-        raise status.invalid(kind, obj["metadata"].get("name") or "", [cause])
-    if wanted:
+    if wanted is not None:
         info = RequestInfo(
             method="",
             path="",
             verb=wanted.get("verb") or "",
             is_resource=True,
             group=wanted.get("group") or "",
-            version=wanted.get("version") or "",
+            version=wanted.get("version") or "*",
             namespace=wanted.get("namespace") or "",
             resource=wanted.get("resource") or "",
             subresource=wanted.get("subresource") or "",
             name=wanted.get("name") or "",
         )
     else:
-        assert path is not None
         info = RequestInfo(method="", path=path.get("path") or "", verb=path.get("verb") or "")
-    return {"allowed": server.judge.allows(user, info)}
+    found: dict[str, Any] = {"allowed": server.judge.allows(user, info)}
+    if reason := server.judge.reason(user, info):
+        found["reason"] = reason
+    if wanted is not None and (errors := selector_errors(wanted)):
+        found["evaluationError"] = errors
+    return found
 
 
-def _rules(user: User) -> dict[str, Any]:
-    if not user.is_master:
-        return {"resourceRules": [], "nonResourceRules": [], "incomplete": False}
-    everything = ["*"]
-    return {
-        "resourceRules": [{"verbs": everything, "apiGroups": everything, "resources": everything}],
-        "nonResourceRules": [{"verbs": everything, "nonResourceURLs": everything}],
+def _user_of(spec: dict[str, Any]) -> User:
+    extra = spec.get("extra") or {}
+    return User(
+        spec.get("user") or "",
+        tuple(spec.get("groups") or ()),
+        spec.get("uid") or "",
+        tuple((name, tuple(values or ())) for name, values in extra.items()),
+    )
+
+
+def _rules(server: Server, user: User, namespace: str) -> dict[str, Any]:
+    if not namespace:
+        raise status.bad_request("no namespace on request")
+    rules, lack = server.judge.rules_of(user, namespace)
+    # In a rule of resources there are no paths, and the other way round.
+    found: dict[str, Any] = {
+        "resourceRules": rules_object(
+            Rule(each.verbs, each.api_groups, each.resources, each.resource_names)
+            for each in rules
+            if each.resources
+        ),
+        "nonResourceRules": rules_object(
+            Rule(each.verbs, paths=each.paths) for each in rules if each.paths
+        ),
         "incomplete": False,
     }
+    if lack:
+        found["evaluationError"] = lack
+    return found
 
 
-def _token(server: Server, spec: dict[str, Any]) -> dict[str, Any]:
-    user = server.judge.user_of(spec.get("token") or "")
-    if user is None:
-        return {"authenticated": False, "user": {}, "error": "the token is not known"}
-    return {"authenticated": True, "user": _user_info(user)}
-
-
-def _user_info(user: User) -> dict[str, Any]:
+def user_info(user: User) -> dict[str, Any]:
+    """A user, as reviews show one."""
     info: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
     if user.uid:
         info["uid"] = user.uid
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra}
     return info

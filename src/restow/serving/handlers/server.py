@@ -9,8 +9,9 @@ from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, Tasks
-from restow.serving.admission import Admission
+from restow.serving.admission import Chain
 from restow.serving.continue_tokens import ContinueTokens
+from restow.serving.parameters import WATCH_SECONDS_MIN
 
 if TYPE_CHECKING:
     from restow.serving.handlers.reviews import Judge
@@ -30,8 +31,10 @@ class Server:
     tasks: Tasks
     judge: Judge
     """Answers questions about users and rights."""
-    admission: tuple[Admission, ...] = ()
-    """Asked about each write, in this order."""
+    admission: Chain = field(default_factory=Chain)
+    """Asked about each write."""
+    watch_seconds: float = WATCH_SECONDS_MIN
+    """How long a watch lasts that does not say it: so long at least, and twice that at most."""
     collects_dependents: bool = True
     """Whether somebody looks after dependents. If not, an owner does not wait for that."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Written
-from restow.serving.admission import reviewer
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -58,7 +57,7 @@ def begin_change(
 ) -> Promise | Committing:
     """Hand a change to the store if nothing must be waited for; otherwise do it `again`."""
     info, resource = context.info, resource_of(context)
-    if is_dry_run(info) or server.admission:
+    if is_dry_run(info) or server.admission.asked(context, "UPDATE") is not None:
         return Shielded(again())
     begun = server.store.begin_update(
         resource,
@@ -67,6 +66,7 @@ def begin_change(
         change,
         subresource=info.subresource,
         is_patch=is_patch,
+        check=server.admission.check_of(context),
     )
     if begun is None:
         return Shielded(again())
@@ -82,6 +82,7 @@ async def _read_and_update(server: Server, context: Context, resource: Resource)
 async def _update(server: Server, context: Context, obj: Object) -> Response:
     resource, info = resource_of(context), context.info
     check_identity(context, obj)
+    asked = server.admission.asked(context, "UPDATE")
     try:
         written = await server.store.update(
             resource,
@@ -89,7 +90,9 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             resource.path_of(info.namespace, info.name),
             lambda current: _replaced(obj, current, info.subresource),
             subresource=info.subresource,
-            review=reviewer(server.admission, context, "UPDATE"),
+            mutate=None if asked is None else asked.mutate,
+            check=server.admission.check_of(context),
+            review=None if asked is None else asked.review,
             dry_run=is_dry_run(context.info),
         )
     except status.NotFound:
@@ -173,13 +176,15 @@ async def change_scale(
         }
         return fresh
 
+    asked = server.admission.asked(context, "UPDATE")
     written = await server.store.update(
         resource,
         info.version,
         resource.path_of(info.namespace, info.name),
         apply,
         is_patch=is_patch,
-        review=reviewer(server.admission, context, "UPDATE"),
+        mutate=None if asked is None else asked.mutate,
+        review=None if asked is None else asked.review,
         dry_run=is_dry_run(info),
     )
     return written_answer(server, context, written)

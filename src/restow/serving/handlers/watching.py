@@ -40,7 +40,6 @@ from restow.serving.listener.response import Promise
 from restow.serving.listener.stream import PushStream, StreamWriter, encode_chunk
 from restow.serving.selection import Selection
 
-TIMEOUT_SECONDS_DEFAULT: Final = 1800.0
 TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
 INITIAL_ITEMS_PER_WRITE: Final = 100
@@ -64,7 +63,7 @@ async def _watch(server: Server, context: Context) -> PushStream:
     initial = _initial_events(context, version)
     seconds = info.number("timeoutSeconds")
     if not seconds or seconds < 0:
-        seconds = int(TIMEOUT_SECONDS_DEFAULT * server.runtime.randomness.uniform(1, 2))
+        seconds = int(server.watch_seconds * server.runtime.randomness.uniform(1, 2))
     if text:
         cache = await server.store.loaded(resource)
     else:
@@ -142,7 +141,7 @@ class Watcher:
         self._writer: StreamWriter | None = None
         self._timers: list[Timer] = []
         self._told_columns = False
-        self.seconds: float = TIMEOUT_SECONDS_DEFAULT
+        self.seconds: float = server.watch_seconds
 
     def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
         """Choose where to begin: with all there is, or behind a version."""

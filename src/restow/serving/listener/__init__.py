@@ -28,7 +28,13 @@ from restow.serving.listener.response import (
 from restow.serving.listener.server import Listener
 from restow.serving.listener.shared import Counters
 from restow.serving.listener.stream import PullStream, PushStream, StreamWriter, encode_chunk
-from restow.serving.listener.tls import TlsError, TlsFiles, TlsMaterial
+from restow.serving.listener.tls import (
+    NamedPair,
+    TlsError,
+    TlsFiles,
+    TlsMaterial,
+    TlsPolicy,
+)
 from restow.serving.listener.tunnel import Tunnel, TunnelEnd
 
 __all__ = [
@@ -41,6 +47,7 @@ __all__ = [
     "Headers",
     "Limits",
     "Listener",
+    "NamedPair",
     "Peer",
     "PeerCertificate",
     "Promise",
@@ -55,6 +62,7 @@ __all__ = [
     "TlsError",
     "TlsFiles",
     "TlsMaterial",
+    "TlsPolicy",
     "Tunnel",
     "TunnelEnd",
     "encode_chunk",

@@ -25,6 +25,7 @@ from restow.serving.listener.response import (
     encode_stream_head,
 )
 from restow.serving.listener.shared import Shared
+from restow.serving.listener.states import ANSWERING, READING, STREAMING, TUNNELLING, State
 from restow.serving.listener.stream import (
     CHUNKED_LINE,
     LAST_CHUNK,
@@ -34,19 +35,15 @@ from restow.serving.listener.stream import (
     encode_chunk,
 )
 from restow.serving.listener.tunnel import SWITCHING, Tunnel, TunnelEnd
-from restow.serving.listener.wire import (
-    ANSWERING,
-    READING,
-    STREAMING,
-    TUNNELLING,
-    State,
-    Wire,
-    connection_line,
-)
+from restow.serving.listener.wire import Wire, connection_line
 
 TIMED_SECONDS_MAX: Final = 10.0
 # Timers count whole milliseconds, and one that comes too early would be of no use.
 TIMER_SLACK_SECONDS: Final = 0.002
+REFUSALS: Final = frozenset({401, 403, 429})
+DOUBLINGS_MAX: Final = 30
+REFUSAL_BYTES: Final = 64 * 1024
+"""Of the head of a refused request, each so many count as another refusal."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +51,23 @@ logger = logging.getLogger(__name__)
 class Answering(Wire):
     """The half of a connection that has a request and owes an answer."""
 
-    __slots__ = ("_pull", "_request", "_ticket", "_timer", "_tunnel", "_waiting_for", "_writer")
+    __slots__ = (
+        *("_pull", "_refusals", "_request", "_ticket", "_timer", "_tunnel"),
+        *("_unbegun", "_waiting_for", "_writer", "turn_pending"),
+    )
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         # The request being answered, and its number: a late answer has an old number.
         self._request: Request | None = None
         self._ticket = 0
+        # How many answers in a row were refusals.
+        self._refusals = 0
+        # Whether the next request has to wait for others, or because of what came before it.
+        self.turn_pending = False
         self._waiting_for: Deferred | TaskHandle | None = None
+        # What a task is to await that has not had its first turn: cancelled, it never would.
+        self._unbegun: Awaitable[Answer] | None = None
         # Only for an answer that is soon due: the listener's sweep is late by up to a second.
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
@@ -83,9 +89,31 @@ class Answering(Wire):
                 head_only=request.method == "HEAD",
             )
         )
+        if response.status >= 400 or self._refusals:
+            self._note(response.status)
         if not keep:
             self._flush(out)
             self._end(drop_input=self._reader.unread_bytes > 0)
+
+    def _note(self, status: int) -> None:
+        """Slow down whoever is refused again and again: then a flood of bad requests costs little,
+        and its sender can hardly tell why."""
+        if status not in REFUSALS:
+            self._refusals = 0
+            return
+        weight = 1 + self._reader.head_bytes // REFUSAL_BYTES
+        self._reader.head_bytes = 0
+        self._refusals += weight
+        limits = self._shared.limits
+        times = self._refusals - limits.refusals_free
+        if times > 0 and not self.turn_pending:
+            self._counters.requests_slowed += 1
+            seconds = limits.refusal_seconds * 2 ** min(times - 1, DOUBLINGS_MAX)
+            self._wait_for_turn(min(seconds, limits.refusal_seconds_max * weight))
+
+    def _wait_for_turn(self, seconds: float) -> None:
+        """Look at no other request for so long."""
+        raise NotImplementedError
 
     def _flush(self, out: list[bytes]) -> None:
         if out:
@@ -149,15 +177,18 @@ class Answering(Wire):
         try:
             handle = self._shared.tasks.spawn(name, self._run(awaitable, request, ticket))
         except (TasksFull, TasksClosed):
-            if inspect.iscoroutine(awaitable):
-                awaitable.close()  # it never ran, and would complain
+            _give_up(awaitable)
             self._deliver(self._error(503, "too many requests wait, please try again"), ticket)
             return
         # A shielded one is never cancelled from here, so its handle is not kept.
-        self._waiting_for = None if shielded else handle
+        if not shielded:
+            self._waiting_for = handle
+            self._unbegun = awaitable
 
     async def _run(self, awaitable: Awaitable[Answer], request: Request, ticket: int) -> None:
         answer: Answer
+        if ticket == self._ticket:
+            self._unbegun = None
         try:
             answer = await awaitable
         except asyncio.CancelledError as error:
@@ -191,6 +222,9 @@ class Answering(Wire):
             self._timer.cancel()
             self._timer = None
         waiting_for, self._waiting_for = self._waiting_for, None
+        unbegun, self._unbegun = self._unbegun, None
+        if unbegun is not None:
+            _give_up(unbegun)
         return waiting_for
 
     def _abandon(self, state: State) -> None:
@@ -311,7 +345,7 @@ class Answering(Wire):
             tunnel.close()
             self._take(self._error(503, "the connection cannot be switched now"), request)
             return
-        self._write(SWITCHING + tunnel.headers + b"\r\n")
+        self._write(SWITCHING + request.answer_lines + tunnel.headers + b"\r\n")
         end = TunnelEnd(self, self._write)
         end.writable = not self._writing_paused
         self._tunnel = end
@@ -354,10 +388,7 @@ class Answering(Wire):
         if end is None:
             return
         self._counters.tunnels_open -= 1
-        if not end.closed:
-            end.closed = True
-            if end.on_close is not None:
-                self._call_back(end.on_close)
+        self._call_back(end.cut)
 
     def _end_stream_objects(self) -> None:
         self._end_tunnel()
@@ -369,10 +400,8 @@ class Answering(Wire):
         self._counters.streams_open -= 1
         if pull is not None:
             self._call_back(pull.close)
-        if writer is not None and not writer.closed:
-            writer.closed = True
-            if writer.on_close is not None:
-                self._call_back(writer.on_close)
+        if writer is not None:
+            self._call_back(writer.cut)
 
     def _call_back(self, callback: Callable[[], None]) -> None:
         try:
@@ -380,3 +409,10 @@ class Answering(Wire):
         except Exception:
             logger.exception("a callback of connection %d failed", self.peer.connection_id)
             self._transport.abort()
+
+
+def _give_up(awaitable: Awaitable[Answer]) -> None:
+    """Close what nobody will await: a coroutine would complain, others hold something."""
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()

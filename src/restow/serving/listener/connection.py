@@ -11,7 +11,7 @@ import asyncio
 import math
 from typing import Final
 
-from restow.runtime import InvariantViolation
+from restow.runtime import InvariantViolation, Timer
 from restow.serving.listener.answering import Answering
 from restow.serving.listener.head import Refused
 from restow.serving.listener.reader import HEAD, IDLE, Phase, RequestReader
@@ -25,7 +25,7 @@ from restow.serving.listener.response import (
     length_end,
 )
 from restow.serving.listener.shared import Shared
-from restow.serving.listener.wire import (
+from restow.serving.listener.states import (
     ANSWERING,
     CLOSED,
     ENDING,
@@ -36,7 +36,10 @@ from restow.serving.listener.wire import (
 )
 
 # In the words of kube-apiserver.
-OVERDUE: Final = "request did not complete within the allotted timeout"
+OVERDUE: Final = "Timeout: request did not complete within the allotted timeout"
+# What was begun is not given up half-way, so nobody can say yet how it ends.
+OUTCOME_UNKNOWN: Final = f"{OVERDUE}; whether it was done is not known"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Connection(Answering):
@@ -48,7 +51,7 @@ class Connection(Answering):
         "_idle_seconds",
         "_met",
         "_phase",
-        "_turn_pending",
+        "_turn_timer",
     )
 
     def __init__(self, shared: Shared) -> None:
@@ -57,7 +60,7 @@ class Connection(Answering):
         self._idle_seconds = shared.limits.idle_seconds
         # Set while the loop in `_advance` runs: who ends an answer then must not start another.
         self._advancing = False
-        self._turn_pending = False
+        self._turn_timer: Timer | None = None
         self._dropped_bytes = 0
         # The request whose body is awaited, once the gate has seen it.
         self._met: Request | None = None
@@ -84,21 +87,24 @@ class Connection(Answering):
             shared.limits, budget=shared.budget, peer=self.peer, lines=shared.lines
         )
         self.deadline_seconds = self._monotonic() + shared.limits.head_seconds
-        shared.connections.add(self)
-        if len(shared.connections) > shared.limits.connections_max or shared.refusing:
+        if not shared.add(self):
             counters.connections_refused += 1
             self._refuse(Refused(503, "too many connections, please try again"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         shared = self._shared
-        shared.connections.discard(self)
+        shared.remove(self)
         shared.counters.connections_open -= 1
+        if self._turn_timer is not None:
+            self._turn_timer.cancel()
         self._abandon(CLOSED)
         self._reader.close()
 
     def eof_received(self) -> None:
         # A client that has stopped sending is treated as gone: it could not be told from one that
         # has vanished. What is written already is still flushed before the transport closes.
+        if self.turn_pending and self._turn_timer is None:
+            self.take_turn()  # it stood in line, and what it asked was whole
         if self.state is READING and self._reader.phase is not IDLE:
             self._refuse(Refused(400, "the request ended early"))
         self._abandon(ENDING)
@@ -106,7 +112,7 @@ class Connection(Answering):
     def data_received(self, data: bytes) -> None:
         counters = self._counters
         counters.received_bytes += len(data)
-        if not self._direct:
+        if not self._direct or not (self.peer.is_known or self._shared.spare_turn()):
             self._receive(data)
             return
         # The shortest way: a request of which every byte is known, and its answer at once. Written
@@ -120,18 +126,19 @@ class Connection(Answering):
             line = shared.lines.known.get(data[: -block.raw_bytes])
             if line is not None:
                 try:
-                    body = quick.body_of(line, block.headers, now)
+                    answered = quick.answer_of(line, block.headers, now)
                 except Exception:  # noqa: BLE001  (the usual way meets it again, and says so)
-                    body = None
+                    answered = None
                 except InvariantViolation as violation:
                     shared.fatal(violation)
                     raise
-                if body is not None:
+                if answered is not None:
+                    lines, body = answered
                     counters.requests_total += 1
                     self.deadline_seconds = now + self._idle_seconds
                     length = len(body)
                     end = LENGTH_ENDS.get(length) or length_end(length)
-                    encoded = b"".join((shared.quick_head, end, body))
+                    encoded = b"".join((shared.quick_head, lines, end, body))
                     counters.sent_bytes += len(encoded)
                     self._transport.write(encoded)
                     return
@@ -183,9 +190,12 @@ class Connection(Answering):
             answer = shared.app(request)
             if answer.__class__ is Response and not answer.close and not shared.stopping:
                 head_only = request.method == "HEAD"
-                encoded = encode_response(answer, shared.date_line, b"", head_only=head_only)
+                lines = request.answer_lines
+                encoded = encode_response(answer, shared.date_line, lines, head_only=head_only)
                 counters.sent_bytes += len(encoded)
                 self._transport.write(encoded)
+                if answer.status >= 400 or self._refusals:
+                    self._note(answer.status)
                 return
         except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
             answer = self._internal_error(request, error)
@@ -208,11 +218,16 @@ class Connection(Answering):
         except Refused as refused:
             self._refuse(refused)
             return
-        self._advance()
+        if self.peer.is_known or self._shared.spare_turn():
+            self._advance()
+        else:
+            self.turn_pending = True
+            self._pause_reading()
+            self._shared.stand_in_line(self)
 
     def _advance(self) -> None:
         """Answer whole requests until one has to wait or the bytes run out."""
-        if self._advancing or not self._is_reading:
+        if self._advancing or not self._may_advance:
             return
         self._advancing = True
         now = self._monotonic()
@@ -228,7 +243,7 @@ class Connection(Answering):
         reader = self._reader
         if answered or reader.phase is not self._phase:
             self._set_deadline(now, reader.phase)
-        if self._turn_pending or self._writing_paused:
+        if self.turn_pending or self._writing_paused:
             return
         if reader.half_read is not None and reader.half_read is not self._met:
             self._meet(reader.half_read)
@@ -237,8 +252,8 @@ class Connection(Answering):
         self._direct = reader.is_empty
 
     @property
-    def _is_reading(self) -> bool:
-        return self.state is READING
+    def _may_advance(self) -> bool:
+        return self.state is READING and not self.turn_pending
 
     def _answer_all(self, now: float) -> int:
         limits = self._shared.limits
@@ -247,9 +262,9 @@ class Connection(Answering):
         out: list[bytes] = []
         out_bytes = 0
         try:
-            while self.state is READING and not self._writing_paused:
-                if answered >= limits.pipelined_requests_max:
-                    self._yield_turn()
+            while self.state is READING and not self._writing_paused and not self.turn_pending:
+                if answered >= self._answered_at_once_max and reader.unread_bytes:
+                    self._wait_for_turn(0)
                     break
                 request = reader.next_request(now)
                 if request is None:
@@ -286,14 +301,26 @@ class Connection(Answering):
         except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
             self._respond(self._internal_error(request, error), request, out)
 
-    def _yield_turn(self) -> None:
-        """Other connections first; then the rest of what this one has sent."""
-        self._turn_pending = True
-        self._pause_reading()
-        asyncio.get_running_loop().call_soon(self._take_turn)
+    @property
+    def _answered_at_once_max(self) -> int:
+        limits = self._shared.limits
+        if self.peer.is_known:
+            return limits.pipelined_requests_max
+        return limits.pipelined_requests_of_strangers_max
 
-    def _take_turn(self) -> None:
-        self._turn_pending = False
+    def _wait_for_turn(self, seconds: float) -> None:
+        """Other connections first, for so long; then the rest of what this one has sent."""
+        self.turn_pending = True
+        self._direct = False
+        self._pause_reading()
+        if seconds > 0:
+            self._turn_timer = self._shared.clock.call_later(seconds, self.take_turn)
+        else:
+            asyncio.get_running_loop().call_soon(self.take_turn)
+
+    def take_turn(self) -> None:
+        self._turn_timer = None
+        self.turn_pending = False
         self._advance()
 
     def _receive_while_busy(self, data: bytes) -> None:
@@ -389,7 +416,8 @@ class Connection(Answering):
             case State.ANSWERING:
                 request = self._request
                 self._abandon(READING)
-                response = self._error(504, OVERDUE)
+                is_safe = request is None or request.method in _SAFE_METHODS
+                response = self._error(504, OVERDUE if is_safe else OUTCOME_UNKNOWN)
                 self._respond_and_end(response, request)
             case State.ENDING:
                 self._transport.abort()

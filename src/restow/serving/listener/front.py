@@ -31,11 +31,40 @@ BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
 """How often the queues of the others are looked at."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
-"""Then other work has its turn."""
+"""From the queue of a neighbour, or in the end."""
 PAUSE_SECONDS: Final = 0.1
 """When the process has no more file descriptors."""
 
 logger = logging.getLogger(__name__)
+
+
+async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
+    """Listening sockets of a server's own port, one for each address of a name; 0 is any free
+    one. They do not block."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        bind or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    try:
+        for family, _kind, protocol, _name, address in dict.fromkeys(found):
+            listening = socket.socket(family, socket.SOCK_STREAM, protocol)
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family is socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            host, _, *rest = address
+            listening.bind((host, port, *rest))
+            port = listening.getsockname()[1]
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in opened:
+            listening.close()
+        raise
+    return opened
 
 
 def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socket]:
@@ -80,7 +109,10 @@ class FrontDoor:
         self._limits = limits
         self._clock = runtime.clock
         self._is_shared = is_shared
-        self._tasks = runtime.tasks("front", tasks_max=limits.connections_max)
+        # A greeting that fails is logged, and nobody else's business.
+        self._tasks = runtime.tasks(
+            "front", tasks_max=limits.connections_max, on_failure=lambda _: None
+        )
         self._timers: dict[str, Timer] = {}
         self._is_open = False
 
@@ -121,7 +153,7 @@ class FrontDoor:
 
     def _on_readable(self) -> None:
         try:
-            self._accept(self._own)
+            self._accept(self._own, self._limits.accepted_at_once_max)
         except OSError as error:
             # Out of file descriptors or memory. The connections wait in the queue meanwhile.
             logger.warning("connections are not accepted for a moment: %s", error)
@@ -140,9 +172,9 @@ class FrontDoor:
                 logger.warning("connections of a neighbour are not accepted: %s", error)
         self._timers["around"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._look_around)
 
-    def _accept(self, listening: socket.socket) -> int:
+    def _accept(self, listening: socket.socket, at_once_max: int = ACCEPTED_AT_ONCE_MAX) -> int:
         """Take those who wait, up to a limit; how many."""
-        for number in range(ACCEPTED_AT_ONCE_MAX):
+        for number in range(at_once_max):
             try:
                 accepted, _ = listening.accept()
             except (BlockingIOError, InterruptedError):
@@ -158,7 +190,7 @@ class FrontDoor:
                 self._tasks.spawn("greeting", self._greet(accepted))
             except (TasksFull, TasksClosed):
                 accepted.close()
-        return ACCEPTED_AT_ONCE_MAX
+        return at_once_max
 
     async def _greet(self, accepted: socket.socket) -> None:
         """The TLS handshake, if there is one; the connection then lives by itself."""

@@ -17,7 +17,13 @@ class Limits:
     """How much, how many and how long. Sizes are bytes; what a breach is answered with follows."""
 
     connections_max: int = 10_000
-    """Open connections. One more is told 503 and closed."""
+    """Open connections. When nearly so many are open, a new one takes the place of the oldest that
+    has not shown who it is and is not being answered; without such a one it is told 503 and
+    closed."""
+
+    connections_per_address_max: int = 1_000_000
+    """Open connections from one address: 503. Many clients can share one, behind a proxy, so there
+    is no such limit unless it is asked for."""
 
     head_bytes_max: int = MIB
     """Request line and header lines together: 431."""
@@ -32,13 +38,34 @@ class Limits:
     """A request body, announced or chunked: 413."""
 
     bodies_bytes_max: int = 256 * MIB
-    """Half-read bodies of all connections together: 503."""
+    """Half-read bodies and heads of all connections together: 503."""
 
     chunk_overhead_bytes_max: int = MIB
     """Chunk sizes, extensions and trailers of one chunked body: 400."""
 
-    pipelined_requests_max: int = 64
+    pipelined_requests_max: int = 16
     """Requests of one connection that are answered before other connections get their turn."""
+
+    pipelined_requests_of_strangers_max: int = 1
+    """The same for a connection that has not shown who it is."""
+
+    strangers_at_once_max: int = 2
+    """Requests of connections that have not shown who they are, of all of them together, that are
+    looked at in one turn of the loop. The others stand in line, so that however many come at once,
+    who is known waits only for these."""
+
+    accepted_at_once_max: int = 1
+    """New connections in one turn of the loop: a handshake costs as much as many requests."""
+
+    refusals_free: int = 10
+    """Requests of one connection that may be refused (401, 403, 429) one after the other before
+    it is slowed down. A large head counts as several."""
+
+    refusal_seconds: float = 0.1
+    """How long it is not read then, and twice as long after each other refusal."""
+
+    refusal_seconds_max: float = 1.0
+    """For a large head several times as long."""
 
     pipelined_bytes_max: int = 64 * KIB
     """What a client may send while its stream is open. More ends the connection."""
@@ -82,6 +109,11 @@ class Limits:
                 raise ValueError(f"{field.name} must be positive")
         if self.write_bytes_max < self.write_high_water_bytes:
             raise ValueError("write_bytes_max must not be below write_high_water_bytes")
+
+    @property
+    def connections_plenty(self) -> int:
+        """Up to so many, nobody has to make room."""
+        return self.connections_max - self.connections_max // 20
 
     @property
     def shortest_seconds(self) -> float:

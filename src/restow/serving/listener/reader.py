@@ -31,6 +31,8 @@ _END: Final = b"\r\n\r\n"
 LINES_KEPT_MAX: Final = 4_096
 # Longer ones are rare, and will not come again.
 LINE_BYTES_KEPT_MAX: Final = 512
+# A kept block of header lines is as large as a client likes, and clients are many.
+BLOCK_BYTES_KEPT_MAX: Final = 16 * 1024
 # A line has a method and a version beside its target.
 _LINE_EXTRA_BYTES: Final = 64
 
@@ -85,6 +87,7 @@ class RequestReader:
         "_position",
         "_request",
         "block",
+        "head_bytes",
         "phase",
     )
 
@@ -102,6 +105,8 @@ class RequestReader:
         self._line_checked = False
         # The latest header lines: clients repeat them, and equal bytes need no second parse.
         self.block: HeaderBlock | None = None
+        # Of the last head that was parsed.
+        self.head_bytes = 0
         self._other: HeaderBlock | None = None
         # The request whose body is not complete.
         self._request: Request | None = None
@@ -211,9 +216,15 @@ class RequestReader:
         )
         self._position = end
         if length == 0:
+            self._forget_block()
             self.phase = IDLE
             return request
         return self._begin_body(request, length)
+
+    def _forget_block(self) -> None:
+        """Keep no header lines that are not compared with the next."""
+        if self.block is not None and not self.block.minor:
+            self.block = None
 
     def _known_block(
         self, data: bytes, begin: int, minor: bytes
@@ -245,8 +256,7 @@ class RequestReader:
 
     def close(self) -> None:
         """Give back what is held."""
-        self._budget.give_back(self._held_bytes)
-        self._held_bytes = 0
+        self._give_back()
         self._body = bytearray()
         self._chunks = None
         self._request = None
@@ -270,6 +280,10 @@ class RequestReader:
             raise refuse_method(method)
         parser = HeadParser(self._limits)
         block = parser.parse_head(head, raw=raw, minor=minor)
+        self.head_bytes = len(head)
+        if len(raw) > BLOCK_BYTES_KEPT_MAX:
+            block.minor = b""
+            block.is_plain = False
         self._other, self.block = self.block, block
         self._chunks = None
         if block.length == CHUNKED:
@@ -299,6 +313,7 @@ class RequestReader:
         """Add to an incomplete head; when it is complete, it is the data to read next."""
         partial = self._partial
         overlap = max(len(partial) - 3, 0)
+        self._hold(len(data))
         lone = data.count(b"\n") - data.count(b"\r\n")
         if data.startswith(b"\n") and partial.endswith(b"\r"):
             lone -= 1
@@ -309,6 +324,7 @@ class RequestReader:
             self._data = bytes(partial)
             self._position = 0
             self._partial = bytearray()
+            self._give_back()
             return
         if lone:
             raise Refused(400, "a line ends without a carriage return")
@@ -341,6 +357,7 @@ class RequestReader:
         if length != CHUNKED and end <= len(self._data):
             request.body = self._data[begin:end]
             self._position = end
+            self._forget_block()
             self.phase = IDLE
             return request
         self._request = request
@@ -396,12 +413,16 @@ class RequestReader:
         self._request = None
         self._body = bytearray()
         self._chunks = None
-        self._budget.give_back(self._held_bytes)
-        self._held_bytes = 0
+        self._give_back()
+        self._forget_block()
         self.phase = IDLE
         return request
 
     def _hold(self, nbytes: int) -> None:
         if not self._budget.take(nbytes):
-            raise Refused(503, "too many request bodies are being read, please try again")
+            raise Refused(503, "too many requests are being read, please try again")
         self._held_bytes += nbytes
+
+    def _give_back(self) -> None:
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0

@@ -19,9 +19,10 @@ class Headers:
     Requests of one connection whose header lines are equal byte for byte (but for the length of
     the body) share one object, so it is never changed. `memo` is the application's: what it
     derived from these lines (who the user is, which media types are accepted) can be kept there.
+    `audit_memo` is the same for what is written down of such requests.
     """
 
-    __slots__ = ("_first", "_lines", "_repeated", "memo")
+    __slots__ = ("_first", "_lines", "_repeated", "audit_memo", "memo")
 
     def __init__(self, lines: Sequence[tuple[str, str]]) -> None:
         first: dict[str, str] = {}
@@ -35,6 +36,7 @@ class Headers:
         self._lines = lines
         self._repeated = repeated
         self.memo: Any = None
+        self.audit_memo: Any = None
 
     def get(self, name: str) -> str | None:
         """The first value of a header, or None."""
@@ -94,10 +96,15 @@ class PeerCertificate:
 class Peer:
     """The other end of one connection: the same object for all its requests.
 
-    `memo` is the application's, like that of Headers; it lives as long as the connection.
+    `memo` is the application's, like that of Headers; it lives as long as the connection. So is
+    `is_known`: whether a request of the connection has shown who its sender is. When connections
+    are scarce, the others go first.
     """
 
-    __slots__ = ("_certificate", "_ssl_object", "address", "connection_id", "memo", "port")
+    __slots__ = (
+        *("_certificate", "_ssl_object", "address", "connection_id"),
+        *("is_known", "memo", "port"),
+    )
 
     def __init__(
         self,
@@ -111,6 +118,7 @@ class Peer:
         self.connection_id = connection_id
         self.address = address
         self.port = port
+        self.is_known = False
         self.memo: Any = None
         self._ssl_object = ssl_object
         self._certificate = certificate
@@ -143,11 +151,13 @@ class Request:
     """One request. Path and query are percent-encoded as received, without the question mark.
 
     `answer_by_seconds` is the application's to set, in the time of `received_seconds`: an answer
-    that has not come by then is replaced by a 504.
+    that has not come by then is replaced by a 504. So is `answer_lines`: finished header lines of
+    whatever answer goes out, even one that is not the application's.
     """
 
     __slots__ = (
         "answer_by_seconds",
+        "answer_lines",
         "body",
         "headers",
         "keep_alive",
@@ -180,6 +190,7 @@ class Request:
         self.peer = peer
         self.received_seconds = received_seconds
         self.answer_by_seconds = math.inf
+        self.answer_lines = b""
         self.version_minor = version_minor
         self.keep_alive = keep_alive
 

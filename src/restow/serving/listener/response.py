@@ -137,11 +137,12 @@ Gate: TypeAlias = "Callable[[Request], Response | None]"
 class Quick(NamedTuple):
     """The application's shortest way: asked first, if the whole head of a request is known.
 
-    `body_of` (the line, the headers, when it was received) gives the body of an answer with
-    status 200 and these headers; None, or any error, and the request goes the usual way.
+    `answer_of` (the line, the headers, when it was received) gives the answer's own header lines
+    and the body of an answer with status 200 and these headers; None, or any error, and the request
+    goes the usual way.
     """
 
-    body_of: Callable[[RequestLine, Headers, float], bytes | None]
+    answer_of: Callable[[RequestLine, Headers, float], tuple[bytes, bytes] | None]
     headers: bytes
 
 

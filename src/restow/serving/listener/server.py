@@ -6,7 +6,6 @@ start and stop, is decided elsewhere.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -15,13 +14,12 @@ from typing import Final
 
 from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
-from restow.serving.listener.front import FrontDoor
+from restow.serving.listener.front import FrontDoor, open_sockets
 from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.response import App, ErrorBody, Gate, Quick, plain_error_body
 from restow.serving.listener.shared import Counters, Shared
 from restow.serving.listener.tls import TlsMaterial
 
-BACKLOG: Final = 4_096
 # Deadlines are late by at most this, and the Date header too.
 SWEEP_SECONDS_MAX: Final = 1.0
 SWEEP_SECONDS_MIN: Final = 0.01
@@ -49,7 +47,7 @@ class Listener:
     def __init__(self, shared: Shared, *, tls: TlsMaterial | None) -> None:
         self._shared = shared
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._doors: list[FrontDoor] = []
         self._front: FrontDoor | None = None
         self._timer: Timer | None = None
         self._sweep_seconds = min(
@@ -88,7 +86,7 @@ class Listener:
         listener = cls(shared, tls=tls)
         listener._sweep()
         try:
-            await listener._listen(bind, port, reuse_port=reuse_port)
+            await listener._listen(bind, port, runtime, reuse_port=reuse_port)
         except BaseException:
             listener._stop_sweeping()
             raise
@@ -111,10 +109,16 @@ class Listener:
         `is_shared`: others go on to accept what waits there when this process has left.
         """
         assert self._front is None, "the front is open already"
+        self._front = self._open_door(sockets, runtime, is_shared=is_shared)
+
+    def _open_door(
+        self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
+    ) -> FrontDoor:
         for listening in sockets:
+            # Inherited by every connection: a peer that vanished without a word is found out.
             for level, option, value in KEEP_ALIVE:
                 listening.setsockopt(level, option, value)
-        self._front = FrontDoor(
+        door = FrontDoor(
             sockets,
             make=lambda: Connection(self._shared),
             tls=self._tls.context if self._tls else None,
@@ -122,7 +126,8 @@ class Listener:
             runtime=runtime,
             is_shared=is_shared,
         )
-        self._front.open()
+        door.open()
+        return door
 
     async def retire(self, *, seconds: float = RETIRE_SECONDS) -> None:
         """Leave the front, and let clients go elsewhere: each gets its answer, and no other.
@@ -145,8 +150,8 @@ class Listener:
         shared = self._shared
         shared.begin_stop()
         shared.refusing = True
-        if self._server is not None:
-            self._server.close()
+        for door in self._doors:
+            await door.close()
         if self._front is not None:
             await self._front.close()
         for connection in list(shared.connections):
@@ -167,25 +172,10 @@ class Listener:
         for connection in list(self._shared.connections):
             connection.end_push_stream()
 
-    async def _listen(self, bind: str, port: int, *, reuse_port: bool) -> None:
-        limits = self._shared.limits
-        handshake = limits.handshake_seconds if self._tls else None
-        shutdown = limits.stall_seconds if self._tls else None
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._shared),
-            bind,
-            port,
-            backlog=BACKLOG,
-            reuse_port=reuse_port or None,
-            ssl=self._tls.context if self._tls else None,
-            ssl_handshake_timeout=handshake,
-            ssl_shutdown_timeout=shutdown,
-        )
-        for listening in self._server.sockets:
-            # Inherited by every connection: a peer that vanished without a word is found out.
-            for level, option, value in KEEP_ALIVE:
-                listening.setsockopt(level, option, value)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def _listen(self, bind: str, port: int, runtime: Runtime, *, reuse_port: bool) -> None:
+        for listening in await open_sockets(bind, port, reuse_port=reuse_port):
+            self._doors.append(self._open_door([listening], runtime, is_shared=False))
+            self.port = self.port or listening.getsockname()[1]
         logger.info("listening on %s port %d", bind, self.port)
 
     def _working(self) -> bool:

@@ -1,21 +1,29 @@
 """What all connections of one listener have in common: settings, counters, the set of them all.
 
-No behaviour: connections act, the listener watches over them.
+Which connections there may be is decided here; all else connections do themselves, and the listener
+watches over them.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from restow.runtime import Clock, InvariantViolation, Tasks
 from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, Quick
+from restow.serving.listener.states import ANSWERING, STREAMING
 
 if TYPE_CHECKING:
     from restow.serving.listener.connection import Connection
+
+ROOM_LOOKS_MAX: Final = 16
+"""Connections that are looked at for one that makes room; those that do not are not asked again
+before the others."""
 
 
 @dataclass(slots=True)
@@ -25,8 +33,10 @@ class Counters:
     connections_open: int = 0
     connections_total: int = 0
     connections_refused: int = 0
+    connections_displaced: int = 0
     requests_total: int = 0
     requests_refused: int = 0
+    requests_slowed: int = 0
     answers_pending: int = 0
     streams_open: int = 0
     tunnels_open: int = 0
@@ -57,6 +67,86 @@ class Shared:
     lines: Lines = field(default_factory=Lines)
     counters: Counters = field(default_factory=Counters)
     connections: set[Connection] = field(default_factory=set)
+    strangers: dict[Connection, None] = field(default_factory=dict)
+    """Those that may not have shown yet who they are, in the order in which they make room."""
+    addresses: dict[str, int] = field(default_factory=dict)
+    """How many connections each address has."""
+
+    line: deque[Connection] = field(default_factory=deque)
+    """Strangers whose next request waits for its turn."""
+    turns_left: int = 0
+    turns_begun: bool = False
+
+    def spare_turn(self) -> bool:
+        """Whether the request of a stranger can be looked at in this turn of the loop."""
+        if not self.turns_begun:
+            self.turns_begun = True
+            self.turns_left = self.limits.strangers_at_once_max
+            asyncio.get_running_loop().call_soon(self._next_turns)
+        if not self.turns_left:
+            return False
+        self.turns_left -= 1
+        return True
+
+    def stand_in_line(self, connection: Connection) -> None:
+        """Look at what a stranger has sent when it is its turn; there is none to spare now."""
+        assert self.turns_begun
+        self.line.append(connection)
+
+    def _next_turns(self) -> None:
+        """The loop has looked around meanwhile: go on with those who stand in line."""
+        left = self.limits.strangers_at_once_max
+        self.turns_begun = False
+        if self.line:
+            self.turns_begun = True
+            while self.line and left:
+                left -= 1
+                self.line.popleft().take_turn()
+            asyncio.get_running_loop().call_soon(self._next_turns)
+        self.turns_left = left
+
+    def add(self, connection: Connection) -> bool:
+        """Take in a connection; whether there is room for it."""
+        address = connection.peer.address
+        self.connections.add(connection)
+        self.addresses[address] = self.addresses.get(address, 0) + 1
+        limits = self.limits
+        if self.refusing or self.addresses[address] > limits.connections_per_address_max:
+            return False
+        count = len(self.connections)
+        if count > limits.connections_plenty and self._make_room():
+            count -= 1
+        if count > limits.connections_max:
+            return False
+        self.strangers[connection] = None
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """A connection is over."""
+        self.connections.discard(connection)
+        self.strangers.pop(connection, None)
+        address = connection.peer.address
+        left = self.addresses[address] - 1
+        if left:
+            self.addresses[address] = left
+        else:
+            del self.addresses[address]
+
+    def _make_room(self) -> bool:
+        """Cut the oldest connection that nobody would miss; whether there was one."""
+        for _ in range(min(ROOM_LOOKS_MAX, len(self.strangers))):
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            if oldest.peer.is_known:
+                continue
+            if oldest.state is ANSWERING or oldest.state is STREAMING:
+                self.strangers[oldest] = None  # it is being served: the others first
+                continue
+            self.connections.discard(oldest)
+            self.counters.connections_displaced += 1
+            oldest.abort()
+            return True
+        return False
 
     def set_date(self, date: str) -> None:
         """Begin to use another date in all answers."""

@@ -48,12 +48,13 @@ class StreamWriter:
 
     `writable` is False while the client is behind. A producer that has more then stops, sets
     `on_writable`, and goes on when it is called. `on_close` is called once if the stream ends
-    otherwise than by the producer: the client left, or the server stops.
+    otherwise than by the producer: the client left, or the server stops. `on_end` is not the
+    producer's: it is called once, whoever ends the stream.
     """
 
     __slots__ = (
         *("_channel", "_chunked", "_write"),
-        *("closed", "may_end", "on_close", "on_writable", "writable"),
+        *("closed", "may_end", "on_close", "on_end", "on_writable", "writable"),
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class StreamWriter:
         self.writable = True
         self.on_writable: Callable[[], None] | None = None
         self.on_close: Callable[[], None] | None = None
+        self.on_end: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> bool:
         """Send some bytes; False asks for a pause (these bytes are sent nevertheless)."""
@@ -90,14 +92,27 @@ class StreamWriter:
     def close(self) -> None:
         """End the stream cleanly. The connection stays usable where the protocol allows it."""
         if not self.closed:
-            self.closed = True
+            self._end()
             self._channel.stream_done()
 
     def abort(self) -> None:
         """Cut the connection: the client must not take what it got for all there is."""
         if not self.closed:
-            self.closed = True
+            self._end()
             self._channel.stream_abort()
+
+    def cut(self) -> None:
+        """The end comes from the other side: tell the producer."""
+        if not self.closed:
+            self._end()
+            if self.on_close is not None:
+                self.on_close()
+
+    def _end(self) -> None:
+        self.closed = True
+        ended, self.on_end = self.on_end, None
+        if ended is not None:
+            ended()
 
 
 class PushStream:

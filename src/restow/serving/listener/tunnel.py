@@ -34,10 +34,13 @@ class TunnelEnd:
 
     `on_data` gets what the client sends. `writable` is False while the client is behind: then stop,
     and go on when `on_writable` is called. `on_close` is called once if the end comes from this
-    side: the client left, or the server stops.
+    side: the client left, or the server stops. `on_end` is called once, whoever ends it.
     """
 
-    __slots__ = ("_channel", "_write", "closed", "on_close", "on_data", "on_writable", "writable")
+    __slots__ = (
+        *("_channel", "_write", "closed", "on_close", "on_data", "on_end"),
+        *("on_writable", "writable"),
+    )
 
     def __init__(self, channel: TunnelChannel, write: Callable[[bytes], object]) -> None:
         self._channel = channel
@@ -47,6 +50,7 @@ class TunnelEnd:
         self.on_data: Callable[[bytes], None] | None = None
         self.on_writable: Callable[[], None] | None = None
         self.on_close: Callable[[], None] | None = None
+        self.on_end: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> bool:
         """Send some bytes; False asks for a pause (these bytes are sent nevertheless)."""
@@ -67,13 +71,26 @@ class TunnelEnd:
     def close(self) -> None:
         """Close when all that was written has gone out."""
         if not self.closed:
-            self.closed = True
+            self._over()
             self._channel.tunnel_done()
 
     def abort(self) -> None:
         if not self.closed:
-            self.closed = True
+            self._over()
             self._channel.stream_abort()
+
+    def cut(self) -> None:
+        """The end comes from the client's side: tell the maker of the tunnel."""
+        if not self.closed:
+            self._over()
+            if self.on_close is not None:
+                self.on_close()
+
+    def _over(self) -> None:
+        self.closed = True
+        ended, self.on_end = self.on_end, None
+        if ended is not None:
+            ended()
 
 
 class Tunnel:

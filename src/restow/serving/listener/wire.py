@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from enum import Enum
 from typing import Final
 
 from restow.serving.listener.head import Refused
@@ -24,30 +23,11 @@ from restow.serving.listener.response import (
     plain_error_body,
 )
 from restow.serving.listener.shared import Shared
+from restow.serving.listener.states import ENDING, READING
 
 RETRY_AFTER_SECONDS: Final = 1
 
 logger = logging.getLogger(__name__)
-
-
-class State(Enum):
-    """What a connection is doing."""
-
-    READING = "reading"
-    ANSWERING = "answering"  # somebody else works on the answer
-    STREAMING = "streaming"
-    TUNNELLING = "tunnelling"  # no HTTP any more: bytes pass as they are
-    ENDING = "ending"  # the last answer is written; input is dropped
-    CLOSED = "closed"
-
-
-# Plain names: reading a member through its class costs more than the comparison.
-READING: Final = State.READING
-ANSWERING: Final = State.ANSWERING
-STREAMING: Final = State.STREAMING
-TUNNELLING: Final = State.TUNNELLING
-ENDING: Final = State.ENDING
-CLOSED: Final = State.CLOSED
 
 
 class Wire(asyncio.Protocol):
@@ -123,7 +103,8 @@ class Wire(asyncio.Protocol):
         self._shared.counters.requests_refused += 1
         head_only = request is not None and request.method == "HEAD"
         date_line = self._shared.date_line
-        self._write(encode_response(response, date_line, CLOSE_LINE, head_only=head_only))
+        lines = CLOSE_LINE if request is None else connection_line(request, keep=False)
+        self._write(encode_response(response, date_line, lines, head_only=head_only))
         self._end(drop_input=True)
 
     def _end(self, *, drop_input: bool) -> None:
@@ -155,6 +136,7 @@ class Wire(asyncio.Protocol):
 
 
 def connection_line(request: Request, *, keep: bool) -> bytes:
+    """What an answer says of its connection, with the lines that the request wants in it."""
     if not keep:
-        return CLOSE_LINE
-    return b"" if request.version_minor else KEEP_LINE
+        return request.answer_lines + CLOSE_LINE
+    return request.answer_lines if request.version_minor else request.answer_lines + KEEP_LINE

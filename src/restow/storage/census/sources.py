@@ -47,6 +47,9 @@ async def open_source(address: str, runtime: Runtime) -> Source:
     scheme, _, rest = address.partition(":")
     match scheme:
         case "sqlite" if rest:
+            from restow.storage.sqlite.opening import check_private  # noqa: PLC0415
+
+            check_private(Path(rest))
             return _open_sqlite(Path(rest))
         case "snapshot" if rest:
             return _open_snapshot(Path(rest))

@@ -4,6 +4,7 @@
     options     what a user may choose, and the URL form of it
     messages    etcd's messages and methods, as a table of facts
     connection  channels to the members, fail-over, deadlines, the auth token
+    credentials what a client shows and whom it trusts, from files that are checked
     errors      the border: what gRPC and etcd say, as errors of storage
     encoding    keys, spans and transactions to messages, and back
     reading     get, range, count, and the shared question for the revision
@@ -15,6 +16,7 @@
     snapshot    the whole database of a member, for a backup
     checkup     how each member is, for the doctor
     mending     what to do between a stream that failed and the next
+    releases    which releases are too old, and which have known faults
 
 gRPC is imported here and nowhere else. etcd's leases and progress notifications are not used: the
 first cannot prove identity, the second are wrong in versions that people run.

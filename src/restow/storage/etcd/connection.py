@@ -15,7 +15,16 @@ import grpc
 
 from restow.runtime import Backoff, Runtime
 from restow.storage.errors import StorageClosed
-from restow.storage.etcd.errors import HARMLESS, TRANSIENT, CallFailed, Cause, failure_of
+from restow.storage.etcd.credentials import Credentials, load_credentials
+from restow.storage.etcd.errors import (
+    CERTIFICATES,
+    HARMLESS,
+    MOVE_ON,
+    TRANSIENT,
+    CallFailed,
+    Cause,
+    failure_of,
+)
 from restow.storage.etcd.messages import (
     AUTHENTICATE,
     SNAPSHOT,
@@ -24,7 +33,7 @@ from restow.storage.etcd.messages import (
     Method,
     SnapshotRequest,
 )
-from restow.storage.etcd.options import EtcdOptions, read_file
+from restow.storage.etcd.options import EtcdOptions
 from restow.storage.interface import REVISION_FIRST, Revision
 
 Metadata = tuple[tuple[str, str], ...]
@@ -41,9 +50,9 @@ _SETTLE_SECONDS: Final = 0.01
 class Member:
     """One member: its channel and its methods."""
 
-    def __init__(self, address: str, options: EtcdOptions) -> None:
+    def __init__(self, address: str, options: EtcdOptions, credentials: Credentials) -> None:
         self.address = address
-        self.channel = _open_channel(address, options)
+        self.channel = _open_channel(address, options, credentials)
         self.unary: dict[Method, Any] = {
             method: self.channel.unary_unary(
                 method.path,
@@ -81,7 +90,9 @@ class Connection:
         self.runtime = runtime
         self.newest = REVISION_FIRST
         """The newest revision that any answer has named."""
-        self._members = [Member(address, options) for address in options.endpoints]
+        self._credentials = self._load()
+        self._members = self._open_members()
+        self._retired: list[Member] = []
         self._chosen = 0
         # Metadata costs a tenth of a call; a single member has no other to send the caller to.
         self._plain = _REQUIRE_LEADER if len(self._members) > 1 else None
@@ -134,9 +145,9 @@ class Connection:
         self, call: _Call, failed: CallFailed, chosen: int, metadata: Metadata | None
     ) -> Any:
         """Go on after a first failure: the other members, a new token, some patience."""
-        allowed = TRANSIENT if call.repeatable else HARMLESS
+        allowed = CERTIFICATES | (TRANSIENT if call.repeatable else HARMLESS)
         for failures in range(1, _ROUNDS_MAX * len(self._members) + 1):
-            if failed.cause in TRANSIENT and failed.cause is not Cause.TOKEN_STALE:
+            if failed.cause in MOVE_ON:
                 self.move_on(chosen)
             if failed.cause not in allowed or self._closed:
                 break
@@ -170,6 +181,8 @@ class Connection:
             return True
         rounds, within_round = divmod(failures, len(self._members))
         if within_round == 0:
+            if failed.cause in CERTIFICATES:
+                return False
             clock, randomness = self.runtime.clock, self.runtime.randomness
             delay_seconds = _ROUND_BACKOFF.delay_seconds(rounds - 1, randomness)
             if clock.monotonic() + delay_seconds >= deadline:
@@ -208,7 +221,7 @@ class Connection:
                 try:
                     self._metadata = await self._authenticate(self._members[chosen])
                 except CallFailed as failed:
-                    if failed.cause not in TRANSIENT or not tries_left:
+                    if failed.cause not in TRANSIENT | CERTIFICATES or not tries_left:
                         raise
                     self.move_on(chosen)
                 else:
@@ -229,6 +242,32 @@ class Connection:
             return self._plain  # etcd asks nobody for a password; its own client goes on as well
         return (*_REQUIRE_LEADER, ("token", response.token))
 
+    async def renew(self) -> bool:
+        """Use the files as they are now for what is sent from here on; whether they had changed.
+
+        Calls under way end where they are; streams end with their old connection, and are mended.
+        `OpenRefused` leaves all as it was.
+        """
+        found = await asyncio.to_thread(self._load)
+        if found == self._credentials or self._closed:
+            return False
+        self._credentials = found
+        self._retired += self._members
+        self._members = self._open_members()
+        await self.runtime.clock.sleep(self.options.request_timeout_seconds)
+        retired, self._retired = self._retired, []
+        for member in retired:
+            await member.channel.close()
+        return True
+
+    def _load(self) -> Credentials:
+        return load_credentials(self.options, self.runtime.clock.wall())
+
+    def _open_members(self) -> list[Member]:
+        return [
+            Member(address, self.options, self._credentials) for address in self.options.endpoints
+        ]
+
     def refuse_calls(self) -> None:
         """Take no more calls from here on."""
         self._closed = True
@@ -243,7 +282,7 @@ class Connection:
                 await self._idle.wait()
         except TimeoutError:
             pass  # whoever still waits is told that its reply was lost
-        for member in self._members:
+        for member in (*self._members, *self._retired):
             await member.channel.close()
         await self.runtime.clock.sleep(_SETTLE_SECONDS)
 
@@ -266,7 +305,7 @@ def _failure_or_raise(error: BaseException) -> CallFailed:
     return failed
 
 
-def _open_channel(address: str, options: EtcdOptions) -> grpc.aio.Channel:
+def _open_channel(address: str, options: EtcdOptions, credentials: Credentials) -> grpc.aio.Channel:
     settings: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -284,9 +323,9 @@ def _open_channel(address: str, options: EtcdOptions) -> grpc.aio.Channel:
     ]
     if not options.tls:
         return grpc.aio.insecure_channel(address, options=settings)
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=read_file(options.ca_file),
-        private_key=read_file(options.key_file),
-        certificate_chain=read_file(options.cert_file),
+    shown = grpc.ssl_channel_credentials(
+        root_certificates=credentials.authorities,
+        private_key=credentials.key,
+        certificate_chain=credentials.chain,
     )
-    return grpc.aio.secure_channel(address, credentials, options=settings)
+    return grpc.aio.secure_channel(address, shown, options=settings)

@@ -45,6 +45,9 @@ class Cause(Enum):
     DENIED = auto()
     """Wrong password, or no right to these keys."""
     CERTIFICATE = auto()
+    """We do not trust the member's."""
+    OWN_CERTIFICATE = auto()
+    """The member does not trust ours, or wants one and got none."""
     DAMAGED = auto()
 
 
@@ -54,12 +57,31 @@ TRANSIENT: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE
 HARMLESS: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE})
 """Worth another try, whatever the call."""
 
+CERTIFICATES: Final = frozenset({Cause.CERTIFICATE, Cause.OWN_CERTIFICATE})
+"""Nothing was sent. Another member may be another matter, but waiting does not help."""
+
+MOVE_ON: Final = (TRANSIENT | CERTIFICATES) - {Cause.TOKEN_STALE}
+"""Worth a try with another member."""
+
 UNSETTLED: Final = frozenset({Cause.LOST, Cause.FULL})
 """The call may have had its effect."""
+
+# What a server says that does not like the certificate of its client.
+_ALERTS: Final = (
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "UNKNOWN_CA",
+    "UNSUPPORTED_CERTIFICATE",
+)
 
 # Part of etcd's or gRPC's text -> cause. Read from the top; the first that fits counts.
 _TEXTS: Final = (
     ("CERTIFICATE_VERIFY_FAILED", Cause.CERTIFICATE),
+    ("Hostname Verification Check failed", Cause.CERTIFICATE),
+    *((f"ALERT_{alert}", Cause.OWN_CERTIFICATE) for alert in _ALERTS),
     ("failed to connect to all addresses", Cause.NOT_SENT),
     ("errors resolving", Cause.NOT_SENT),
     ("DNS resolution failed", Cause.NOT_SENT),
@@ -140,9 +162,32 @@ def translate(failed: CallFailed, *, asked: Revision | None = None) -> StorageEr
             return StoreDamaged(text)
         case Cause.DENIED:
             return OpenRefused(f"{text}; check etcd's user, password and role")
+        case (
+            Cause.CERTIFICATE
+            | Cause.OWN_CERTIFICATE
+            | Cause.NOT_SENT
+            | Cause.NOT_READY
+            | Cause.TOKEN_STALE
+            | Cause.LOST
+        ):
+            return Unavailable(text)
+
+
+def translate_opening(failed: CallFailed) -> StorageError:
+    """The same for a first call, when certificates that do not fit are somebody's mistake.
+
+    Later they are renewed while all goes on, and until then the store is only unavailable.
+    """
+    match failed.cause:
         case Cause.CERTIFICATE:
             return OpenRefused(
-                f"{text}; the server's certificate is not signed by the given authority"
+                f"etcd: {failed.details}; the server's certificate is not signed by the given"
+                " authority, has expired, or is for another name"
             )
-        case Cause.NOT_SENT | Cause.NOT_READY | Cause.TOKEN_STALE | Cause.LOST:
-            return Unavailable(text)
+        case Cause.OWN_CERTIFICATE:
+            return OpenRefused(
+                f"etcd: {failed.details}; it wants a client certificate of an authority that it"
+                " trusts: give --etcd-certfile and --etcd-keyfile"
+            )
+        case _:
+            return translate(failed)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from restow.runtime import Backoff
 from restow.storage.errors import OpenRefused
+from restow.storage.private_files import key_problem
 
 _QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file"})
 _RECONNECT: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=2, jitter=0.5)
@@ -41,6 +42,11 @@ class EtcdOptions:
     """Between two pings of a connection in use; etcd hangs up on those below 5 s."""
     keepalive_timeout_seconds: float = 5.0
     reconnect: Backoff = _RECONNECT
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are files that may change."""
+        return self.ca_file is not None or self.cert_file is not None
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -81,7 +87,7 @@ def parse_address(url: str) -> EtcdOptions:
         cert_file=_file(query, "cert"),
         key_file=_file(query, "key"),
         username=query.get("user"),
-        password=None if password_file is None else _read(password_file).decode().strip(),
+        password=None if password_file is None else _read_secret(password_file),
     )
 
 
@@ -92,6 +98,13 @@ def read_file(path: Path | None) -> bytes | None:
 
 def _file(query: dict[str, str], name: str) -> Path | None:
     return Path(query[name]) if name in query else None
+
+
+def _read_secret(path: Path) -> str:
+    content = _read(path)
+    if (problem := key_problem(path)) is not None:
+        raise OpenRefused(problem)
+    return content.decode().strip()
 
 
 def _read(path: Path) -> bytes:

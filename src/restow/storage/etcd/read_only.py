@@ -15,7 +15,7 @@ from restow.runtime import Runtime
 from restow.storage.errors import Compacted, Unavailable
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.encoding import encode_span
-from restow.storage.etcd.errors import CallFailed, translate
+from restow.storage.etcd.errors import CallFailed, translate, translate_opening
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.interface import Revision, Span
@@ -80,6 +80,8 @@ class ReadOnlyEtcd:
             )
         except CallFailed as failed:
             error = translate(failed, asked=Revision(self.revision))
+            if not self.revision:
+                error = translate_opening(failed)
             if isinstance(error, Compacted):
                 raise Unavailable(
                     f"etcd has forgotten revision {self.revision} while it was read: try again, or"
@@ -97,7 +99,7 @@ async def open_read_only(options: EtcdOptions, runtime: Runtime) -> ReadOnlyEtcd
         await connection.log_in()
     except CallFailed as failed:
         await connection.close()
-        raise translate(failed) from failed
+        raise translate_opening(failed) from failed
     except BaseException:
         await connection.close()
         raise

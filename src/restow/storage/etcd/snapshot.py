@@ -19,7 +19,7 @@ import grpc
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.etcd.connection import Connection, is_cancelled
-from restow.storage.etcd.errors import CallFailed, Cause, failure_of, translate
+from restow.storage.etcd.errors import CallFailed, Cause, failure_of, translate_opening
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.interface import Revision
@@ -95,4 +95,4 @@ async def _receive(
 def _translate(failed: CallFailed) -> StorageError:
     if failed.cause is Cause.LOST:
         return Unavailable(f"etcd: the snapshot broke off: {failed.details}")
-    return translate(failed)
+    return translate_opening(failed)

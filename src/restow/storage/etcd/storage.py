@@ -11,11 +11,12 @@ from restow.storage.errors import Compacted, OpenRefused, StoreDamaged
 from restow.storage.etcd.commit import Committer
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.encoding import encode_revision, encode_span
-from restow.storage.etcd.errors import CallFailed, translate
+from restow.storage.etcd.errors import CallFailed, translate_opening
 from restow.storage.etcd.hub import Hub
 from restow.storage.etcd.messages import COMPACT, STATUS, CompactionRequest, StatusRequest
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.releases import VERSION_MIN, is_too_old, known_fault
 from restow.storage.etcd.stream import find_compacted
 from restow.storage.interface import (
     Item,
@@ -30,8 +31,8 @@ from restow.storage.interface import (
 
 logger = logging.getLogger(__name__)
 
-VERSION_MIN: Final = (3, 4)
-"""The first that splits large watch answers."""
+LOOK_SECONDS: Final = 30.0
+"""Between two looks at the files of certificates."""
 
 TASKS_MAX: Final = 10_000
 """One for each watch that reads its backlog, and a few more."""
@@ -53,7 +54,7 @@ async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
         await storage.revision()
     except CallFailed as failed:
         await connection.close()
-        raise translate(failed) from failed
+        raise translate_opening(failed) from failed
     except BaseException:
         await connection.close()
         raise
@@ -71,6 +72,8 @@ class EtcdStorage:
         self._reader = Reader(connection, self._tasks)
         self._committer = Committer(connection, self._reader)
         self._hub: Hub | None = None
+        if connection.options.has_files:
+            self._tasks.spawn("certificates", self._follow_files())
 
     async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
         check_key(key)
@@ -135,13 +138,28 @@ class EtcdStorage:
         self._reader.close()
         await self._connection.close()
 
+    async def _follow_files(self) -> None:
+        """Use renewed certificates; those that cannot be used are not taken, and named once."""
+        clock, said = self._connection.runtime.clock, ""
+        while True:
+            await clock.sleep(LOOK_SECONDS)
+            try:
+                if await self._connection.renew():
+                    logger.info("the certificates for etcd were renewed")
+                said = ""
+            except OpenRefused as error:
+                if str(error) != said:
+                    logger.warning("etcd: the old certificates stay in use: %s", error)
+                said = str(error)
+
     def _on_failure(self, failure: TaskFailure) -> None:
         if self._hub is not None:
             self._hub.feed.fail(StoreDamaged(f"{failure.name} failed: {failure.error!r}"))
 
 
 def _check_version(text: str) -> None:
-    major, minor = (int(part) for part in text.split(".")[:2])
-    if (major, minor) < VERSION_MIN:
+    if is_too_old(text):
         wanted = ".".join(map(str, VERSION_MIN))
         raise OpenRefused(f"etcd {text} is too old; restow needs {wanted} or newer")
+    if fault := known_fault(text):
+        logger.info("%s", fault)

@@ -15,7 +15,7 @@ import grpc
 from restow.storage.errors import Compacted
 from restow.storage.etcd.connection import Connection, is_cancelled
 from restow.storage.etcd.encoding import decode_events
-from restow.storage.etcd.errors import TRANSIENT, CallFailed, Cause, classify, failure_of
+from restow.storage.etcd.errors import MOVE_ON, CallFailed, Cause, classify, failure_of
 from restow.storage.etcd.messages import WatchRequest
 from restow.storage.feed import Entry
 from restow.storage.interface import REVISION_FIRST, Revision
@@ -95,7 +95,7 @@ class EventStream:
             return await step
         except grpc.RpcError as error:
             failed = failure_of(error)
-            if failed.cause in TRANSIENT and failed.cause is not Cause.TOKEN_STALE:
+            if failed.cause in MOVE_ON:
                 self._connection.move_on(self._member)
             raise failed from error
         except (asyncio.CancelledError, asyncio.InvalidStateError):

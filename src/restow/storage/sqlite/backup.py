@@ -40,6 +40,7 @@ def copy_store(
     `taken_at` is the time in seconds that is written into the copy. `on_progress` is told how many
     pages are done, and of how many. Blocks the thread.
     """
+    opening.check_private(source)
     origin = open_read_only(source)
     try:
         origin.copy_into(target, pages_per_step=PAGES_PER_STEP, on_progress=on_progress)

@@ -13,6 +13,7 @@ from typing import Final
 
 import apsw
 
+from restow.storage import private_files
 from restow.storage.errors import OpenRefused, StoreDamaged, Unavailable
 from restow.storage.sqlite import schema
 from restow.storage.sqlite.locks import USERS_LOCK, FileLock
@@ -23,6 +24,9 @@ BUSY_MILLISECONDS: Final = 10_000
 """How long a thread waits for someone who holds the file."""
 BUSY_ON_LOOP_MILLISECONDS: Final = 5
 """The same on the event loop, where waiting is done by trying again later."""
+
+FILE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
+"""Of all files of a store; SQLite makes those beside it with the mode of the first."""
 
 # Where SQLite's shared memory or its locks do not work across machines.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -79,6 +83,35 @@ def check_writable(path: Path) -> None:
         raise OpenRefused(f"{path} is read-only: make it writable for this user")
 
 
+def make_private(path: Path) -> None:
+    """Refuse a store that others can change; take from them what they can read of it."""
+    try:
+        problem = private_files.ownership_problem(path.parent)
+        problem = problem or private_files.changeable_by_others(path.parent)
+        if problem is not None:
+            raise OpenRefused(problem)
+        for place in (*files_of(path), peers_directory(path)):
+            if os.path.lexists(place):
+                private_files.secure(place)
+    except OSError as error:
+        raise OpenRefused(f"{path} cannot be looked at: {error.strerror}") from error
+
+
+def check_private(path: Path) -> None:
+    """The same for those who only read it: nothing is tightened, and its owner may be anybody."""
+    try:
+        for place in (path.parent, *files_of(path)):
+            problem = private_files.changeable_by_others(place) if place.exists() else None
+            if problem is not None:
+                raise OpenRefused(problem)
+    except OSError as error:
+        raise OpenRefused(f"{path} cannot be looked at: {error.strerror}") from error
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    return tuple(path.with_name(path.name + suffix) for suffix in FILE_SUFFIXES)
+
+
 def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
     """Check and, if need be, make the file. Returns the lock that tells others of its use.
 
@@ -87,11 +120,12 @@ def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3])
     check_sqlite((version[0], version[1], version[2]))
     check_writable(path)
+    make_private(path)
     mounts = Path("/proc/self/mountinfo")
     if mounts.exists():
         check_file_system(path.resolve(), mounts.read_text())
     directory = peers_directory(path)
-    directory.mkdir(mode=0o700, exist_ok=True)
+    private_files.make_directory(directory)
     users = FileLock(directory / USERS_LOCK)
     try:
         # Alone, one may check a file whose last users ended badly, and make a new one.
@@ -142,7 +176,9 @@ def disconnect(connection: apsw.Connection) -> None:
 def _prepare_alone(path: Path, vfs: str | None) -> None:
     created = not path.exists()
     if created:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.FILE_MODE)
+        os.fchmod(file, private_files.FILE_MODE)  # whatever the umask has left of it
+        os.close(file)
     log = path.with_name(path.name + "-wal")
     unclean = log.exists() and log.stat().st_size > 0
     connection = connect(path, cache_kib=WRITER_CACHE_KIB, vfs=vfs)

@@ -159,3 +159,18 @@ async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -
 def test_what_cannot_be_read_is_believed_by_nobody(data: object) -> None:
     """A ConfigMap that says nothing, or nothing that can be read, adds no names."""
     assert believed_of(data) == NOTHING_ELSE
+
+
+async def test_one_id_in_both_logs(rig: Rig) -> None:
+    """The backend is told the id that this server's answer has, whatever the backend's answer says;
+    what a client brings is cut to what an id may be."""
+    client = rig.server.client
+    for said in (None, "mine", "x" * 100, "a b"):
+        headers = {} if said is None else {"Audit-Id": said}
+        reply = await client.get(FLUNDERS, headers=headers)
+        told = [
+            value for name, value in echoed(reply.body)["headers"] if name.lower() == "audit-id"
+        ]
+        assert reply.headers["audit-id"] == told
+        if said in ("mine", "x" * 100):
+            assert told == [said[:64]]

@@ -10,6 +10,7 @@ from restow.resources.housekeeping import (
     DefinitionsOptions,
     Housekeeping,
     HousekeepingOptions,
+    ProxyTrust,
 )
 from restow.resources.housekeeping.definitions import Wake
 from restow.runtime import Runtime, SimulatedClock
@@ -60,6 +61,24 @@ async def test_a_server_does_it_all() -> None:
         assert not await world.has("ServiceAccount", "n/default")
         await keeping.close()
         assert not keeping.has_turn
+
+
+async def test_renewed_authorities_reach_namespaces() -> None:
+    """While it runs: at the next look each namespace has the new ones."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(2)
+        path = "default/kube-root-ca.crt"
+        found = await world.get("ConfigMap", path)
+        assert found is not None
+        assert found["data"] == {"ca.crt": "CA"}
+        keeping.take_certificates("NEW", ProxyTrust(client_ca_pem=""))
+        await world.clock.advance(301)
+        found = await world.get("ConfigMap", path)
+        assert found is not None
+        assert found["data"] == {"ca.crt": "NEW"}
+        await keeping.close()
 
 
 async def test_definitions_live_and_die() -> None:

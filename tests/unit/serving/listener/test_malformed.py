@@ -24,12 +24,20 @@ REFUSED = {
     "negative-length": (POST + b"Content-Length: -3\r\n\r\nabc", 400),
     "hexadecimal-length": (POST + b"Content-Length: 0x3\r\n\r\nabc", 400),
     "empty-length": (POST + b"Content-Length:\r\n\r\n", 400),
+    "length-with-underscore": (POST + b"Content-Length: 1_0\r\n\r\n0123456789", 400),
+    "length-in-other-digits": (POST + "Content-Length: ٣\r\n\r\nabc".encode(), 400),
+    "two-words-of-length": (POST + b"Content-Length: 3 3\r\n\r\nabc", 400),
     "huge-length": (POST + b"Content-Length: 18446744073709551617\r\n\r\na", 400),
     "signed-chunk": (CHUNKED + b"+5\r\nabcde\r\n0\r\n\r\n", 400),
     "hexadecimal-chunk": (CHUNKED + b"0x5\r\nabcde\r\n0\r\n\r\n", 400),
     "negative-chunk": (CHUNKED + b"-1\r\nabcde\r\n0\r\n\r\n", 400),
     "spaced-chunk": (CHUNKED + b"5 \r\nabcde\r\n0\r\n\r\n", 400),
     "empty-chunk-size": (CHUNKED + b"\r\nabcde\r\n0\r\n\r\n", 400),
+    "chunk-with-underscore": (CHUNKED + b"1_0\r\n0123456789abcdef\r\n0\r\n\r\n", 400),
+    "cr-in-extension": (CHUNKED + b"5;a\rb\r\nabcde\r\n0\r\n\r\n", 400),
+    "nul-in-extension": (CHUNKED + b"5;a\0b\r\nabcde\r\n0\r\n\r\n", 400),
+    "coding-in-trailer": (CHUNKED + b"0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    "folded-trailer": (CHUNKED + b"0\r\nA: b\r\n c\r\n\r\n", 400),
     "huge-chunk": (CHUNKED + b"fffffffffffffffff\r\n", 400),
     "bare-lf-after-chunk-size": (CHUNKED + b"5\nabcde\r\n0\r\n\r\n", 400),
     "bare-lf-after-chunk": (CHUNKED + b"5\r\nabcde\n0\r\n\r\n", 400),
@@ -42,6 +50,11 @@ REFUSED = {
     "chunked-not-last": (POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
     "other-coding": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
     "almost-chunked": (POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400),
+    "chunked-identity": (POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400),
+    "identity": (POST + b"Transfer-Encoding: identity\r\n\r\n", 400),
+    "quoted-chunked": (POST + b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n', 400),
+    "chunked-behind-vertical-tab": (POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n", 400),
+    "chunked-and-length-of-zero": (POST + CODING + b"Content-Length: 0\r\n\r\n0\r\n\r\n", 400),
     "coding-with-space": (POST + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", 400),
     "upgrade-with-body": (POST + UPGRADE + LENGTH + b"\r\nabcde", 400),
     "folded-line": (GET + b"A: b\r\n c\r\n\r\n", 400),
@@ -60,9 +73,15 @@ REFUSED = {
     "lone-lf-first": (b"\n", 400),
     "no-host": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "two-hosts": (GET + b"Host: b\r\n\r\n", 400),
+    "list-of-hosts": (b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
+    "host-with-user": (b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400),
+    "host-with-space": (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
     "strange-host": (b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
     "no-colon": (GET + b"novalue\r\n\r\n", 400),
     "no-name": (GET + b": x\r\n\r\n", 400),
+    "space-before-colon": (GET + b"A : b\r\n\r\n", 400),
+    "nul-in-name": (GET + b"A\0B: x\r\n\r\n", 400),
+    "lf-in-value": (GET + b"A: b\nX: c\r\n\r\n", 400),
     "space-in-name": (GET + b"Bad Name: x\r\n\r\n", 400),
     "letters-beyond-ascii-in-name": (GET + b"B\xc3\xa9: x\r\n\r\n", 400),
     "http-0.9": (b"GET /\r\n", 400),
@@ -71,6 +90,8 @@ REFUSED = {
     "http-1.2": (b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", 505),
     "rtsp": (b"GET / RTSP/1.0\r\nHost: a\r\n\r\n", 400),
     "absolute-form": (b"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    "absolute-form-of-another-host": (b"GET https://b/c HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+    "authority-form": (b"GET a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "asterisk-form": (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     "connect": (b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
     "trace": (b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
@@ -128,6 +149,37 @@ async def test_odd_but_right_requests_pass(harness: Harness) -> None:
         client.send(data)
         assert (await client.answer()).status == 200
         assert harness.app.lines()[-1] == line
+
+
+async def test_trailers_change_nothing(harness: Harness) -> None:
+    """What stands behind the last chunk is dropped, whatever it is called, and is no request."""
+    await harness.start()
+    client = await harness.connect()
+    trailers = b"Authorization: x\r\nX-Remote-User: y\r\nHost: b\r\n"
+    client.send(CHUNKED + b"5\r\nabcde\r\n0\r\n" + trailers + b"\r\n" + request_bytes("GET", "/2"))
+    assert (await client.answer()).body == b"/|abcde"
+    assert (await client.answer()).body == b"/2|"
+    first, _second = harness.app.seen
+    assert first.headers.get_all("host") == ["a"]
+    assert "authorization" not in first.headers
+
+
+async def test_a_length_that_lies(harness: Harness) -> None:
+    """A body longer than announced is not part of it, and what is left over is no request."""
+    await harness.start()
+    answer, rest = await harness.ask(POST + b"Content-Length: 2\r\n\r\nabcdefgh\r\n\r\n" + NEXT)
+    assert answer.body == b"/|ab"
+    assert rest.startswith(b"HTTP/1.1 400 ")
+    assert harness.app.lines() == ["POST /"]
+
+
+async def test_an_expectation_without_a_body(harness: Harness) -> None:
+    """Who waits for a word before a body of nothing is answered at once, and told nothing else."""
+    await harness.start()
+    client = await harness.connect()
+    for framing in (b"", b"Content-Length: 0\r\n"):
+        client.send(POST + b"Expect: 100-continue\r\n" + framing + b"\r\n")
+        assert (await client.answer()).status == 200
 
 
 async def test_too_many_header_lines(harness: Harness) -> None:

@@ -20,16 +20,18 @@ class Quickly:
         self.error: BaseException | None = None
         self.declines = False
 
-    def body_of(self, line: RequestLine, headers: Headers, _received: float) -> bytes | None:
+    def answer_of(
+        self, line: RequestLine, headers: Headers, _received: float
+    ) -> tuple[bytes, bytes] | None:
         self.asked.append(f"{line.method} {line.path}?{line.query} {headers.get('x-who')}")
         if self.error is not None:
             raise self.error
-        return None if self.declines else b"quick"
+        return None if self.declines else (b"X-Own: line\r\n", b"quick")
 
 
 async def start(harness: Harness) -> Quickly:
     quickly = Quickly()
-    await harness.start(quick=Quick(quickly.body_of, HEADERS))
+    await harness.start(quick=Quick(quickly.answer_of, HEADERS))
     return quickly
 
 
@@ -50,6 +52,7 @@ async def test_a_known_request_is_answered_quickly(harness: Harness) -> None:
     answer = await client.answer()
     assert answer.body == b"quick"
     assert answer.headers["content-type"] == "text/plain"
+    assert answer.headers["x-own"] == "line"
     assert answer.headers["content-length"] == "5"
     assert "date" in answer.headers
     assert quickly.asked == ["GET /a?b=c me"]

@@ -156,3 +156,34 @@ def test_half_read_bodies_share_a_budget() -> None:
     assert request.body == b"x" * 90
     second.close()
     assert budget.bytes_held == 0
+
+
+def test_half_read_heads_share_it() -> None:
+    """Unfinished heads count too, and are given back when they are whole or given up."""
+    budget = Budget(100)
+    first, second = (RequestReader(LIMITS, budget=budget, peer=Peer(1)) for _ in range(2))
+    first.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
+    assert first.next_request(0.0) is None
+    assert budget.bytes_held == 68
+    second.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
+    with pytest.raises(Refused) as refused:
+        second.next_request(0.0)
+    assert refused.value.status == 503
+    first.feed(b"\r\n\r\n")
+    assert first.next_request(0.0) is not None
+    second.close()
+    assert budget.bytes_held == 0
+
+
+def test_large_heads_are_not_kept() -> None:
+    """An idle connection holds header lines to compare the next ones with, unless they are large;
+    a large head that comes again is read again."""
+    limits = Limits()
+    reader = RequestReader(limits, budget=Budget(limits.bodies_bytes_max), peer=Peer(1))
+    for nbytes, is_kept in ((100, True), (100_000, False), (100_000, False), (100, True)):
+        reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * nbytes + b"\r\n\r\n")
+        request = reader.next_request(0.0)
+        assert request is not None
+        assert request.headers.get("x") == "x" * nbytes
+        assert (reader.block is not None) is is_kept
+        assert reader.next_request(0.0) is None

@@ -251,10 +251,16 @@ def test_a_request_shows_no_secrets() -> None:
 
 async def test_connections_beyond_the_limit_are_told_so(harness: Harness) -> None:
     """One more than allowed gets 503 with Retry-After; when one leaves, there is room again."""
+
+    def known(request: Request) -> Response:
+        request.peer.is_known = True
+        return Response(200)
+
+    harness.app.paths["/known"] = known
     listener = await harness.start(limits=short(connections_max=2))
     first, second = await harness.connect(), await harness.connect()
     for client in (first, second):
-        client.get()
+        client.get("/known")
         assert (await client.answer()).status == 200
     third = await harness.connect()
     answer = await third.answer()

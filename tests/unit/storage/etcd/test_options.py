@@ -17,6 +17,7 @@ def test_plain_address() -> None:
 
 def test_secure_address(tmp_path: Path) -> None:
     """Certificates and the user come as options; the password from a file, never the address."""
+    (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text("s3cret\n")
     options = parse_address(
         f"etcds://h:1?ca=/ca.pem&cert=/c.pem&key=/k.pem&user=u&password-file={tmp_path}/password"

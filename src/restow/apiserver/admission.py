@@ -1,0 +1,129 @@
+"""All plug-ins of admission of one server, in the order in which they are asked.
+
+The composition root of `restow.serving.admission`. Whoever adds a plug-in adds it to one of the two
+lists in `AdmissionParts`. Not here: what a plug-in does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from restow.resources.catalog import Catalog
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime
+from restow.serving.admission import Admission, AtOnce, Chain, Mutation
+from restow.serving.admission.matching import Namespaces
+from restow.serving.admission.policies import Policies
+from restow.serving.admission.policies_authorizer import authorizer_values
+from restow.serving.admission.policies_rights import ParamRights
+from restow.serving.admission.quota import QuotaAdmission, quota_resource
+from restow.serving.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
+from restow.serving.admission.webhooks_known import KnownHooks
+from restow.serving.admission.webhooks_metrics import WebhookMetrics
+from restow.serving.admission.webhooks_transport import HookCalls
+from restow.serving.aggregation.services import StoredServices
+from restow.serving.authorization import Authorizer
+from restow.serving.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPlugins:
+    """What a server asks besides webhooks and policies."""
+
+    checks: Sequence[Admission] = ()
+    """Asked first: what the server itself will not have, whoever wants it."""
+    at_once: Sequence[AtOnce] = ()
+    """The same of each object, also of those that concern no plug-in."""
+    own: Sequence[Admission] = ()
+    """Those of a program that serves kinds of its own."""
+    last: Sequence[Admission] = ()
+    """Asked when nobody else is against it: those that count what is written."""
+
+
+class AdmissionParts:
+    """All of them. Started when the store can be read, before anything is written; closed."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        *,
+        authorizer: Authorizer,
+        plugins: OwnPlugins,
+        allows_loopback: bool = False,
+    ) -> None:
+        """`allows_loopback`: whether webhooks behind a Service may be on this machine."""
+        self._calls = HookCalls(
+            StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
+        )
+        self._metrics = WebhookMetrics()
+        mutating, validating = (
+            KnownHooks(kind, store, catalog, runtime, on_changed=self._hooks_changed)
+            for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        )
+        self._hooks = (mutating, validating)
+        self._policies = Policies(
+            store, catalog, runtime, authorizer=authorizer, on_changed=self.forget
+        )
+        self._quotas: list[QuotaAdmission] = []
+        if (quotas := quota_resource(catalog)) is not None:
+            self._quotas.append(QuotaAdmission(store, quotas, runtime, on_changed=self.forget))
+        asking = Asking(
+            calls=self._calls,
+            namespaces=Namespaces(store, catalog),
+            metrics=self._metrics,
+            runtime=runtime,
+            authorizer=partial(authorizer_values, authorizer),
+        )
+        mutations: list[Mutation] = [MutatingWebhooks(mutating, asking)]
+        admissions: list[Admission] = [
+            *plugins.checks,
+            ParamRights(store, catalog, authorizer),
+            *plugins.own,
+            self._policies,
+            ValidatingWebhooks(validating, asking),
+            *plugins.last,
+            *self._quotas,
+        ]
+        self.chain = Chain(mutations, admissions, at_once=plugins.at_once)
+        # What is equivalent to what depends on what is hosted.
+        catalog.listeners.append(lambda _group: self._catalog_changed())
+
+    async def start(self) -> None:
+        """Know all configurations there are. Raises when they cannot be read."""
+        for each in self._hooks:
+            await each.start()
+        await self._policies.start()
+        for quota in self._quotas:
+            await quota.start()
+
+    async def freshen(self) -> None:
+        """Wait until all policies count that were acknowledged before."""
+        await self._policies.freshen()
+
+    async def close(self) -> None:
+        for each in self._hooks:
+            await each.close()
+        await self._policies.close()
+        for quota in self._quotas:
+            await quota.close()
+        await self._calls.close()
+
+    def publish(self, metrics: Metrics) -> None:
+        self._metrics.publish(metrics)
+
+    def forget(self) -> None:
+        """Other writes may concern plug-ins than before."""
+        self.chain.forget()
+
+    def _hooks_changed(self) -> None:
+        self._calls.keep(client for each in self._hooks for client in each.clients())
+        self.chain.forget()
+
+    def _catalog_changed(self) -> None:
+        for each in self._hooks:
+            each.forget()
+        self.chain.forget()

@@ -1,0 +1,146 @@
+"""The audit log of one server: its file, its counts, and the policy, which is followed.
+
+Not here: what is written (`restow.serving.audit`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from restow.apiserver.audit_options import AuditOptions
+from restow.runtime import Runtime, Tasks
+from restow.serving.audit import (
+    LEVEL_NAMES,
+    Auditor,
+    PolicyError,
+    default_policy,
+    read_policy,
+)
+from restow.serving.audit.log_file import LogFile, Rotation
+from restow.serving.audit.sink import BatchSink, BlockingSink
+from restow.serving.authorization import Authorizer
+from restow.serving.metrics import Metrics
+
+POLL_SECONDS: Final = 2.0
+"""How often is looked whether the policy has changed."""
+TASKS_MAX: Final = 16
+
+logger = logging.getLogger(__name__)
+
+
+class Audit:
+    """A server's audit log, from its start to its end. Made by `open_audit`."""
+
+    def __init__(
+        self, auditor: Auditor, sink: BatchSink | BlockingSink, tasks: Tasks, runtime: Runtime
+    ) -> None:
+        self.auditor: Final = auditor
+        self._sink = sink
+        self._tasks = tasks
+        self._clock = runtime.clock
+
+    def follow(self, path: Path, signature: object, *, poll_seconds: float) -> None:
+        """Go by what the policy's file says, also when it changes."""
+        following = self._follow(path, signature, poll_seconds)
+        self._tasks.spawn("follow the policy", following)
+
+    async def _follow(self, path: Path, seen: object, poll_seconds: float) -> None:
+        while True:
+            await self._clock.sleep(poll_seconds)
+            found = await asyncio.to_thread(_signature, path)
+            if found is None or found == seen:
+                continue
+            seen = found
+            try:
+                self.auditor.policy = await asyncio.to_thread(read_policy, path)
+            except PolicyError as error:
+                # Without a trace: the text says all that there is to know.
+                logger.warning("the audit log goes on by the policy that it has: %s", error)
+            else:
+                logger.info("the audit log goes by the policy %s as it is now", path)
+
+    def join(self, authorizer: Authorizer, metrics: Metrics) -> None:
+        """Say in the log why somebody was let in, and show what is counted."""
+        self.auditor.reason = authorizer.reason
+        self.publish(metrics)
+
+    def publish(self, metrics: Metrics) -> None:
+        """Show what is counted."""
+        auditor, sink = self.auditor, self._sink
+        metrics.gauge(
+            "apiserver_audit_event_total",
+            "Audit events that were written to the log.",
+            (),
+            lambda: [((), float(sink.written))],
+        )
+        metrics.gauge(
+            "apiserver_audit_level_total",
+            "Requests by the level at which they were audited.",
+            ("level",),
+            lambda: [((LEVEL_NAMES[each],), float(n)) for each, n in enumerate(auditor.levels)],
+        )
+        metrics.gauge(
+            "restow_audit_events_dropped_total",
+            "Audit events that were lost: no room to wait, no disk, or not to be encoded.",
+            ("cause",),
+            lambda: [
+                (("buffer",), float(sink.dropped_full)),
+                (("disk",), float(sink.dropped_disk)),
+                (("encoding",), float(auditor.failures)),
+            ],
+        )
+
+    async def close(self) -> None:
+        """Write what is left. Whoever answers requests has stopped before."""
+        await self._sink.close()
+        await self._tasks.close()
+
+
+async def open_audit(
+    options: AuditOptions, runtime: Runtime, *, poll_seconds: float = POLL_SECONDS
+) -> Audit | None:
+    """The audit log, if there is to be one. Raises PolicyError or LogRefused."""
+    if not options.path:
+        return None
+    policy, signature, path = default_policy(), None, options.policy_file
+    if path is not None:
+        signature = await asyncio.to_thread(_signature, path)
+        policy = await asyncio.to_thread(read_policy, path)
+    rotation = Rotation(
+        size_max_megabytes=options.size_max_megabytes,
+        age_max_days=options.age_max_days,
+        backups_max=options.backups_max,
+        compress=options.compress,
+    )
+    file = await asyncio.to_thread(LogFile, options.path, runtime.clock, rotation)
+    tasks = runtime.tasks("audit", tasks_max=TASKS_MAX)
+    sink: BatchSink | BlockingSink
+    if options.mode == "blocking":
+        sink = BlockingSink(file, tasks)
+    else:
+        sink = BatchSink(file, runtime.clock, tasks)
+    audit = Audit(Auditor(policy, sink, runtime.clock), sink, tasks, runtime)
+    if path is not None:
+        audit.follow(path, signature, poll_seconds=poll_seconds)
+    return audit
+
+
+async def load_audit(options: AuditOptions, runtime: Runtime, undo: AsyncExitStack) -> Audit | None:
+    """The same, closed by whoever undoes the start: after all that is answered."""
+    audit = await open_audit(options, runtime)
+    if audit is not None:
+        undo.push_async_callback(audit.close)
+    return audit
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """Changes whenever the file does; None while it cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size, found.st_ctime_ns

@@ -1,0 +1,259 @@
+"""All ways into one server, put together from its options: who is asked, in which order.
+
+    proxy in front -> client certificate -> token file -> service accounts -> issuers -> session
+        -> nobody
+
+Files are read at the start, where what is wrong in them is refused, and again when they change,
+where it is told and the old stays. Not here: how each way works (`restow.serving.authentication`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+
+from restow.apiserver.authentication_options import (
+    AuthenticationOptions,
+    OidcOptions,
+    RequestHeaderOptions,
+)
+from restow.runtime import Runtime
+from restow.serving.authentication import (
+    EVERYWHERE,
+    NOWHERE,
+    AnonymousAccess,
+    Authentication,
+    Authorities,
+    CertificateAuthenticator,
+    FrontProxyAuthenticator,
+    FrontProxyTrust,
+    TokenAuthenticator,
+    read_token_file,
+)
+from restow.serving.authentication.chain import Authenticator
+from restow.serving.authentication.oidc import OidcAuthenticator
+from restow.serving.authentication.oidc_config import (
+    ALGORITHMS,
+    AuthenticationConfig,
+    ClaimMappings,
+    ClaimRule,
+    Issuer,
+    JwtAuthenticator,
+    Mapped,
+    check_issuers,
+    read_config,
+)
+from restow.serving.context import User
+from restow.serving.metrics import Metrics
+
+if TYPE_CHECKING:
+    from restow.apiserver.renewal import Renewal
+
+CA_BYTES_MAX: Final = 1024 * 1024
+
+
+class Entrance:
+    """The ways in, beside those that every server has. `load` it, `close` it."""
+
+    def __init__(self, options: AuthenticationOptions, runtime: Runtime) -> None:
+        self._options = options
+        self._clock = runtime.clock
+        self._own_issuers: tuple[str, ...] = ()
+        self._token_file: Path | None = None
+        self._tokens: Mapping[str, User] = {}
+        self._client_ca_pem = b""
+        algorithms = ALGORITHMS if options.oidc is None else options.oidc.signing_algs
+        self.tokens: Final = TokenAuthenticator({})
+        self.certificates: Final = CertificateAuthenticator(runtime.clock)
+        self.proxies: Final = FrontProxyAuthenticator(None, runtime.clock)
+        self.issuers: Final = OidcAuthenticator(runtime, algorithms=algorithms)
+        self.anonymous = EVERYWHERE
+
+    @classmethod
+    async def load(
+        cls,
+        options: AuthenticationOptions,
+        runtime: Runtime,
+        *,
+        tokens: Mapping[str, User],
+        token_auth_file: Path | None = None,
+        client_ca_pem: bytes = b"",
+        own_issuers: Sequence[str] = (),
+    ) -> Entrance:
+        """Read the files. `tokens` are good besides those of the file; `own_issuers` sign the
+        cluster's own tokens. Raises ValueError and OSError that name the file."""
+        entrance = cls(options, runtime)
+        entrance._tokens = dict(tokens)
+        entrance._token_file = token_auth_file
+        entrance._own_issuers = tuple(own_issuers)
+        found = await asyncio.to_thread(_read_config, options, entrance._own_issuers)
+        entrance.anonymous = _anonymous(options, found)
+        entrance.take_clients(client_ca_pem)
+        await asyncio.to_thread(entrance._take_token_file)
+        await asyncio.to_thread(entrance._take_proxies)
+        entrance.issuers.take(found.issuers)
+        return entrance
+
+    @classmethod
+    def plain(cls, tokens: Mapping[str, User], runtime: Runtime) -> Entrance:
+        """Of a server without options: certificates that TLS has verified, and these tokens.
+        There is nothing to close."""
+        entrance = cls(AuthenticationOptions(), runtime)
+        entrance.tokens.take(tokens)
+        return entrance
+
+    async def close(self) -> None:
+        await self.issuers.close()
+
+    @property
+    def client_ca_files(self) -> tuple[Path, ...]:
+        """Authorities that the TLS layer must trust besides those of users."""
+        wanted = self._options.request_header
+        return () if wanted is None else (wanted.client_ca_file,)
+
+    def chain(
+        self, *, accounts: Sequence[Authenticator] = (), sessions: Sequence[Authenticator] = ()
+    ) -> Authentication:
+        """All ways in their order, with those of others at their place."""
+        return Authentication(
+            [
+                *([self.proxies] if self._options.request_header is not None else []),
+                self.certificates,
+                self.tokens,
+                *accounts,
+                self.issuers,
+                *sessions,
+            ],
+            anonymous=self.anonymous,
+        )
+
+    def follow(self, renewal: Renewal) -> None:
+        """Read files again when they change."""
+        renewal.listeners.append(lambda pki: self.take_clients(pki.client_ca_pem))
+        if self._token_file is not None:
+            renewal.follow(self._token_file, take=self._take_token_file)
+        if self.client_ca_files:
+            renewal.follow(*self.client_ca_files, take=self._take_proxies)
+        config, oidc = self._options.authentication_config, self._options.oidc
+        if config is not None:
+            renewal.follow(config, take=self._take_config)
+        if oidc is not None and oidc.ca_file is not None:
+            renewal.follow(oidc.ca_file, take=self._take_config)
+
+    def publish(self, metrics: Metrics) -> None:
+        """Show which issuers cannot be reached."""
+        metrics.gauge(
+            "restow_oidc_issuers_without_fresh_keys",
+            "Issuers of tokens whose keys could not be fetched when they were last asked.",
+            (),
+            lambda: [((), float(len(list(self.issuers.troubles()))))],
+        )
+
+    def take_clients(self, ca_pem: bytes) -> None:
+        """Trust these authorities of users from now on, on open connections too."""
+        if ca_pem != self._client_ca_pem:
+            self.certificates.authorities = Authorities(ca_pem)
+            self._client_ca_pem = ca_pem
+
+    def _take_token_file(self) -> None:
+        found = {} if self._token_file is None else read_token_file(self._token_file)
+        # Last, so that no line of a file can become the administrator.
+        self.tokens.take({**found, **self._tokens})
+
+    def _take_proxies(self) -> None:
+        wanted = self._options.request_header
+        if wanted is not None:
+            self.proxies.trust = _read_proxies(wanted, self._client_ca_pem)
+
+    def _take_config(self) -> None:
+        found = _read_config(self._options, self._own_issuers)
+        if _anonymous(self._options, found) != self.anonymous:
+            raise ValueError("anonymous: it is only read at the start; restart to change it")
+        self.issuers.take(found.issuers)
+
+
+def _anonymous(options: AuthenticationOptions, found: AuthenticationConfig) -> AnonymousAccess:
+    if found.anonymous is not None:
+        if options.anonymous_auth is not None:
+            raise ValueError(
+                "--anonymous-auth cannot be set when anonymous is configured in"
+                " --authentication-config"
+            )
+        return found.anonymous
+    return NOWHERE if options.anonymous_auth is False else EVERYWHERE
+
+
+def _read_config(
+    options: AuthenticationOptions, own_issuers: tuple[str, ...]
+) -> AuthenticationConfig:
+    path = options.authentication_config
+    if path is not None:
+        try:
+            return read_config(path.read_bytes(), own_issuers=own_issuers)
+        except ValueError as error:
+            raise ValueError(f"--authentication-config {path}: {error}") from error
+    if options.oidc is None:
+        return AuthenticationConfig()
+    issuers = (_of_flags(options.oidc),)
+    try:
+        check_issuers(issuers, own_issuers=own_issuers)
+    except ValueError as error:
+        raise ValueError(f"--oidc-*: {error}") from error
+    return AuthenticationConfig(issuers=issuers)
+
+
+def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
+    return JwtAuthenticator(
+        issuer=Issuer(
+            url=oidc.issuer_url,
+            audiences=(oidc.client_id,),
+            certificate_authority="" if oidc.ca_file is None else _read_ca(oidc.ca_file),
+        ),
+        claim_validation_rules=tuple(
+            ClaimRule(claim=name, required_value=value) for name, value in oidc.required_claims
+        ),
+        claim_mappings=ClaimMappings(
+            username=Mapped(claim=oidc.username_claim, prefix=oidc.prefix_of_names),
+            groups=Mapped(claim=oidc.groups_claim, prefix=oidc.groups_prefix)
+            if oidc.groups_claim
+            else Mapped(),
+        ),
+    )
+
+
+def _read_proxies(wanted: RequestHeaderOptions, client_ca_pem: bytes) -> FrontProxyTrust:
+    pem = _read_ca(wanted.client_ca_file)
+    try:
+        theirs = set(x509.load_pem_x509_certificates(pem.encode()))
+    except ValueError as error:
+        raise ValueError(f"{wanted.client_ca_file} holds no certificate in PEM form") from error
+    users = set(x509.load_pem_x509_certificates(client_ca_pem)) if client_ca_pem else set()
+    if theirs & users and not wanted.allowed_names:
+        raise ValueError(
+            "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates;"
+            " --requestheader-allowed-names must be specified to ensure regular client certificates"
+            " cannot set authenticating proxy headers for arbitrary users"
+        )
+    return FrontProxyTrust(
+        ca_pem=pem,
+        allowed_names=wanted.allowed_names,
+        username_headers=wanted.username_headers,
+        uid_headers=wanted.uid_headers,
+        group_headers=wanted.group_headers,
+        extra_prefixes=wanted.extra_prefixes,
+    )
+
+
+def _read_ca(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(CA_BYTES_MAX + 1)
+    if len(data) > CA_BYTES_MAX:
+        raise ValueError(f"{path}: more than {CA_BYTES_MAX} bytes")
+    try:
+        return data.decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} holds no certificate in PEM form") from None

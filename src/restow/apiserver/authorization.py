@@ -1,0 +1,26 @@
+"""What a main server decides by: RBAC over its own store, and what comes with it.
+
+Composition only. An aggregated server has none of it: it asks the main servers.
+"""
+
+from __future__ import annotations
+
+from restow.resources.catalog import Catalog
+from restow.resources.housekeeping.bootstrap_roles import default_objects
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime
+from restow.serving.admission import Admission
+from restow.serving.authorization.escalation import EscalationCheck
+from restow.serving.authorization.rbac import Rbac
+
+
+async def start_authorization(store: ResourceStore, catalog: Catalog, runtime: Runtime) -> Rbac:
+    """The authorizer of a cluster, knowing all its roles. Close it."""
+    found = Rbac(store, catalog, runtime, defaults=default_objects())
+    await found.start()
+    return found
+
+
+def authorization_admission(rbac: Rbac) -> Admission:
+    """What is to be asked about each write of a role or binding."""
+    return EscalationCheck(rbac)

@@ -1,0 +1,49 @@
+"""What one may choose about the limits of a server: requests in flight, watches, connections, time.
+
+Values only, so that asking for help loads nothing else. What enforces them is in `limits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+COUNT_MAX: Final = 1_000_000
+SECONDS_MAX: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """How much a server takes on at once, and for how long. A count of zero is no limit."""
+
+    requests_in_flight_max: int = 400
+    writes_in_flight_max: int = 200
+    watches_max: int = 9_000
+    watches_per_user_max: int = 1_000
+    connections_max: int = 10_000
+    connections_per_address_max: int = 0
+    request_seconds: float = 60.0
+    watch_seconds_min: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for flag, count in (
+            ("--max-requests-inflight", self.requests_in_flight_max),
+            ("--max-mutating-requests-inflight", self.writes_in_flight_max),
+            ("--max-watches", self.watches_max),
+            ("--max-watches-per-user", self.watches_per_user_max),
+            ("--max-connections-per-address", self.connections_per_address_max),
+        ):
+            if not 0 <= count <= COUNT_MAX:
+                raise ValueError(f"{flag} {count} is not between 0 and {COUNT_MAX}")
+        if not 1 <= self.connections_max <= COUNT_MAX:
+            raise ValueError(
+                f"--max-connections {self.connections_max} is not between 1 and {COUNT_MAX}"
+            )
+        for flag, seconds in (
+            ("--request-timeout", self.request_seconds),
+            ("--min-request-timeout", self.watch_seconds_min),
+        ):
+            if not 0 < seconds <= SECONDS_MAX:
+                raise ValueError(
+                    f"{flag} {seconds:g} is not above 0 and at most {SECONDS_MAX:g} seconds"
+                )

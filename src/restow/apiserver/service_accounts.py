@@ -1,0 +1,99 @@
+"""Service accounts of one server, put together: their tokens asked for, believed and published.
+
+Not here: what any of these parts does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from restow.apiserver.certificates import PkiError
+from restow.apiserver.pki import Pki
+from restow.apiserver.service_account_options import ServiceAccountOptions
+from restow.machinery.jwt_keys import KeySet, VerifyingKey, read_keys, read_signing_key
+from restow.resources.catalog import Catalog
+from restow.resources.store import ResourceStore
+from restow.runtime import Clock
+from restow.serving.authentication.service_accounts import AccountAuthenticator, AccountTrust
+from restow.serving.authentication.service_accounts_claims import make_legacy
+from restow.serving.authentication.service_accounts_objects import AccountObjects
+from restow.serving.handlers.token_request import TokenLimits, TokenRequesting
+from restow.serving.openid import FIRST_SEGMENTS, OpenIdDocuments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRules:
+    """Whose tokens are believed, and which are signed: made before the store is open."""
+
+    trust: AccountTrust
+    limits: TokenLimits
+    jwks_uri: str = ""
+
+    def sign_for_secret(self, namespace: str, account: tuple[str, str], secret: str) -> str:
+        """A token without an end, for a Secret to hold; `account` is a name and a uid."""
+        claims = make_legacy(namespace=namespace, account=account, secret=secret)
+        return self.trust.signing.sign(claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccounts:
+    """The parts that others need to reach."""
+
+    rules: AccountRules
+    authenticator: AccountAuthenticator
+    requests: TokenRequesting
+    documents: OpenIdDocuments
+
+    @property
+    def pages(self) -> dict[str, OpenIdDocuments]:
+        """What lies at paths that are no resources, by their first segment."""
+        return dict.fromkeys(FIRST_SEGMENTS, self.documents)
+
+
+def account_rules(pki: Pki, options: ServiceAccountOptions) -> AccountRules:
+    """Reads the files of keys, so it blocks. Raises PkiError for one that is no good."""
+    try:
+        signing = read_signing_key(pki.service_account_key_pem)
+    except ValueError as error:
+        raise PkiError(f"{pki.service_account_key_file}: {error}") from error
+    keys = [signing.public]
+    for path in options.key_files:
+        keys += _keys_of(path)
+    try:
+        trusted = KeySet(keys)
+    except ValueError as error:
+        raise PkiError(f"--service-account-key-file: {error}") from error
+    return AccountRules(
+        trust=AccountTrust(
+            signing=signing, keys=trusted, issuers=options.issuers, audiences=options.audiences
+        ),
+        limits=TokenLimits(
+            seconds_max=int(options.token_seconds_max), extends=options.extend_token_expiration
+        ),
+        jwks_uri=options.jwks_uri,
+    )
+
+
+def make_service_accounts(
+    rules: AccountRules, store: ResourceStore, catalog: Catalog, *, clock: Clock, address: str
+) -> ServiceAccounts:
+    """All parts, over an open store."""
+    trust = rules.trust
+    return ServiceAccounts(
+        rules=rules,
+        authenticator=AccountAuthenticator(trust, AccountObjects(store, catalog, clock), clock),
+        requests=TokenRequesting(trust, rules.limits),
+        documents=OpenIdDocuments(
+            issuer=trust.issuers[0], keys=trust.keys, address=address, jwks_uri=rules.jwks_uri
+        ),
+    )
+
+
+def _keys_of(path: Path) -> list[VerifyingKey]:
+    try:
+        return read_keys(path.read_bytes())
+    except OSError as error:
+        raise PkiError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PkiError(f"{path}: {error}") from error

@@ -1,0 +1,59 @@
+"""The certificates for etcd as words of a command: the same three for every command with a store.
+
+They become part of the store's address, which is all that is passed on and remembered. Not here:
+what is done with the files (`restow.storage.etcd`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from restow.storage.errors import OpenRefused
+
+_FLAGS: Final = (
+    ("ca", "etcd_cafile", "--etcd-cafile"),
+    ("cert", "etcd_certfile", "--etcd-certfile"),
+    ("key", "etcd_keyfile", "--etcd-keyfile"),
+)
+ABOUT: Final = """\
+For a store at etcds://HOST:PORT. The files are read again when they change.
+"""
+
+
+def add_etcd_files(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("etcd over TLS", ABOUT).add_argument
+    add(
+        "--etcd-cafile",
+        type=Path,
+        metavar="FILE",
+        help="authorities that etcd's certificate is checked with; default: the machine's own",
+    )
+    add("--etcd-certfile", type=Path, metavar="FILE", help="the client certificate to show")
+    add("--etcd-keyfile", type=Path, metavar="FILE", help="its key, for nobody else to read")
+
+
+def with_etcd_files(address: str, arguments: argparse.Namespace) -> str:
+    """The address together with the files that were given. `OpenRefused` where they do not fit."""
+    given = {
+        name: getattr(arguments, field)
+        for name, field, _ in _FLAGS
+        if getattr(arguments, field) is not None
+    }
+    if not given:
+        return address
+    flags = ", ".join(flag for name, _, flag in _FLAGS if name in given)
+    if not address.startswith("etcds://"):
+        shown = address or "the store in the data directory"
+        raise OpenRefused(f"{flags}: only for a store at etcds://HOST:PORT, and not for {shown}")
+    if ("cert" in given) != ("key" in given):
+        raise OpenRefused("--etcd-certfile and --etcd-keyfile are given together")
+    place, _, query = address.partition("?")
+    parts = [part for part in query.split("&") if part]
+    for name, _, flag in _FLAGS:
+        if name in given and any(part.startswith(f"{name}=") for part in parts):
+            raise OpenRefused(f"{flag}: the address of the store names such a file already")
+    parts += [f"{name}={quote(str(path.absolute()))}" for name, path in given.items()]
+    return f"{place}?{'&'.join(parts)}"

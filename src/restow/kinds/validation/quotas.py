@@ -1,0 +1,146 @@
+"""Rules of ResourceQuota: names that can be limited, numbers, and scopes that fit them.
+
+Not here: what is counted (`restow.machinery.quotas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from restow.kinds.validation.fields import Causes, Object, part
+from restow.machinery import field_errors as errors
+from restow.machinery import quantity
+from restow.machinery.name_formats import qualified_name_problem
+
+_WHOLE: Final = frozenset(
+    {
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+_COMPUTE: Final = frozenset(
+    {"cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"}
+)
+_STANDARD: Final = (
+    _WHOLE
+    | _COMPUTE
+    | {
+        "ephemeral-storage",
+        "limits.ephemeral-storage",
+        "requests.ephemeral-storage",
+        "requests.storage",
+    }
+)
+_PREFIXES: Final = ("hugepages-", "requests.hugepages-")
+_OF_PODS: Final = frozenset({"pods"}) | _COMPUTE
+# What each scope may be combined with, of the names above.
+_SCOPES: Final = {
+    "BestEffort": frozenset({"pods"}),
+    "CrossNamespacePodAffinity": _OF_PODS,
+    "NotBestEffort": _OF_PODS,
+    "NotTerminating": _OF_PODS,
+    "PriorityClass": _OF_PODS,
+    "Terminating": _OF_PODS,
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+_WITH_VALUES: Final = frozenset({"PriorityClass", "VolumeAttributesClass"})
+_OPPOSITES: Final = (
+    frozenset({"BestEffort", "NotBestEffort"}),
+    frozenset({"NotTerminating", "Terminating"}),
+)
+_EXISTS_ONLY: Final = (
+    "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating,"
+    " ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort,"
+    " ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+_IMMUTABLE: Final = "field is immutable"
+
+
+def validate_quota(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    _check_values(causes, part(spec, "hard"), "spec.hard")
+    for name in ("hard", "used"):
+        _check_values(causes, part(new, "status", name), f"status.{name}")
+    hard, scopes = part(spec, "hard"), spec.get("scopes") or []
+    for scope in scopes:
+        _check_scope(causes, scope, hard, field="spec.scopes", own="spec.scopes", shown=scopes)
+    _check_opposites(causes, scopes, "spec.scopes", scopes)
+    _check_selector(causes, spec)
+    if old is not None and set(scopes) != set(part(old, "spec").get("scopes") or []):
+        causes.append(errors.invalid("spec.scopes", scopes, _IMMUTABLE))
+    return causes
+
+
+def _check_values(causes: Causes, values: Object, field: str) -> None:
+    for name, value in values.items():
+        place = f"{field}[{name}]"
+        if problem := qualified_name_problem(name):
+            causes.append(errors.invalid(place, name, problem))
+        elif "/" not in name and name not in _STANDARD and not name.startswith(_PREFIXES):
+            causes.append(errors.invalid(place, name, "must be a standard resource for quota"))
+        try:
+            number = quantity.parse(str(value))
+        except ValueError:
+            continue  # its type was checked before
+        if number < 0:
+            causes.append(errors.invalid(place, value, "must be greater than or equal to 0"))
+        if name in _WHOLE and number.denominator != 1:
+            causes.append(errors.invalid(place, value, "must be an integer"))
+
+
+def _check_scope(
+    causes: Causes, scope: str, hard: Object, *, field: str, own: str, shown: Any
+) -> None:
+    """`own` is where the scope itself stands, `field` what it is a part of."""
+    if scope not in _SCOPES:
+        causes.append(errors.invalid(own, shown if own == field else scope, "unsupported scope"))
+        return
+    for name in sorted(hard):
+        is_standard = name in _STANDARD or name.startswith(_PREFIXES)
+        if is_standard and name not in _SCOPES[scope]:
+            causes.append(errors.invalid(field, shown, "unsupported scope applied to resource"))
+
+
+def _check_opposites(causes: Causes, scopes: Iterable[str], field: str, shown: Any) -> None:
+    for pair in _OPPOSITES:
+        if pair <= set(scopes):
+            causes.append(errors.invalid(field, shown, "conflicting scopes"))
+
+
+def _check_selector(causes: Causes, spec: Object) -> None:
+    selector, field = part(spec, "scopeSelector"), "spec.scopeSelector.matchExpressions"
+    requirements = selector.get("matchExpressions") or []
+    for each in requirements:
+        scope, operator = each.get("scopeName") or "", each.get("operator") or ""
+        values = each.get("values") or []
+        _check_scope(
+            causes,
+            scope,
+            part(spec, "hard"),
+            field=field,
+            own=f"{field}.scopeName",
+            shown=selector,
+        )
+        if scope in _SCOPES and scope not in _WITH_VALUES and operator != "Exists":
+            causes.append(errors.invalid(f"{field}.operator", operator, _EXISTS_ONLY))
+        if operator in ("In", "NotIn") and not values:
+            why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            causes.append(errors.required(f"{field}.values", why))
+        elif operator in ("Exists", "DoesNotExist") and values:
+            why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            causes.append(errors.invalid(f"{field}.values", values, why))
+        elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            causes.append(
+                errors.invalid(f"{field}.operator", operator, "not a valid selector operator")
+            )
+    scopes = [each.get("scopeName") or "" for each in requirements]
+    _check_opposites(causes, scopes, field, spec.get("scopes") or [])

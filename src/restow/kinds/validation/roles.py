@@ -1,0 +1,128 @@
+"""Rules of roles and bindings.
+
+Not here: whether somebody may give what they say (`restow.serving.authorization`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.kinds.validation.fields import Causes, Object, listed, part, require
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import (
+    label_value_problem,
+    path_segment_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+_SELECTORS: Final = "aggregationRule.clusterRoleSelectors"
+_NEEDS_VALUES: Final = ("In", "NotIn")
+_NEEDS_NONE: Final = ("Exists", "DoesNotExist")
+
+
+def validate_role(new: Object, _old: Object | None) -> Causes:
+    causes: Causes = []
+    in_namespace = bool(part(new, "metadata").get("namespace"))
+    for field, rule in listed(new, "rules", "rules"):
+        _check_rule(causes, rule, field=field, in_namespace=in_namespace)
+    return causes
+
+
+def validate_cluster_role(new: Object, old: Object | None) -> Causes:
+    causes = validate_role(new, old)
+    rule = new.get("aggregationRule")
+    if isinstance(rule, dict):
+        if not rule.get("clusterRoleSelectors"):
+            why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+            causes.append(errors.required(_SELECTORS, why))
+        for field, selector in listed(rule, "clusterRoleSelectors", _SELECTORS):
+            _check_selector(causes, selector, field=field)
+    return causes
+
+
+def validate_role_binding(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    role = part(new, "roleRef")
+    in_namespace = bool(part(new, "metadata").get("namespace"))
+    if role.get("apiGroup") != _RBAC:
+        causes.append(errors.not_supported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,)))
+    kinds = ("Role", "ClusterRole") if in_namespace else ("ClusterRole",)
+    if role.get("kind") not in kinds:
+        causes.append(errors.not_supported("roleRef.kind", role.get("kind", ""), kinds))
+    require(causes, role, field="roleRef", names=("name",))
+    name = role.get("name") or ""
+    if problem := path_segment_problem(name):
+        causes.append(errors.invalid("roleRef.name", name, problem))
+    for field, subject in listed(new, "subjects", "subjects"):
+        _check_subject(causes, subject, field=field, in_namespace=in_namespace)
+    if old is not None and role != part(old, "roleRef"):
+        # The reference shows its own names of the fields here.
+        shown = {each: role.get(each[:1].lower() + each[1:], "") for each in ("Kind", "Name")}
+        shown = {"APIGroup": role.get("apiGroup", ""), **shown}
+        causes.append(errors.invalid("roleRef", shown, "cannot change roleRef"))
+    return causes
+
+
+def _check_rule(causes: Causes, rule: Object, *, field: str, in_namespace: bool) -> None:
+    if not rule.get("verbs"):
+        causes.append(errors.required(f"{field}.verbs", "verbs must contain at least one value"))
+    paths = rule.get("nonResourceURLs")
+    if paths:
+        if in_namespace:
+            why = "namespaced rules cannot apply to non-resource URLs"
+            causes.append(errors.invalid(f"{field}.nonResourceURLs", paths, why))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            why = "rules cannot apply to both regular resources and non-resource URLs"
+            causes.append(errors.invalid(f"{field}.nonResourceURLs", paths, why))
+        return
+    for name, noun in (("apiGroups", "api group"), ("resources", "resource")):
+        if not rule.get(name):
+            why = f"resource rules must supply at least one {noun}"
+            causes.append(errors.required(f"{field}.{name}", why))
+
+
+def _check_subject(causes: Causes, subject: Object, *, field: str, in_namespace: bool) -> None:
+    require(causes, subject, field=field, names=("name",))
+    group = subject.get("apiGroup", "")
+    if subject.get("kind") not in _SUBJECTS:
+        causes.append(errors.not_supported(f"{field}.kind", subject.get("kind", ""), _SUBJECTS))
+    elif subject["kind"] == "ServiceAccount":
+        name = subject.get("name") or ""
+        if name and (problem := subdomain_problem(name)):
+            causes.append(errors.invalid(f"{field}.name", name, problem))
+        if group:
+            causes.append(errors.not_supported(f"{field}.apiGroup", group, ("",)))
+        if not in_namespace:
+            require(causes, subject, field=field, names=("namespace",))
+    elif group != _RBAC:
+        causes.append(errors.not_supported(f"{field}.apiGroup", group, (_RBAC,)))
+
+
+def _check_selector(causes: Causes, selector: Object, *, field: str) -> None:
+    for key, value in part(selector, "matchLabels").items():
+        _check_label(causes, key, [value], field=f"{field}.matchLabels", fields=("", ""))
+    for place, each in listed(selector, "matchExpressions", f"{field}.matchExpressions"):
+        operator, values = each.get("operator", ""), each.get("values") or []
+        if operator not in (*_NEEDS_VALUES, *_NEEDS_NONE):
+            why = "not a valid selector operator"
+            causes.append(errors.invalid(f"{place}.operator", operator, why))
+        if operator in _NEEDS_VALUES and not values:
+            why = "must be specified when `operator` is 'In' or 'NotIn'"
+            causes.append(errors.required(f"{place}.values", why))
+        if operator in _NEEDS_NONE and values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            causes.append(errors.forbidden(f"{place}.values", why))
+        _check_label(causes, each.get("key") or "", values, field=place, fields=(".key", ".values"))
+
+
+def _check_label(
+    causes: Causes, key: str, values: list[Any], *, field: str, fields: tuple[str, str]
+) -> None:
+    if problem := qualified_name_problem(key):
+        causes.append(errors.invalid(f"{field}{fields[0]}", key, problem))
+    for value in values:
+        if problem := label_value_problem(value):
+            causes.append(errors.invalid(f"{field}{fields[1]}", value, problem))

@@ -1,0 +1,113 @@
+"""Rules of configurations of admission webhooks, mutating and validating ones.
+
+What was stored before a rule was there may stay: an update is held only to what was true before.
+
+Not here: asking webhooks, and how one is reached (`webhook_clients`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.validation.fields import Causes, Object, listed, part, require_one_of
+from restow.kinds.validation.match_rules import MATCH_POLICIES, check_rule, check_selector
+from restow.kinds.validation.policies import check_conditions
+from restow.kinds.validation.webhook_clients import check_client
+from restow.machinery import field_errors as errors
+from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.machinery.structural.cel.admission import Scope
+
+WEBHOOKS_MAX: Final = 1_000
+"""Of one configuration. The reference has no limit but the size of an object."""
+SECONDS_MAX: Final = 30
+_REVIEW_VERSIONS: Final = ("v1", "v1beta1")
+_WITHOUT_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun", "Some", "Unknown")
+_NAME_SEGMENTS_MIN: Final = 3
+
+
+def validate_webhooks(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    count = len(new.get("webhooks") or ())
+    if count > WEBHOOKS_MAX:
+        return [errors.too_many("webhooks", count=count, count_max=WEBHOOKS_MAX)]
+    before = [] if old is None else [each for _, each in listed(old, "webhooks", "")]
+    effects: tuple[str, ...] = _WITHOUT_SIDE_EFFECTS
+    if any(each.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS for each in before):
+        effects = _SIDE_EFFECTS
+    is_known = all(_reads_known(each) for each in before)
+    before_names = [each.get("name") for each in before]
+    is_unique = len(set(before_names)) == len(before_names)
+    names: set[str] = set()
+    for index, (where, webhook) in enumerate(listed(new, "webhooks", "webhooks")):
+        causes += _webhook_problems(webhook, where, effects)
+        was = before[index] if len(before) == count and index < count else None
+        if was is None or webhook.get("matchConditions") != was.get("matchConditions"):
+            causes += check_conditions(webhook, f"{where}.matchConditions", Scope())
+        causes += _version_problems(webhook, where, must_be_known=is_known)
+        name = webhook.get("name") or ""
+        if is_unique and name and name in names:
+            causes.append(errors.duplicate(f"{where}.name", name))
+        names.add(name)
+    return causes
+
+
+def _webhook_problems(webhook: Object, where: str, effects: tuple[str, ...]) -> Causes:
+    causes = _name_problems(webhook.get("name") or "", f"{where}.name")
+    for at, rule in listed(webhook, "rules", f"{where}.rules"):
+        causes += check_rule(rule, at)
+    for name, values in (
+        ("failurePolicy", ("Fail", "Ignore")),
+        ("matchPolicy", MATCH_POLICIES),
+    ):
+        require_one_of(causes, webhook, field=where, name=name, values=values)
+    if webhook.get("sideEffects") is None:
+        why = f"must specify one of {', '.join(effects)}"
+        causes.append(errors.required(f"{where}.sideEffects", why))
+    require_one_of(causes, webhook, field=where, name="sideEffects", values=effects)
+    seconds = webhook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= SECONDS_MAX:
+        why = f"the timeout value must be between 1 and {SECONDS_MAX} seconds"
+        causes.append(errors.invalid(f"{where}.timeoutSeconds", seconds, why))
+    for name in ("namespaceSelector", "objectSelector"):
+        causes += check_selector(part(webhook, name), f"{where}.{name}")
+    policies = ("IfNeeded", "Never")
+    require_one_of(causes, webhook, field=where, name="reinvocationPolicy", values=policies)
+    # The reference does not look at the bundle: a webhook with a bad one fails when it is asked.
+    causes += check_client(
+        part(webhook, "clientConfig"), f"{where}.clientConfig", checks_bundle=False
+    )
+    return causes
+
+
+def _name_problems(name: str, where: str) -> Causes:
+    if not name:
+        return [errors.required(where)]
+    if problem := subdomain_problem(name):
+        return [errors.invalid(where, name, problem)]
+    if name.count(".") + 1 < _NAME_SEGMENTS_MIN:
+        why = "should be a domain with at least three segments separated by dots"
+        return [errors.invalid(where, name, why)]
+    return []
+
+
+def _version_problems(webhook: Object, where: str, *, must_be_known: bool) -> Causes:
+    at, versions = f"{where}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
+    told = ", ".join(_REVIEW_VERSIONS)
+    if not versions:
+        return [errors.required(at, f"must specify one of {told}")]
+    causes: Causes = []
+    for index, each in enumerate(versions):
+        if each in versions[:index]:
+            causes.append(errors.invalid(f"{at}[{index}]", each, "duplicate version"))
+        elif problem := dns_1035_label_problem(each):
+            causes.append(errors.invalid(f"{at}[{index}]", each, problem))
+    if must_be_known and not _reads_known(webhook):
+        causes.append(errors.invalid(at, versions, f"must include at least one of {told}"))
+    return causes
+
+
+def _reads_known(webhook: Object) -> bool:
+    """Whether it reads a version of reviews that is known here; true if it names none."""
+    versions = webhook.get("admissionReviewVersions") or []
+    return not versions or any(each in _REVIEW_VERSIONS for each in versions)

@@ -1,0 +1,274 @@
+"""The roles and bindings that every cluster has: a table, and the objects it stands for.
+
+Names and rules are those that clients of Kubernetes know, as far as they are about what is hosted
+here. Roles of parts that no cluster of ours has (nodes, schedulers, a controller manager) are left
+out: whoever runs such a part binds it.
+
+Only rows. Not here: how they come into the store (`roles`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from restow.machinery.rbac import EVERYTHING, Rule, union
+from restow.machinery.rbac_objects import AUTO_UPDATE, GROUP, rules_object
+from restow.resources.definition import Object
+
+LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+ANNOTATIONS: Final = {AUTO_UPDATE: "true"}
+SYSTEM: Final = "kube-system"
+AGGREGATION_ROUNDS_MAX: Final = 8
+"""How deep the roles of the table gather from one another, and some to spare."""
+
+_READ: Final = "get list watch"
+_WRITE: Final = "create delete deletecollection patch update"
+_READ_WRITE: Final = f"{_READ} {_WRITE}"
+_PUBLIC: Final = "/healthz /livez /readyz /version /version/"
+
+
+def _on(verbs: str, groups: str, resources: str, names: str = "") -> Rule:
+    """Verbs on resources. The core group has no name; it is written as a dash."""
+    listed = tuple("" if each == "-" else each for each in groups.split())
+    return Rule(_sorted(verbs), listed, _sorted(resources), _sorted(names))
+
+
+def _at(verbs: str, paths: str) -> Rule:
+    """Verbs on paths that are no resources."""
+    return Rule(_sorted(verbs), paths=_sorted(paths))
+
+
+def _sorted(words: str) -> tuple[str, ...]:
+    return tuple(sorted(words.split()))
+
+
+class DefaultRole(NamedTuple):
+    """A role of the table."""
+
+    name: str
+    rules: tuple[Rule, ...] = ()
+    part_of: str = ""
+    """The role that takes over its rules."""
+    gathers: str = ""
+    """It has the rules of all roles that say so of themselves: the name that they say."""
+    namespace: str = ""
+
+
+class DefaultBinding(NamedTuple):
+    """A binding of the table: to groups, of the cluster role of its own name."""
+
+    name: str
+    groups: tuple[str, ...]
+
+
+_VIEW: Final = (
+    _on(
+        _READ,
+        "-",
+        "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods"
+        " replicationcontrollers replicationcontrollers/scale serviceaccounts services"
+        " services/status",
+    ),
+    _on(
+        _READ,
+        "-",
+        "bindings limitranges namespaces/status pods/log pods/status"
+        " replicationcontrollers/status resourcequotas resourcequotas/status",
+    ),
+    # Inside of a namespace that is the right to read this one.
+    _on(_READ, "-", "namespaces"),
+    _on(_READ, "- events.k8s.io", "events"),
+    _on(_READ, "discovery.k8s.io", "endpointslices"),
+    _on(
+        _READ,
+        "apps",
+        "controllerrevisions daemonsets daemonsets/status deployments deployments/scale"
+        " deployments/status replicasets replicasets/scale replicasets/status statefulsets"
+        " statefulsets/scale statefulsets/status",
+    ),
+    _on(_READ, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
+    _on(_READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
+    _on(_READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+    _on(_READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+    _on(
+        _READ,
+        "resource.k8s.io",
+        "resourceclaims resourceclaims/status resourceclaimtemplates",
+    ),
+)
+# Secrets are here and not among what may be viewed: with the token in one, one is somebody else.
+_EDIT: Final = (
+    _on(
+        _READ,
+        "-",
+        "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
+    ),
+    _on("impersonate", "-", "serviceaccounts"),
+    _on(_WRITE, "-", "pods pods/attach pods/exec pods/portforward pods/proxy"),
+    _on("create", "-", "pods/eviction"),
+    _on(
+        _WRITE,
+        "-",
+        "configmaps persistentvolumeclaims replicationcontrollers replicationcontrollers/scale"
+        " secrets serviceaccounts services services/proxy",
+    ),
+    _on("create", "-", "serviceaccounts/token"),
+    _on(_WRITE, "- events.k8s.io", "events"),
+    _on(
+        _WRITE,
+        "apps",
+        "daemonsets deployments deployments/rollback deployments/scale replicasets"
+        " replicasets/scale statefulsets statefulsets/scale",
+    ),
+    _on(_WRITE, "autoscaling", "horizontalpodautoscalers"),
+    _on(_WRITE, "batch", "cronjobs jobs"),
+    _on(_WRITE, "policy", "poddisruptionbudgets"),
+    _on(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
+    _on(_READ_WRITE, "coordination.k8s.io", "leases"),
+    _on(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+)
+_ADMIN: Final = (
+    _on("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+    _on(_READ_WRITE, GROUP, "rolebindings roles"),
+)
+
+ROLES: Final = (
+    DefaultRole("cluster-admin", EVERYTHING),
+    # Who sees, who changes, and who also says who may: each has what the one before has.
+    DefaultRole("view", part_of="edit", gathers="view"),
+    DefaultRole("edit", part_of="admin", gathers="edit"),
+    DefaultRole("admin", gathers="admin"),
+    DefaultRole("system:aggregate-to-view", _VIEW, part_of="view"),
+    DefaultRole("system:aggregate-to-edit", _EDIT, part_of="edit"),
+    DefaultRole("system:aggregate-to-admin", _ADMIN, part_of="admin"),
+    # What everybody may, and what everybody may who is known.
+    DefaultRole("system:public-info-viewer", (_at("get", _PUBLIC),)),
+    DefaultRole(
+        "system:discovery",
+        (_at("get", f"{_PUBLIC} /api /api/* /apis /apis/* /openapi /openapi/*"),),
+    ),
+    DefaultRole(
+        "system:basic-user",
+        (
+            _on(
+                "create",
+                "authorization.k8s.io",
+                "selfsubjectaccessreviews selfsubjectrulesreviews",
+            ),
+            _on("create", "authentication.k8s.io", "selfsubjectreviews"),
+        ),
+    ),
+    DefaultRole(
+        "system:monitoring",
+        (
+            _at(
+                "get",
+                "/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*",
+            ),
+            _on("get", "-", "nodes/metrics"),
+        ),
+    ),
+    # Where to learn by which keys tokens of accounts are signed.
+    DefaultRole(
+        "system:service-account-issuer-discovery",
+        (
+            _at(
+                "get",
+                "/.well-known/openid-configuration /.well-known/openid-configuration/"
+                " /openid/v1/jwks /openid/v1/jwks/",
+            ),
+        ),
+    ),
+    # For servers behind ours, which ask who comes and what they may.
+    DefaultRole(
+        "system:auth-delegator",
+        (
+            _on("create", "authentication.k8s.io", "tokenreviews"),
+            _on("create", "authorization.k8s.io", "subjectaccessreviews"),
+        ),
+    ),
+    DefaultRole("system:kube-aggregator", (_on(_READ, "-", "endpoints services"),)),
+    DefaultRole(
+        "extension-apiserver-authentication-reader",
+        (_on(_READ, "-", "configmaps", "extension-apiserver-authentication"),),
+        namespace=SYSTEM,
+    ),
+)
+
+BINDINGS: Final = (
+    DefaultBinding("cluster-admin", ("system:masters",)),
+    DefaultBinding("system:monitoring", ("system:monitoring",)),
+    DefaultBinding("system:discovery", ("system:authenticated",)),
+    DefaultBinding("system:basic-user", ("system:authenticated",)),
+    DefaultBinding("system:public-info-viewer", ("system:authenticated", "system:unauthenticated")),
+    DefaultBinding("system:service-account-issuer-discovery", ("system:serviceaccounts",)),
+)
+
+
+class Default(NamedTuple):
+    """An object of the table."""
+
+    plural: str
+    path: str
+    obj: Object
+
+
+def default_objects() -> list[Default]:
+    """All objects of the table, the roles first, the gathered rules filled in."""
+    gathered = _gathered()
+    found = [_role(each, gathered[each.name]) for each in ROLES]
+    return [*found, *(_binding(each) for each in BINDINGS)]
+
+
+def _gathered() -> dict[str, tuple[Rule, ...]]:
+    """By role: its rules, with those that it gathers."""
+    rules = {each.name: each.rules for each in ROLES}
+    for _ in range(AGGREGATION_ROUNDS_MAX):
+        for role in ROLES:
+            if role.gathers:
+                parts = sorted(each.name for each in ROLES if each.part_of == role.gathers)
+                rules[role.name] = union(rule for part in parts for rule in rules[part])
+    return rules
+
+
+def _role(role: DefaultRole, rules: tuple[Rule, ...]) -> Default:
+    metadata: dict[str, Any] = {
+        "name": role.name,
+        "labels": dict(LABELS),
+        "annotations": dict(ANNOTATIONS),
+    }
+    if role.part_of:
+        metadata["labels"][_label(role.part_of)] = "true"
+    obj: Object = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Role" if role.namespace else "ClusterRole",
+        "metadata": metadata,
+        "rules": rules_object(rules),
+    }
+    if role.gathers:
+        selector = {"matchLabels": {_label(role.gathers): "true"}}
+        obj["aggregationRule"] = {"clusterRoleSelectors": [selector]}
+    if not role.namespace:
+        return Default("clusterroles", role.name, obj)
+    metadata["namespace"] = role.namespace
+    return Default("roles", f"{role.namespace}/{role.name}", obj)
+
+
+def _binding(binding: DefaultBinding) -> Default:
+    obj: Object = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {
+            "name": binding.name,
+            "labels": dict(LABELS),
+            "annotations": dict(ANNOTATIONS),
+        },
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": binding.name},
+        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": each} for each in binding.groups],
+    }
+    return Default("clusterrolebindings", binding.name, obj)
+
+
+def _label(role: str) -> str:
+    """What a role says of itself that another is to gather."""
+    return f"{GROUP}/aggregate-to-{role}"

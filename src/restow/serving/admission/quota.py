@@ -1,0 +1,301 @@
+"""Resource quota: a namespace may hold only so many objects of a kind.
+
+Asked last. Before an object is created, each quota of its namespace that limits it is charged: its
+`status.used` is raised by a guarded update, so that of all servers only so many pass as there is
+room for. What comes at the same time for one namespace is charged in one update. A create that
+fails after that leaves its charge behind, until the servers count anew
+(`restow.resources.housekeeping.quotas`). A dry run is refused like any other, and charges nothing.
+
+What a quota counts from follows its status: it holds from when it was first counted. While no quota
+limits a kind in any namespace, writes of it are not asked about.
+
+Not here: what objects use, and the words of a refusal (`restow.machinery.quotas`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from restow.machinery import quotas, status
+from restow.machinery.names import GroupVersion
+from restow.machinery.quotas import Quota
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Object, Resource
+from restow.resources.following import Following
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime, TasksClosed, TasksFull
+from restow.serving.admission.review import Attributes, WriteOf
+
+AT_ONCE_MAX: Final = 1_000
+"""How many wishes are charged in one update."""
+NAMESPACES_MAX: Final = 1_000
+"""In how many namespaces something is being charged at one time."""
+RETRY_SECONDS: Final = 1
+
+logger = logging.getLogger(__name__)
+
+Charges = Mapping[str, Mapping[str, int]]
+"""By the path of a quota: what is to be charged."""
+
+
+@dataclass(slots=True)
+class _Wish:
+    """One write that waits until it is charged."""
+
+    attributes: Attributes
+    charges: Charges
+    done: asyncio.Future[None]
+    charged: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    refusal: StatusError | None = None
+
+
+class QuotaAdmission:
+    """Charges quotas, and refuses what does not fit. Satisfies `Admission`."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        resource: Resource,
+        runtime: Runtime,
+        *,
+        on_changed: Callable[[], None],
+    ) -> None:
+        """`on_changed`: other writes are limited than before."""
+        self._store = store
+        self._resource = resource
+        self._version = GroupVersion.parse(resource.storage_api_version).version
+        self._on_changed = on_changed
+        self._tasks = runtime.tasks(
+            "quota", tasks_max=NAMESPACES_MAX, on_failure=lambda _failure: None
+        )
+        self._following = Following(store, resource, runtime, on_object=self._on_quota)
+        self._quotas: dict[str, dict[str, Quota]] = {}
+        """By namespace and path."""
+        self._limits: dict[str, int] = {}
+        """What is limited, and by how many quotas."""
+        self._waiting: dict[str, list[_Wish]] = {}
+        """By namespace in which something is being charged."""
+
+    async def start(self) -> None:
+        """Know all quotas that there are. Raises when they cannot be read."""
+        await self._following.start()
+
+    async def close(self) -> None:
+        await self._following.close()
+        await self._tasks.close()
+
+    # What is known.
+
+    def _on_quota(self, path: str, obj: Object | None) -> None:
+        namespace = path.partition("/")[0]
+        before = self._quotas.get(namespace, {}).pop(path, None)
+        now = None if obj is None else quotas.read_quota(obj)
+        if now is not None:
+            self._quotas.setdefault(namespace, {})[path] = now
+        elif not self._quotas.get(namespace):
+            self._quotas.pop(namespace, None)
+        was, is_limited = _limited(before), _limited(now)
+        if was == is_limited:
+            return  # what was charged has changed, as it does all the time
+        limited = set(self._limits)
+        for names, more in ((was, -1), (is_limited, 1)):
+            for name in names:
+                self._limits[name] = self._limits.get(name, 0) + more
+                if not self._limits[name]:
+                    del self._limits[name]
+        if self._limits.keys() != limited:
+            self._on_changed()
+
+    # What is asked.
+
+    def concerns(self, write: WriteOf) -> bool:
+        group, plural = write.resource.group, write.resource.plural
+        if not self._limits or write.subresource or not write.resource.kind.namespaced:
+            return False
+        if write.operation != "CREATE" and not (
+            write.operation == "UPDATE" and quotas.may_grow(group, plural)
+        ):
+            return False
+        return not self._limits.keys().isdisjoint(quotas.names_of(group, plural))
+
+    def review(self, attributes: Attributes) -> Awaitable[None] | None:
+        charges = self._charges(attributes)
+        if not charges:
+            return None
+        if attributes.dry_run:
+            return self._look(attributes)
+        return self._charge(attributes, charges)
+
+    def _charges(self, attributes: Attributes) -> Charges:
+        """What is still to be charged for a write."""
+        here, obj = self._quotas.get(attributes.namespace), attributes.obj
+        if not here or obj is None:
+            return {}
+        group, plural = attributes.resource.group, attributes.resource.plural
+        usage = quotas.usage_of(group, plural, obj)
+        if attributes.old is not None:
+            usage = quotas.growth(usage, quotas.usage_of(group, plural, attributes.old))
+        found = {}
+        # A request that is tried again, as its name was taken, was charged before.
+        charged = attributes.context.charged or {}
+        for path, quota in here.items():
+            if quota.is_about(group, plural, obj):
+                wanted = quotas.growth(quota.wanted(usage), charged.get(path, {}))
+                if wanted:
+                    found[path] = wanted
+        return found
+
+    async def _look(self, attributes: Attributes) -> None:
+        """Refuse what would not be charged."""
+        await self._following.freshen()
+        here = self._quotas.get(attributes.namespace, {})
+        for path, wanted in sorted(self._charges(attributes).items()):
+            if why := here[path].problem(here[path].wanted(wanted)):
+                raise _refusal(attributes, why)
+
+    async def _charge(self, attributes: Attributes, charges: Charges) -> None:
+        if self._is_taken(attributes):
+            return  # the store says so, and nothing need be given back
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wish = _Wish(attributes, charges, done)
+        namespace = attributes.namespace
+        waiting = self._waiting.get(namespace)
+        if waiting is not None:
+            waiting.append(wish)
+        else:
+            self._waiting[namespace] = [wish]
+            work = self._work(namespace)
+            try:
+                self._tasks.spawn(f"charge-{namespace}", work)
+            except (TasksFull, TasksClosed):
+                work.close()
+                del self._waiting[namespace]
+                raise _unavailable() from None
+        await done
+        if wish.charged:
+            attributes.context.charged = _sum(attributes.context.charged or {}, wish.charged)
+        if wish.refusal is not None:
+            raise wish.refusal
+
+    def _is_taken(self, attributes: Attributes) -> bool:
+        resource = attributes.resource
+        if attributes.operation != "CREATE":
+            return False
+        cache = self._store.ready(resource)
+        path = resource.path_of(attributes.namespace, attributes.name)
+        return cache is not None and cache.get(path) is not None
+
+    async def _work(self, namespace: str) -> None:
+        """Charge all that waits in a namespace, and what comes meanwhile."""
+        waiting = self._waiting[namespace]
+        wishes: list[_Wish] = []
+        try:
+            while waiting:
+                wishes = waiting[:AT_ONCE_MAX]
+                del waiting[:AT_ONCE_MAX]
+                await self._charge_all(wishes)
+                _answer(wishes)
+                wishes = []
+        finally:
+            # Nobody waits for ever, whatever has ended this.
+            del self._waiting[namespace]
+            for wish in (*wishes, *waiting):
+                wish.refusal = wish.refusal or _unavailable()
+            _answer([*wishes, *waiting])
+
+    async def _charge_all(self, wishes: list[_Wish]) -> None:
+        for wish in wishes:
+            # Or the first quota would be charged for what the second refuses.
+            if len(wish.charges) > 1:
+                self._refuse_early(wish)
+        for path in sorted({path for wish in wishes for path in wish.charges}):
+            good = [wish for wish in wishes if path in wish.charges and wish.refusal is None]
+            try:
+                await self._charge_one(path, good)
+            except status.NotFound:
+                continue  # it limits nothing any more
+            except StatusError as error:
+                for wish in good:
+                    wish.refusal = error
+            except Exception:
+                logger.exception("the quota %s cannot be charged", path)
+                for wish in good:
+                    wish.refusal = status.internal("a quota could not be charged")
+
+    def _refuse_early(self, wish: _Wish) -> None:
+        here = self._quotas.get(wish.attributes.namespace, {})
+        for path, wanted in sorted(wish.charges.items()):
+            quota = here.get(path)
+            if quota is not None and (why := quota.problem(quota.wanted(wanted))):
+                wish.refusal = _refusal(wish.attributes, why)
+                return
+
+    async def _charge_one(self, path: str, wishes: list[_Wish]) -> None:
+        """Charge one quota for all for whom it has room, in the order in which they came."""
+        if not wishes:
+            return
+        problems: list[str] = []
+        taken: list[Mapping[str, int]] = []
+
+        def change(obj: Object) -> Object:
+            problems.clear()
+            taken.clear()
+            before = quota = quotas.read_quota(obj)
+            for wish in wishes:
+                wanted = quota.wanted(wish.charges[path])  # what it limits may have changed
+                why = quota.problem(wanted)
+                problems.append(why)
+                taken.append({} if why else wanted)
+                quota = quota if why else quota.charged(wanted)
+            return obj if quota.used == before.used else quotas.with_used(obj, quota.used)
+
+        await self._store.update(
+            self._resource, self._version, path, change, subresource="status", is_patch=True
+        )
+        for wish, why, wanted in zip(wishes, problems, taken, strict=True):
+            if why:
+                wish.refusal = _refusal(wish.attributes, why)
+            elif wanted:
+                wish.charged[path] = wanted
+
+
+def _limited(quota: Quota | None) -> frozenset[str]:
+    return frozenset() if quota is None else frozenset(quota.hard)
+
+
+def _answer(wishes: list[_Wish]) -> None:
+    for wish in wishes:
+        if not wish.done.done():
+            wish.done.set_result(None)
+
+
+def _sum(one: Charges, other: Charges) -> dict[str, dict[str, int]]:
+    found = {path: dict(each) for path, each in one.items()}
+    for path, charged in other.items():
+        known = found.setdefault(path, {})
+        for name, more in charged.items():
+            known[name] = known.get(name, 0) + more
+    return found
+
+
+def _refusal(attributes: Attributes, why: str) -> StatusError:
+    return status.forbidden(
+        why, resource=attributes.resource.kind.group_resource, name=attributes.name
+    )
+
+
+def _unavailable() -> StatusError:
+    return status.unavailable(
+        "what this would use cannot be charged just now; try again",
+        retry_after_seconds=RETRY_SECONDS,
+    )
+
+
+def quota_resource(catalog: Catalog) -> Resource | None:
+    """Quotas, if this server hosts them."""
+    return catalog.named("", quotas.PLURAL)

@@ -1,0 +1,75 @@
+"""Whether a webhook's own conditions let it be asked about a write.
+
+One that is false ends it: the webhook is not asked. If none is, and some cannot be evaluated, it
+is as if the webhook had failed: the write is refused, or the webhook left out.
+
+Not here: rules and selectors (`matching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from restow.machinery import status
+from restow.machinery.structural.cel.admission import NAMESPACE, OBJECT, OLD_OBJECT, REQUEST
+from restow.machinery.structural.cel.budget import CALL_COST_MAX
+from restow.resources.definition import Object
+from restow.serving.admission.matching import Hosted
+from restow.serving.admission.review import Attributes
+from restow.serving.admission.webhooks_known import Hook
+from restow.serving.admission.webhooks_request import request_of
+
+COST_MAX: Final = 2_500_000
+"""Of all conditions of one webhook for one write."""
+
+AuthorizerValues = Callable[[Attributes], dict[str, Any]]
+"""What expressions ask who may do what; see `restow.machinery.structural.cel.admission`."""
+
+
+def no_authorizer(_attributes: Attributes) -> dict[str, Any]:
+    """Nobody can be asked: an expression that asks cannot be evaluated."""
+    return {}
+
+
+def conditions_hold(
+    hook: Hook,
+    attributes: Attributes,
+    hosted: Hosted,
+    *,
+    obj: Object | None,
+    old: Object | None,
+    authorizer: AuthorizerValues,
+) -> bool:
+    """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
+    if not hook.conditions:
+        return True
+    values = {
+        OBJECT: obj,
+        OLD_OBJECT: old,
+        REQUEST: request_of(attributes, hosted),
+        NAMESPACE: None,
+        **authorizer(attributes),
+    }
+    problems, cost_left = [], COST_MAX
+    for condition in hook.conditions:
+        if condition.expression is None:
+            problems.append(condition.problem)
+            continue
+        outcome = condition.expression.run(values, cost_max=min(CALL_COST_MAX, cost_left))
+        cost_left -= outcome.cost
+        if outcome.error:
+            problems.append(
+                f"expression '{condition.expression.source}' resulted in error: {outcome.error}"
+            )
+            if cost_left <= 0:
+                break
+        elif outcome.value is not True:
+            return False
+    if not problems:
+        return True
+    if hook.fails_open:
+        return False
+    told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    group_resource = attributes.resource.kind.group_resource
+    raise status.forbidden(told, resource=group_resource, name=attributes.name)

@@ -1,0 +1,201 @@
+"""The pieces of an event: one line of JSON, put together from parts that are encoded beforehand.
+
+    kind, level | id | stage, uri, verb | user, addresses, agent | object | status, bodies | times
+                                                                                   | annotations
+
+Most events differ in their id and times alone, so nothing else is encoded for them. What comes from
+a client is always encoded as JSON, and in ASCII: then no character of it ends a line, whoever reads
+the log.
+
+Not here: which events there are (`auditor`), and what is left out (`redaction`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any, Final
+
+import orjson
+
+from restow.runtime import Clock
+from restow.serving.audit.policy import LEVEL_NAMES
+from restow.serving.audit.redaction import TRUNCATED
+from restow.serving.context import User
+from restow.serving.listener.request import Headers, Peer
+from restow.serving.request_info import RequestInfo
+
+AGENT_LENGTH_MAX: Final = 1_024
+ADDRESSES_MAX: Final = 16
+"""Addresses that proxies have noted. The last ones are nearest, and the easiest to believe."""
+
+HEADS: Final = tuple(
+    b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"%b","auditID":"' % name.encode()
+    for name in LEVEL_NAMES
+)
+"""How events begin, by their level."""
+ALLOWED: Final = (
+    b',"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}\n'
+)
+NO_ANNOTATIONS: Final = b"}\n"
+_DECISION: Final = "authorization.k8s.io/decision"
+_REASON: Final = "authorization.k8s.io/reason"
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9.:-]+")
+PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._:~-]+")
+_DIGITS: Final = tuple(b"%03d" % number for number in range(1000))
+_ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON, in ASCII alone. Raises ValueError for what cannot be encoded."""
+    try:
+        text = orjson.dumps(value)
+    except (TypeError, RecursionError) as error:
+        # Half of a character, which no text can hold but an escape can; or nested too deeply.
+        if not isinstance(value, str):
+            raise ValueError("it cannot be encoded") from error  # noqa: TRY004 - as for all bodies
+        return _ENCODE(value).encode()
+    return text if text.isascii() else _ENCODE(value).encode()
+
+
+def encode_plain(text: str, plain: re.Pattern[str]) -> bytes:
+    """A text as JSON, in short if it has nothing but what is written as it is."""
+    return f'"{text}"'.encode() if plain.fullmatch(text) else encode(text)
+
+
+def user_part(user: User | None) -> bytes:
+    """Somebody, as an object; None is somebody unknown."""
+    if user is None:
+        return b"{}"
+    found: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        found["uid"] = user.uid
+    if user.groups:
+        found["groups"] = user.groups
+    if user.extra:
+        found["extra"] = {name: list(values) for name, values in user.extra}
+    return encode(found)
+
+
+def origin_part(headers: Headers, peer: Peer) -> bytes:
+    """From where a request has come, and with what."""
+    addresses = encode(source_addresses(headers, peer.address))
+    agent = headers.get("user-agent")
+    if not agent:
+        return b',"sourceIPs":%b' % addresses
+    if len(agent) > AGENT_LENGTH_MAX:
+        agent = agent[:AGENT_LENGTH_MAX] + TRUNCATED
+    return b',"sourceIPs":%b,"userAgent":%b' % (addresses, encode(agent))
+
+
+def source_addresses(headers: Headers, address: str) -> list[str]:
+    """Where a request has been: as its proxies say, and last where it has come from."""
+    found: list[str] = []
+    for line in headers.get_all("x-forwarded-for"):
+        found += filter(None, map(_address, line.split(",")))
+    real = _address(headers.get("x-real-ip") or "")
+    if real and real not in found:
+        found.append(real)
+    found = found[-ADDRESSES_MAX:]
+    last = _address(address) or address
+    if not found or found[-1] != last:
+        found.append(last)
+    return found
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ip_address(text.strip()))
+    except ValueError:
+        return ""
+
+
+class About:
+    """What requests of one kind are about; objects differ in their names."""
+
+    __slots__ = ("_begin", "_end", "_middle")
+
+    def __init__(self, info: RequestInfo) -> None:
+        begin = {"resource": info.resource, "namespace": info.namespace}
+        middle = {"apiGroup": info.group, "apiVersion": info.version}
+        self._begin = b',"objectRef":{' + _fields(begin)[1:] if info.is_resource else b""
+        self._middle = _fields(middle)
+        self._end = _fields({"subresource": info.subresource}) + b"}"
+
+    def part(self, name: str, uid: str = "", resource_version: str = "") -> bytes:
+        """The part of an event; nothing for what is no object."""
+        if not self._begin:
+            return b""
+        named = b',"name":' + encode_plain(name, PLAIN_NAME) if name else b""
+        if uid or resource_version:
+            known, version = _fields({"uid": uid}), _fields({"resourceVersion": resource_version})
+            return b"".join((self._begin, named, known, self._middle, version, self._end))
+        return b"".join((self._begin, named, self._middle, self._end))
+
+
+def _fields(values: Mapping[str, str]) -> bytes:
+    """Fields that are not empty, each behind a comma."""
+    return b"".join(b",%b:%b" % (encode(key), encode(text)) for key, text in values.items() if text)
+
+
+def annotations_part(
+    *, is_allowed: bool | None, reason: str = "", noted: Mapping[str, str] | None = None
+) -> bytes:
+    """The end of an event; None: nobody has decided."""
+    if is_allowed and not reason and not noted:
+        return ALLOWED
+    found: dict[str, str] = {}
+    if is_allowed is not None:
+        found = {_DECISION: "allow" if is_allowed else "forbid", _REASON: reason}
+    found.update(noted or {})
+    return b',"annotations":%b}\n' % encode(found) if found else NO_ANNOTATIONS
+
+
+class Stamps:
+    """Times of day with microseconds, from the clock that never goes back.
+
+    Asking for the time of day and writing it out costs more than all the rest of an event, so
+    both are done once a second.
+    """
+
+    __slots__ = ("_clock", "_offset_seconds", "_second", "_text", "_turn_seconds")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_seconds = 0.0
+        self._turn_seconds = float("-inf")
+        self._second = -1
+        self._text = b""
+
+    def pair(self, received_seconds: float, now_seconds: float) -> bytes:
+        """The two times of an event, of two moments of the other clock."""
+        if now_seconds >= self._turn_seconds:
+            self._offset_seconds = self._clock.wall().timestamp() - self._clock.monotonic()
+            self._turn_seconds = now_seconds + 1
+        offset, digits = self._offset_seconds, _DIGITS
+        received = int((received_seconds + offset) * 1_000_000)
+        now = int((now_seconds + offset) * 1_000_000)
+        second, micros = now // 1_000_000, now % 1_000_000
+        if second != self._second:
+            self._second, self._text = second, _second_text(second)
+        text, before = self._text, received % 1_000_000
+        return b"".join(
+            (
+                b',"requestReceivedTimestamp":"',
+                text if received // 1_000_000 == second else _second_text(received // 1_000_000),
+                digits[before // 1000],
+                digits[before % 1000],
+                b'Z","stageTimestamp":"',
+                text,
+                digits[micros // 1000],
+                digits[micros % 1000],
+                b'Z"',
+            )
+        )
+
+
+def _second_text(second: int) -> bytes:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()

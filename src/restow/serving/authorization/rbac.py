@@ -1,0 +1,206 @@
+"""RBAC: roles and bindings decide what users may do.
+
+What is asked again and again is answered from memory: for a user and a kind of request it is known
+whether all, none or some names are allowed, until a role or binding changes. Roles are followed in
+the watch cache, so a change counts as soon as this server has heard of it.
+
+Masters may do everything, whatever roles say: so that nobody can lock everybody out. Not here: the
+rules themselves (`restow.machinery.rbac`), and who may write roles (`escalation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from restow.machinery.name_formats import path_segment_problem
+from restow.machinery.rbac import Rule
+from restow.machinery.rbac_objects import GROUP, RoleRef
+from restow.machinery.selectors import parse_field_selector
+from restow.machinery.status_error import StatusError
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Object
+from restow.resources.following import Following
+from restow.resources.store import ResourceStore
+from restow.runtime import Runtime
+from restow.serving.authorization.role_book import PLURALS, RoleBook
+from restow.serving.authorization.rules import always_allowed
+from restow.serving.context import User
+from restow.serving.request_info import RequestInfo
+
+DECISIONS_MAX: Final = 10_000
+"""How many are remembered. What is asked for is the client's text: more are worked out anew."""
+LACKS_SHOWN_MAX: Final = 5
+
+_ALL_NAMES: Final = None
+_Names = frozenset[str] | None
+"""The names that are allowed, or all."""
+_Asked = tuple[str, tuple[str, ...], str, str, str, str, str]
+_NOT_KNOWN: Final = frozenset({"\0"})
+"""No name, and no set that a decision is made of."""
+
+
+class Rbac:
+    """The authorizer of a cluster. `start` it, `close` it. Satisfies `Authorizer`."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        *,
+        defaults: Iterable[tuple[str, str, Object]] = (),
+    ) -> None:
+        self._book = RoleBook(defaults)
+        self._decisions: dict[_Asked, _Names] = {}
+        self._reasons: dict[tuple[object, ...], str] = {}
+        self._followings = [
+            Following(
+                store,
+                resource,
+                runtime,
+                on_object=partial(self._book.put, plural),
+                on_changed=self._forget,
+            )
+            for plural in PLURALS
+            if (resource := catalog.named(GROUP, plural)) is not None
+        ]
+
+    def _forget(self) -> None:
+        """A role or binding has changed."""
+        self._decisions.clear()
+        self._reasons.clear()
+
+    async def start(self) -> None:
+        """Know all roles and bindings. Raises a StatusError when they cannot be read."""
+        for each in self._followings:
+            await each.start()
+
+    async def close(self) -> None:
+        for each in self._followings:
+            await each.close()
+
+    async def freshen(self) -> None:
+        """Wait until all is known that was acknowledged before. Raises a StatusError."""
+        for each in self._followings:
+            await each.freshen()
+
+    # What is asked for each request.
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        if user.is_master:
+            return True
+        if not info.is_resource:
+            return always_allowed(user, info) or self._allows_path(user, info)
+        asked = (
+            user.name,
+            user.groups,
+            info.namespace,
+            info.verb,
+            info.group,
+            info.resource,
+            info.subresource,
+        )
+        names = self._decisions.get(asked, _NOT_KNOWN)
+        if names is _NOT_KNOWN:
+            names = self._decide(user, info, asked)
+        if names is _ALL_NAMES:
+            return True
+        return bool(names) and name_of(info) in names
+
+    def _decide(self, user: User, info: RequestInfo, asked: _Asked) -> _Names:
+        found: set[str] = set()
+        names: _Names = frozenset()
+        for grant in self._book.grants(user, info.namespace):
+            for rule in grant.rules:
+                if rule.matches(info.verb, info.group, info.resource, info.subresource):
+                    found.update(rule.resource_names)
+                    if not rule.resource_names:
+                        names = _ALL_NAMES
+                        break
+            if names is _ALL_NAMES:
+                break
+        if names is not _ALL_NAMES:
+            names = frozenset(found)
+        if len(self._decisions) >= DECISIONS_MAX:
+            self._decisions.clear()
+        self._decisions[asked] = names
+        return names
+
+    def _allows_path(self, user: User, info: RequestInfo) -> bool:
+        return any(
+            rule.allows_path(info.verb, info.path)
+            for grant in self._book.grants(user, "")
+            for rule in grant.rules
+        )
+
+    # What people and reviews ask.
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        """Why a request is allowed, or what stands in the way of it; often there is nothing to
+        say."""
+        if user.is_master or (not info.is_resource and always_allowed(user, info)):
+            return ""
+        # The audit log asks for each request.
+        place = (
+            (info.namespace, info.group, info.resource, info.subresource, name_of(info))
+            if info.is_resource
+            else info.path
+        )
+        asked = (user.name, user.groups, info.verb, place)
+        found = self._reasons.get(asked)
+        if found is None:
+            found = self._find_reason(user, info)
+            if len(self._reasons) >= DECISIONS_MAX:
+                self._reasons.clear()
+            self._reasons[asked] = found
+        return found
+
+    def _find_reason(self, user: User, info: RequestInfo) -> str:
+        lacks: list[str] = []
+        for grant in self._book.grants(user, info.namespace if info.is_resource else ""):
+            if any(_allows(rule, info) for rule in grant.rules):
+                return f"RBAC: allowed by {grant.source}"
+            if grant.lack and grant.lack not in lacks:
+                lacks.append(grant.lack)
+        return f"RBAC: {_together(lacks)}" if lacks else ""
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+        """All rules that a user has in a namespace, and what else there should be."""
+        rules: list[Rule] = []
+        lacks: list[str] = []
+        for grant in self._book.grants(user, namespace):
+            rules += grant.rules
+            if grant.lack and grant.lack not in lacks:
+                lacks.append(grant.lack)
+        return rules, _together(lacks) if lacks else ""
+
+    def rules_of_role(self, role: RoleRef, namespace: str) -> tuple[Rule, ...] | None:
+        """The rules of the role that a binding names; None: there is no such role."""
+        return self._book.rules_of(role, namespace)
+
+
+def _allows(rule: Rule, info: RequestInfo) -> bool:
+    if not info.is_resource:
+        return rule.allows_path(info.verb, info.path)
+    if not rule.matches(info.verb, info.group, info.resource, info.subresource):
+        return False
+    return not rule.resource_names or name_of(info) in rule.resource_names
+
+
+def name_of(info: RequestInfo) -> str:
+    """The one object that a request is about: a list or watch may ask for one by its name."""
+    if info.name or info.verb not in ("list", "watch") or "fieldSelector" not in info.query:
+        return info.name
+    try:
+        name = parse_field_selector(info.parameter("fieldSelector")).requires("metadata.name")
+    except StatusError:
+        return ""  # it will be told what is wrong with it, once it is allowed
+    return "" if name is None or path_segment_problem(name) else name
+
+
+def _together(texts: list[str]) -> str:
+    """Several errors, as the reference writes them in one line."""
+    shown = texts[:LACKS_SHOWN_MAX]
+    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"

@@ -1,0 +1,91 @@
+"""What a client of etcd shows, and whom it trusts: read from files, and checked before use.
+
+gRPC tells of a wrong file only that nothing could be connected, so each is looked at here first.
+Not here: when files are read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from restow.storage.errors import OpenRefused
+from restow.storage.etcd.options import EtcdOptions, read_file
+from restow.storage.private_files import key_problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """In PEM form, as gRPC wants them."""
+
+    authorities: bytes | None = None
+    """None: the machine's own."""
+    chain: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+
+def load_credentials(options: EtcdOptions, now: datetime) -> Credentials:
+    """Read the files; `OpenRefused` names the one that is wrong, and says why. Blocks."""
+    if options.ca_file is not None:
+        _certificates(options.ca_file)
+    if options.cert_file is not None and options.key_file is not None:
+        check_secret(options.key_file)
+        certificate = _certificates(options.cert_file)[0]
+        _check_time(options.cert_file, certificate, now)
+        _check_pair(options.cert_file, certificate, options.key_file)
+    return Credentials(
+        authorities=read_file(options.ca_file),
+        chain=read_file(options.cert_file),
+        key=read_file(options.key_file),
+    )
+
+
+def check_secret(path: Path) -> None:
+    """Refuse a secret that other users can read."""
+    try:
+        problem = key_problem(path)
+    except OSError as error:
+        raise OpenRefused(f"cannot read {path}: {error.strerror}") from error
+    if problem is not None:
+        raise OpenRefused(problem)
+
+
+def _certificates(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(read_file(path) or b"")
+    except ValueError as error:
+        raise OpenRefused(f"{path} does not hold a certificate in PEM form") from error
+
+
+def _check_time(path: Path, certificate: x509.Certificate, now: datetime) -> None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        raise OpenRefused(
+            f"the client certificate {path} has expired on {end:%Y-%m-%d %H:%M} UTC: etcd will not"
+            " take it; make a new one"
+        )
+    if now < begin:
+        raise OpenRefused(
+            f"the client certificate {path} holds only from {begin:%Y-%m-%d %H:%M} UTC on: set the"
+            " clock of this machine, or wait"
+        )
+
+
+def _check_pair(cert_file: Path, certificate: x509.Certificate, key_file: Path) -> None:
+    try:
+        key = load_pem_private_key(read_file(key_file) or b"", password=None)
+    except (ValueError, TypeError) as error:  # TypeError: it is encrypted
+        raise OpenRefused(
+            f"{key_file} does not hold a private key in PEM form without a password"
+        ) from error
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+        raise OpenRefused(f"{cert_file} was not made for the key {key_file}")

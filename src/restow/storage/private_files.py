@@ -1,0 +1,123 @@
+"""Files and directories that only their owner may change: made so, checked, and tightened.
+
+A store holds every secret of a cluster, and who can write its files is its master. So:
+
+- What others may write is refused, as somebody may have written it already.
+- What others may only read, and is ours, is tightened, and the log says so; earlier releases left
+  some of it open. (A key is different: whoever read it still has it, so `key_problem` refuses.)
+- What belongs to neither us nor root is refused, and so is a link of somebody else.
+
+Commands that only read change no mode: for them `changeable_by_others` is all there is to ask.
+
+Not here: what the files mean. Access lists beyond the mode are not looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from restow.storage.errors import OpenRefused
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+WRITE_BY_OTHERS: Final = 0o022
+"""The group counts as others: who is in it changes without a word to us."""
+KEY_FORBIDDEN: Final = 0o027
+"""For keys: nothing for others, no writing for the group; by a group keys may be handed out."""
+
+logger = logging.getLogger(__name__)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, for nobody else: whatever the umask.
+
+    One that is there stays as it is; `secure` looks at it.
+    """
+    missing: list[Path] = []
+    for place in (path, *path.parents):
+        if place.exists():
+            break
+        missing.append(place)
+    for place in reversed(missing):
+        try:
+            place.mkdir(mode=DIRECTORY_MODE)
+        except FileExistsError:
+            continue  # somebody else was faster, and has made it as he wanted it
+        place.chmod(DIRECTORY_MODE)
+    if not path.is_dir():
+        raise OpenRefused(f"{path} is not a directory: use another path")
+
+
+def make_data_directory(path: Path) -> None:
+    """Make the directory of a cluster, or see that nobody else can write it, nor then read it.
+
+    Raises OSError when the system does not let us.
+    """
+    make_directory(path)
+    secure(path)
+
+
+def secure(path: Path) -> None:
+    """Refuse what others may change; take away from them what they may read. Raises OSError."""
+    problem = ownership_problem(path) or changeable_by_others(path)
+    if problem is not None:
+        raise OpenRefused(problem)
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    wanted = mode & ~0o077
+    if mode == wanted:
+        return
+    if status.st_uid != os.geteuid():
+        return  # root's, and not ours to change
+    path.chmod(wanted)
+    logger.warning("%s had mode %o, which let others read it: it has %o now", path, mode, wanted)
+
+
+def ownership_problem(path: Path, trusted: Collection[int] | None = None) -> str | None:
+    """Why a file is not ours to trust, or None. Trusted are we and root, or these users."""
+    if trusted is None:
+        trusted = (os.geteuid(), 0)
+    link, target = path.lstat(), path.stat()
+    if target.st_uid not in trusted:
+        text = f"{path} belongs to another user (uid {target.st_uid})"
+    elif link.st_uid not in trusted:
+        text = f"{path} is a link of another user (uid {link.st_uid})"
+    else:
+        return None
+    return f"{text}: use one of your own, or run as that user"
+
+
+def changeable_by_others(path: Path) -> str | None:
+    """Why others can change a file, or what is in a directory; None if they cannot."""
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & WRITE_BY_OTHERS:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return (
+            f"{path} has mode {mode:o}, so other users can change what is in it:"
+            f" chmod go-w {path}, or use a directory in it that is yours alone"
+        )
+    return (
+        f"{path} has mode {mode:o}, so other users can write it, and may have done so:"
+        f" chmod go= {path} if you are sure of what is in it"
+    )
+
+
+def key_problem(path: Path) -> str | None:
+    """Why a key is no secret, or None. Raises OSError."""
+    problem = ownership_problem(path)
+    if problem is not None:
+        return problem
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & KEY_FORBIDDEN:
+        return (
+            f"{path} holds a key, and its mode {mode:o} lets other users in: chmod 600 {path},"
+            " and make a new key if others may have read it"
+        )
+    return None

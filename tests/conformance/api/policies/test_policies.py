@@ -1,0 +1,215 @@
+"""ValidatingAdmissionPolicies over HTTP: tables of policies and writes, on a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from restow.testing.api_client import MERGE_PATCH, ApiClient, Reply
+from tests.conformance.api.policies.cases import (
+    BINDINGS,
+    MAPS,
+    OUTCOMES,
+    PARAMS,
+    POLICIES,
+    RIGHTS,
+    WRITES,
+    Case,
+    Step,
+    config_map,
+    must,
+    policy,
+    rule,
+    x,
+)
+from tests.conformance.api.rights import client_of, give
+from tests.conformance.api.rights import rule as right
+from tests.conformance.api.servers import RunningServer
+
+pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
+
+
+async def set_up(server: RunningServer, name: str, case: Case) -> None:
+    """A namespace, a policy, and a binding that is limited to it."""
+    api = server.client
+    labels = {"case": name}
+    place = {"metadata": {"name": name, "labels": labels}}
+    assert (await api.post("/api/v1/namespaces", place)).status == 201
+    made = await api.post(POLICIES, {"metadata": {"name": f"{name}-p"}, "spec": case.policy})
+    assert (made.status, made.warnings) == (201, []), made.body
+    spec = {
+        "policyName": f"{name}-p",
+        "validationActions": case.actions,
+        "matchResources": {"namespaceSelector": {"matchLabels": labels}},
+        **case.binding,
+    }
+    made = await api.post(BINDINGS, {"metadata": {"name": f"{name}-b"}, "spec": spec})
+    assert (made.status, made.warnings) == (201, []), made.body
+
+
+async def bind(server: RunningServer, spec: dict[str, Any], **binding: Any) -> None:
+    """One policy that is applied everywhere."""
+    made = await server.client.post(POLICIES, {"metadata": {"name": "p"}, "spec": spec})
+    assert made.status == 201, made.body
+    bound = {"policyName": "p", "validationActions": ["Deny"], **binding}
+    made = await server.client.post(BINDINGS, {"metadata": {"name": "b"}, "spec": bound})
+    assert made.status == 201, made.body
+    await server.assembly.admission.freshen()
+
+
+async def send(api: ApiClient, step: Step, namespace: str) -> Reply:
+    target = step.target.replace("{ns}", namespace)
+    return await api.request(step.method, target, step.body, content_type=step.content_type)
+
+
+def check(name: str, case: Case, step: Step, reply: Reply) -> None:
+    assert reply.status == step.status, (name, step, reply.body)
+    if not step.message:
+        return
+    bound = "" if case.is_policy_named_alone else f" with binding '{name}-b'"
+    why = f"ValidatingAdmissionPolicy '{name}-p'{bound} denied request: {step.message}"
+    assert reply.message.endswith(f" is forbidden: {why}"), (name, step, reply.message)
+    reason = {403: "Forbidden", 413: "RequestEntityTooLarge"}.get(step.status, "Invalid")
+    assert reply.reason == reason
+    assert reply.json["details"]["causes"] == [{"message": why}]
+
+
+@pytest.mark.parametrize("table", [OUTCOMES, WRITES, PARAMS, RIGHTS])
+async def test_tables(server: RunningServer, table: dict[str, Case]) -> None:
+    """Each write is answered as the reference answers it, word by word."""
+    await give(server, "maps", right("*", "configmaps"))
+    for name, case in table.items():
+        await set_up(server, name, case)
+    await server.assembly.admission.freshen()
+    jane = client_of(server)
+    for name, case in table.items():
+        for step in case.steps:
+            await server.client.get(MAPS.replace("{ns}", name))  # parameters are known from now on
+            reply = await send(jane if step.is_jane else server.client, step, name)
+            check(name, case, step, reply)
+    await jane.close()
+
+
+async def test_warnings(server: RunningServer) -> None:
+    """A binding that warns lets the write pass, and says what is wrong with it."""
+    spec = policy(must("object.data.x == 'ok'", message="not ok"))
+    await bind(server, spec, validationActions=["Warn"])
+    maps = MAPS.replace("{ns}", "default")
+    reply = await server.client.post(maps, x("no"))
+    assert reply.status == 201
+    told = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': not ok"
+    assert reply.warnings == [f'299 - "{told}"']
+    assert (await server.client.post(maps, config_map("b", x="ok"))).warnings == []
+
+
+async def test_generated_names_and_new_policies(server: RunningServer) -> None:
+    """A generated name is named; a policy that is taken away or changed counts no longer."""
+    spec = policy(must("false", message="never"))
+    await bind(server, spec)
+    maps = MAPS.replace("{ns}", "default")
+    reply = await server.client.post(maps, {"metadata": {"generateName": "gen-"}})
+    assert (reply.status, reply.json["details"]["name"][:4]) == (422, "gen-")
+    changed = {"spec": {"validations": [must("true")]}}
+    reply = await server.client.patch(f"{POLICIES}/p", changed, content_type=MERGE_PATCH)
+    assert (reply.status, reply.json["metadata"]["generation"]) == (200, 2)
+    await server.assembly.admission.freshen()
+    assert (await server.client.post(maps, x("a"))).status == 201
+    changed = {"spec": {"validations": [must("false")]}}
+    await server.client.patch(f"{POLICIES}/p", changed, content_type=MERGE_PATCH)
+    await server.assembly.admission.freshen()
+    assert (await server.client.delete(f"{maps}/a")).status == 200  # it is about creates
+    assert (await server.client.post(maps, x("a"))).status == 422
+    assert (await server.client.delete(f"{BINDINGS}/b")).status == 200
+    await server.assembly.admission.freshen()
+    assert (await server.client.post(maps, x("a"))).status == 201
+
+
+async def test_nobody_is_locked_out(server: RunningServer) -> None:
+    """A policy that refuses everything does not keep anybody from taking it away."""
+    everything = rule(apiGroups=["*"], apiVersions=["*"], operations=["*"], resources=["*/*"])
+    await bind(server, policy(must("false"), rules=[everything]))
+    refused = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    assert refused.status == 422
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    asked = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    assert (await server.client.post(review, asked)).status == 201
+    changed = {"metadata": {"labels": {"a": "b"}}}
+    target = f"{POLICIES}/p"
+    reply = await server.client.patch(target, changed, content_type=MERGE_PATCH)
+    assert reply.status == 200
+    assert (await server.client.delete(target)).status == 200
+    await server.assembly.admission.freshen()
+    made = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    assert made.status == 201
+
+
+async def test_namespaces_are_selected_by_the_labels_they_will_have(
+    server: RunningServer,
+) -> None:
+    """A namespace that is made or changed counts as it will be; it is in no namespace itself."""
+    spec = policy(
+        must("!('bad' in object.metadata.labels)", message="bad label"),
+        must("namespaceObject == null", message="has a namespace"),
+        rules=[rule(resources=["namespaces"])],
+    )
+    selector = {"namespaceSelector": {"matchLabels": {"case": "ns"}}}
+    await bind(server, spec, matchResources=selector)
+    for labels, status in (
+        ({"case": "ns", "bad": "1"}, 422),
+        ({"case": "ns"}, 201),
+        ({"bad": "ns"}, 201),
+    ):
+        body = {"metadata": {"name": "other", "labels": labels}}
+        reply = await server.client.post("/api/v1/namespaces?dryRun=All", body)
+        assert reply.status == status, reply.body
+
+
+@pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
+async def test_a_policy_that_nobody_has_checked(server: RunningServer, failure_policy: str) -> None:
+    """What was put into the store behind the server's back is no 500: it fails as it says."""
+    spec = policy(must("object.x +"), must("1"), failurePolicy=failure_policy)
+    spec["variables"] = [{"name": "v", "expression": "variables.v"}]
+    stored = {
+        "kind": "ValidatingAdmissionPolicy",
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": {"name": "p", "uid": "u", "generation": 1},
+        "spec": spec,
+    }
+    await server.put_raw("/registry/validatingadmissionpolicies/p", stored)
+    bound = {"policyName": "p", "validationActions": ["Deny"]}
+    made = await server.client.post(BINDINGS, {"metadata": {"name": "b"}, "spec": bound})
+    assert made.status == 201
+    await server.assembly.admission.freshen()
+    reply = await server.client.post(MAPS.replace("{ns}", "default"), x("a"))
+    assert reply.status == (201 if failure_policy == "Ignore" else 422)
+    if failure_policy == "Fail":
+        assert "denied request: compilation error: compilation failed: ERROR" in reply.message
+
+
+async def test_parameters_need_the_right_to_read_them(server: RunningServer) -> None:
+    """Who may not read secrets cannot have a policy read them; masters may."""
+    await give(
+        server,
+        "policies",
+        right("*", "validatingadmissionpolicies", "admissionregistration.k8s.io"),
+        right("*", "validatingadmissionpolicybindings", "admissionregistration.k8s.io"),
+    )
+    jane = client_of(server)
+    secrets = {"apiVersion": "v1", "kind": "Secret"}
+    body = {"metadata": {"name": "p"}, "spec": policy(must("true"), paramKind=secrets)}
+    reply = await jane.post(POLICIES, body)
+    assert (reply.status, reply.json["details"]["causes"][0]["field"]) == (422, "spec.paramKind")
+    assert 'must have "get" permission on all objects of the referenced paramKind' in reply.message
+    assert (await server.client.post(POLICIES, body)).status == 201
+    bound = {
+        "policyName": "p",
+        "validationActions": ["Deny"],
+        "paramRef": {"name": "s", "namespace": "default", "parameterNotFoundAction": "Deny"},
+    }
+    binding = {"metadata": {"name": "b"}, "spec": bound}
+    reply = await jane.post(BINDINGS, binding)
+    assert (reply.status, reply.json["details"]["causes"][0]["field"]) == (422, "spec.paramRef")
+    await give(server, "secrets", right("get", "secrets", names="s"), namespace="default")
+    assert (await jane.post(BINDINGS, binding)).status == 201
+    await jane.close()

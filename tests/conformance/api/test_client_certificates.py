@@ -1,0 +1,221 @@
+"""Client certificates over real TLS: good ones, those that are refused, and a proxy's."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from restow.apiserver.assembly import Assembly, assemble
+from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication_options import AuthenticationOptions, RequestHeaderOptions
+from restow.runtime import Runtime
+from restow.serving.answers import error_body
+from restow.serving.context import User
+from restow.serving.listener import Listener, TlsFiles, TlsMaterial
+from restow.storage.opening import open_storage
+from restow.testing.api_client import ApiClient
+from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.conformance.api.servers import BUILTIN, SECRETS, TOKEN
+
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+class Authority:
+    """Signs client certificates of all kinds."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._count = 0
+        now = datetime.now(UTC)
+        self.certificate = (
+            x509.CertificateBuilder()
+            .subject_name(self._name)
+            .issuer_name(self._name)
+            .public_key(self._key.public_key())
+            .serial_number(1)
+            .not_valid_before(now - timedelta(days=2))
+            .not_valid_after(now + timedelta(days=2))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.pem = self.certificate.public_bytes(Encoding.PEM)
+        self.file = directory / f"{name}.pem"
+        self.file.write_bytes(self.pem)
+
+    def client(
+        self,
+        name: str,
+        *groups: str,
+        use: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
+        ends: timedelta = timedelta(days=1),
+    ) -> Path:
+        """A file with a certificate and its key."""
+        self._count += 1
+        key = ec.generate_private_key(ec.SECP256R1())
+        parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
+        if name:
+            parts.append(x509.NameAttribute(NameOID.COMMON_NAME, name))
+        now = datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name(parts))
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(100 + self._count)
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + ends)
+            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        path = self._directory / f"{self.file.stem}-{self._count}.pem"
+        path.write_bytes(
+            certificate.public_bytes(Encoding.PEM)
+            + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
+        return path
+
+
+@dataclass(slots=True)
+class World:
+    """A server that trusts people and proxies, each of its own authority."""
+
+    assembly: Assembly
+    listener: Listener
+    entrance: Entrance
+    server: CertificateFiles
+    people: Authority
+    proxies: Authority
+    strangers: Authority
+
+    def client(self, certificate: Path | None = None, *, token: str | None = None) -> ApiClient:
+        context = ssl.create_default_context(cafile=self.server.ca_file)
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+        return ApiClient(self.listener.port, token=token, tls=context)
+
+    async def who(
+        self, certificate: Path, *, token: str | None = None, **headers: str
+    ) -> tuple[int, str, list[str]]:
+        """The status of a review, and who it was."""
+        client = self.client(certificate, token=token)
+        lines = {name.replace("_", "-"): value for name, value in headers.items()}
+        reply = await client.request("POST", REVIEWS, {}, headers=lines)
+        await client.close()
+        if reply.status != 201:
+            return reply.status, "", []
+        info = reply.json["status"]["userInfo"]
+        return reply.status, info["username"], info["groups"]
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    runtime = Runtime.system()
+    server = make_certificate(tmp_path / "server", name="server")
+    people, proxies, strangers = (
+        Authority(tmp_path, name) for name in ("people", "proxies", "strangers")
+    )
+    entrance = await Entrance.load(
+        AuthenticationOptions(
+            request_header=RequestHeaderOptions(
+                client_ca_file=proxies.file, allowed_names=("front",)
+            )
+        ),
+        runtime,
+        tokens={TOKEN: User("admin", ("system:masters",))},
+        client_ca_pem=people.pem,
+    )
+    storage = await open_storage("memory:", runtime)
+    assembly = await assemble(
+        storage, BUILTIN, runtime, secrets=SECRETS, address="127.0.0.1:6443", entrance=entrance
+    )
+    files = TlsFiles(
+        cert_file=server.cert_file,
+        key_file=server.key_file,
+        client_ca_files=(people.file, *entrance.client_ca_files),
+    )
+    listener = await Listener.start(
+        assembly.app,
+        bind="127.0.0.1",
+        port=0,
+        runtime=runtime,
+        tls=TlsMaterial(files),
+        gate=assembly.app.gate,
+        quick=assembly.app.quick,
+        error_body=error_body,
+    )
+    yield World(assembly, listener, entrance, server, people, proxies, strangers)
+    await listener.stop(grace_seconds=1)
+    await assembly.close()
+    await entrance.close()
+    await storage.close()
+
+
+async def test_a_certificate_names_its_user(world: World) -> None:
+    """The common name is the user, the organizations are the groups; it comes before a token."""
+    jane = world.people.client("jane", "devs", "ops")
+    wanted = (201, "jane", ["devs", "ops", "system:authenticated"])
+    assert await world.who(jane) == wanted
+    assert await world.who(jane, token=TOKEN) == wanted
+    assert await world.who(jane, X_Remote_User="admin") == wanted
+
+
+async def test_a_certificate_that_is_not_good_ends_the_handshake(world: World) -> None:
+    """Expired, of another authority, or not for clients: nothing that is sent is even read."""
+    for case, certificate in {
+        "expired": world.people.client("jane", ends=timedelta(seconds=-60)),
+        "another authority": world.strangers.client("jane", "system:masters"),
+        "for servers": world.people.client("jane", use=ExtendedKeyUsageOID.SERVER_AUTH),
+    }.items():
+        client = world.client(certificate, token=TOKEN)
+        with pytest.raises((ssl.SSLError, OSError, EOFError)):
+            await client.get("/version")
+        await client.close()
+        assert world.listener.counters.requests_total == 0, case
+
+
+async def test_a_certificate_without_a_name_is_as_good_as_none(world: World) -> None:
+    """It is nobody, and whoever shows a token besides is who the token says."""
+    empty = world.people.client("", "system:masters")
+    client = world.client(empty)
+    assert (await client.get("/version")).status == 200
+    refused = await client.get("/api/v1/namespaces")
+    assert refused.status == 403
+    assert 'User "system:anonymous"' in refused.message
+    await client.close()
+    assert (await world.who(empty, token=TOKEN))[1] == "admin"
+
+
+async def test_a_proxy_in_front_is_believed(world: World) -> None:
+    """By its certificate alone, under the name that is allowed; without headers it is nobody."""
+    front, other = world.proxies.client("front"), world.proxies.client("other", "system:masters")
+    status, name, groups = await world.who(front, X_Remote_User="ann", X_Remote_Group="devs")
+    assert (status, name, groups) == (201, "ann", ["devs", "system:authenticated"])
+    assert (await world.who(front))[0] == 401
+    assert (await world.who(other, X_Remote_User="ann"))[0] == 401
+    assert (await world.who(other))[0] == 401
+    assert (await world.who(world.people.client("front"), X_Remote_User="ann"))[1] == "front"
+    assert (await world.who(other, token=TOKEN, X_Remote_User="ann"))[1] == "admin"
+
+
+async def test_an_authority_that_is_taken_back_ends_open_connections_too(world: World) -> None:
+    """The next request after that is a 401, on a connection that was made before."""
+    client = world.client(world.people.client("jane"))
+    assert (await client.request("POST", REVIEWS, {})).status == 201
+    world.entrance.take_clients(world.strangers.pem)
+    # Other header lines: what is known of the same ones is kept for a moment.
+    reply = await client.request("POST", REVIEWS, {}, headers={"X-Other": "line"})
+    assert reply.status == 401
+    await client.close()

@@ -1,0 +1,122 @@
+"""Nobody brings an object to its end, or holds another, by saying who its owner is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
+from tests.conformance.api.rights import client_of, give, rule
+from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
+
+ITEM = f"{CONFIG_MAPS}/mine"
+NO_DELETE = (
+    'configmaps "mine" is forbidden: cannot set an ownerRef on a resource you can\'t delete:'
+    " , <nil>"
+)
+NO_FINALIZERS = (
+    "is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you"
+    " can't set finalizers on: , <nil>"
+)
+
+
+@pytest.fixture
+def driver() -> str:
+    """What is proved here is the same on every store."""
+    return "memory"
+
+
+@pytest_asyncio.fixture
+async def jane(server: RunningServer) -> AsyncIterator[ApiClient]:
+    """One who may write config maps, and not delete them."""
+    await give(server, "writer", rule("get create update patch", "configmaps"))
+    reply = await server.client.post(CONFIG_MAPS, config_map("mine"))
+    assert reply.status == 201
+    client = client_of(server)
+    yield client
+    await client.close()
+
+
+def owner(name: str = "o", kind: str = "Secret", **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": f"uid-{name}", **fields}
+
+
+def owned(*owners: dict[str, Any], name: str = "mine") -> dict[str, Any]:
+    return config_map(name, ownerReferences=list(owners))
+
+
+async def test_who_may_not_delete_names_no_owner(server: RunningServer, jane: ApiClient) -> None:
+    """By each way to change an object, of a dry run too: to give it an owner, or take it away."""
+    patch = {"metadata": {"ownerReferences": [owner("gone", "Node")]}}
+    [references] = patch.values()
+    operations = [
+        {"op": "add", "path": "/metadata/ownerReferences", "value": references["ownerReferences"]}
+    ]
+    for query in ("", "?dryRun=All"):
+        for reply in (
+            await jane.put(f"{ITEM}{query}", owned(owner("gone", "Node"))),
+            await jane.patch(f"{ITEM}{query}", patch, content_type=MERGE_PATCH),
+            await jane.patch(f"{ITEM}{query}", patch, content_type=STRATEGIC_PATCH),
+            await jane.patch(f"{ITEM}{query}", operations, content_type=JSON_PATCH),
+        ):
+            assert (reply.status, reply.reason) == (403, "Forbidden"), reply.body
+            assert reply.message == NO_DELETE
+    assert "ownerReferences" not in (await jane.get(ITEM)).json["metadata"]
+    assert (await server.client.put(ITEM, owned(owner()))).status == 200  # masters may
+    taken = {"metadata": {"ownerReferences": None}}
+    assert (await jane.patch(ITEM, taken, content_type=MERGE_PATCH)).message == NO_DELETE
+    # What leaves them as they are is nobody's concern.
+    change = {"data": {"a": "b"}}
+    assert (await jane.patch(ITEM, change, content_type=MERGE_PATCH)).status == 200
+    assert (await jane.put(ITEM, owned(owner()))).status == 200
+    await give(server, "deleter", rule("delete", "configmaps", names="mine"))
+    assert (await jane.patch(ITEM, taken, content_type=MERGE_PATCH)).status == 200
+
+
+async def test_who_creates_may_name_an_owner(jane: ApiClient) -> None:
+    """They could have left it: only to hold the owner takes more."""
+    assert (await jane.post(CONFIG_MAPS, owned(owner(), name="a"))).status == 201
+    held = owned(owner(blockOwnerDeletion=True), name="b")
+    for query in ("", "?dryRun=All"):
+        reply = await jane.post(f"{CONFIG_MAPS}{query}", held)
+        assert (reply.status, reply.reason) == (403, "Forbidden")
+        assert reply.message == f'configmaps "b" {NO_FINALIZERS}'
+    put = await jane.put(f"{CONFIG_MAPS}/b", held)
+    assert put.status in (403, 404)
+
+
+async def test_who_may_set_finalizers_may_hold(server: RunningServer, jane: ApiClient) -> None:
+    """Of that very owner, wherever it is; who held it before need not ask again."""
+    await give(server, "deleter", rule("delete", "configmaps"))
+    assert (await jane.put(ITEM, owned(owner()))).status == 200
+    held = owned(owner(blockOwnerDeletion=True))
+    assert (await jane.put(ITEM, held)).message == f'configmaps "mine" {NO_FINALIZERS}'
+    await give(server, "holder", rule("update", "secrets/finalizers", names="o"))
+    assert (await jane.put(ITEM, held)).status == 200
+    other = owned(owner(blockOwnerDeletion=True), owner("x", blockOwnerDeletion=True))
+    assert (await jane.put(ITEM, other)).status == 403
+    assert (await jane.put(ITEM, owned(owner(blockOwnerDeletion=True), owner("x")))).status == 200
+    # A cluster's object is asked about outside of namespaces.
+    node = owner("n", "Node", blockOwnerDeletion=True)
+    assert (await jane.put(ITEM, owned(node))).status == 403
+    await give(server, "nodes", rule("update", "nodes/finalizers"), namespace="default")
+    assert (await jane.put(ITEM, owned(node))).status == 403
+    await give(server, "all-nodes", rule("update", "nodes/finalizers"))
+    assert (await jane.put(ITEM, owned(node))).status == 200
+
+
+async def test_owners_of_unknown_kinds(server: RunningServer, jane: ApiClient) -> None:
+    """Nobody can say who may hold them, but those who may hold all."""
+    strange = {**owner("s", "Strange", blockOwnerDeletion=True), "apiVersion": "example.com/v1"}
+    reply = await jane.post(CONFIG_MAPS, owned(strange, name="c"))
+    assert reply.status == 403
+    assert reply.message == (
+        'configmaps "c" is forbidden: cannot set blockOwnerDeletion in this case because cannot'
+        " find RESTMapping for APIVersion example.com/v1 Kind Strange: no matches for kind"
+        ' "Strange" in version "example.com/v1"'
+    )
+    await give(server, "all", rule("update", "*/finalizers", group="*"))
+    assert (await jane.post(CONFIG_MAPS, owned(strange, name="c"))).status == 201

@@ -1,0 +1,227 @@
+"""A namespace holds as many objects as its quotas say, however many servers are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from restow.resources.housekeeping.objects_watch import ObjectsWatch
+from restow.resources.housekeeping.quotas import QuotaKeeper
+from restow.resources.housekeeping.repeating import work_off
+from restow.runtime import Runtime
+from restow.testing.api_client import MERGE_PATCH, ApiClient
+from tests.conformance.api.conftest import StartServer
+from tests.conformance.api.servers import CONFIG_MAPS, NS, TOKEN, RunningServer, config_map
+
+QUOTAS = f"{NS}/resourcequotas"
+SERVICES = f"{NS}/services"
+SECONDS_MAX = 10.0
+CLIENTS = 8
+
+
+def quota(name: str = "few", **hard: str) -> dict[str, Any]:
+    named = {name.replace("__", "/").replace("_", "."): value for name, value in hard.items()}
+    return {"metadata": {"name": name}, "spec": {"hard": named}}
+
+
+@asynccontextmanager
+async def counting(server: RunningServer) -> AsyncIterator[None]:
+    """With what a server does for all, as far as it is about quotas."""
+    runtime, store = Runtime.system(), server.assembly.store
+    keeper = QuotaKeeper(store, server.assembly.catalog, runtime)
+    watch = ObjectsWatch(server.storage, runtime, [keeper])
+    tasks = runtime.tasks("counting")
+    tasks.spawn("watch", watch.run())
+    tasks.spawn("work", work_off(keeper.queue, keeper.reconcile))
+    try:
+        yield
+    finally:
+        await tasks.close()
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    clock = Runtime.system().clock
+    async with clock.timeout(SECONDS_MAX):
+        while not await holds():
+            await clock.sleep(0.01)
+
+
+async def used(client: ApiClient, name: str = "few") -> dict[str, str]:
+    status = (await client.get(f"{QUOTAS}/{name}")).json.get("status") or {}
+    return dict(status.get("used") or {})
+
+
+async def put_in_force(
+    server: RunningServer, wanted: dict[str, Any], others: tuple[RunningServer, ...] = ()
+) -> None:
+    """Create a quota, and wait until it is counted and all servers know it."""
+    name = wanted["metadata"]["name"]
+    reply = await server.client.post(QUOTAS, wanted)
+    assert reply.status == 201, reply.body
+    assert reply.warnings == []
+    await until(lambda: _is_counted(server.client, name, wanted["spec"]["hard"]))
+    for each in (server, *others):
+        await each.client.get(f"{QUOTAS}/{name}")
+
+
+async def _is_counted(client: ApiClient, name: str, hard: dict[str, str]) -> bool:
+    return (await used(client, name)).keys() == hard.keys()
+
+
+async def test_what_does_not_fit_is_refused(server: RunningServer) -> None:
+    """Objects that are there count, the last one fits, and the next is told why it does not."""
+    api = server.client
+    async with counting(server):
+        await api.post(CONFIG_MAPS, config_map("old"))
+        await put_in_force(server, quota(configmaps="2", count__configmaps="5", secrets="1k"))
+        assert await used(api) == {"configmaps": "1", "count/configmaps": "1", "secrets": "0"}
+        assert (await api.post(f"{CONFIG_MAPS}?dryRun=All", config_map("dry"))).status == 201
+        assert (await api.post(CONFIG_MAPS, config_map("last"))).status == 201
+        assert (await used(api))["configmaps"] == "2"
+        for path in (CONFIG_MAPS, f"{CONFIG_MAPS}?dryRun=All"):
+            reply = await api.post(path, config_map("more"))
+            assert (reply.status, reply.reason) == (403, "Forbidden")
+            assert reply.message == (
+                'configmaps "more" is forbidden: exceeded quota: few, requested: configmaps=1,'
+                " used: configmaps=2, limited: configmaps=2"
+            )
+        # What is there is not in the way of its own update, and a name that is taken costs nothing.
+        change = {"data": {"a": "b"}}
+        patched = await api.patch(f"{CONFIG_MAPS}/last", change, content_type=MERGE_PATCH)
+        assert patched.status == 200
+        assert (await api.post(CONFIG_MAPS, config_map("last"))).status == 409
+        assert (await used(api))["configmaps"] == "2"
+        assert (await api.delete(f"{CONFIG_MAPS}/old")).status == 200
+
+        async def has_room() -> bool:
+            return (await api.post(CONFIG_MAPS, config_map("next"))).status == 201
+
+        await until(has_room)
+
+
+async def test_all_quotas_of_a_namespace_count(server: RunningServer) -> None:
+    """What one refuses no other is charged for; a quota that goes limits nothing any more."""
+    api = server.client
+    async with counting(server):
+        await put_in_force(server, quota("a", configmaps="9"))
+        await put_in_force(server, quota("b", count__configmaps="1"))
+        assert (await api.post(CONFIG_MAPS, config_map("one"))).status == 201
+        reply = await api.post(CONFIG_MAPS, config_map("two"))
+        assert reply.status == 403
+        assert "exceeded quota: b, requested: count/configmaps=1" in reply.message
+        assert await used(api, "a") == {"configmaps": "1"}
+        assert (await api.delete(f"{QUOTAS}/b")).status == 200
+        assert (await api.post(CONFIG_MAPS, config_map("two"))).status == 201
+        # Other namespaces have quotas of their own.
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
+        for name in ("a", "b", "c"):
+            path = "/api/v1/namespaces/other/configmaps"
+            assert (await api.post(path, config_map(name))).status == 201
+
+
+async def test_a_quota_may_change(server: RunningServer) -> None:
+    """More room is given at once; less takes nothing away, and lets nothing in."""
+    api = server.client
+    async with counting(server):
+        await put_in_force(server, quota(configmaps="1"))
+        assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
+        for limit, status in (("2", 201), ("1", 403)):
+            change = {"spec": {"hard": {"configmaps": limit}}}
+            await api.patch(f"{QUOTAS}/few", change, content_type=MERGE_PATCH)
+
+            async def is_known(limit: str = limit) -> bool:
+                found = (await api.get(f"{QUOTAS}/few")).json
+                return bool(found["status"]["hard"] == {"configmaps": limit})
+
+            await until(is_known)
+            assert (await api.post(CONFIG_MAPS, config_map(f"b{limit}"))).status == status
+
+
+async def test_parts_of_services(server: RunningServer) -> None:
+    """Node ports and balancers are charged when a service gets them, by an update too."""
+    api = server.client
+    ports = [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]
+
+    def service(name: str, kind: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "spec": {"type": kind, "ports": ports}}
+
+    async with counting(server):
+        await put_in_force(
+            server, quota(services="5", services_nodeports="3", services_loadbalancers="1")
+        )
+        assert (await api.post(SERVICES, service("a", "NodePort"))).status == 201
+        reply = await api.post(SERVICES, service("b", "NodePort"))
+        assert reply.status == 403
+        assert reply.message.endswith(
+            "requested: services.nodeports=2, used: services.nodeports=2,"
+            " limited: services.nodeports=3"
+        )
+        assert (await api.post(SERVICES, service("b", "ClusterIP"))).status == 201
+        change = {"spec": {"type": "LoadBalancer"}}
+        reply = await api.patch(f"{SERVICES}/b", change, content_type=MERGE_PATCH)
+        assert reply.status == 403
+        change = {"spec": {"type": "LoadBalancer"}}
+        assert (await api.patch(f"{SERVICES}/a", change, content_type=MERGE_PATCH)).status == 200
+        assert await used(api) == {
+            "services": "2",
+            "services.nodeports": "2",
+            "services.loadbalancers": "1",
+        }
+
+
+@pytest.mark.parametrize("driver", ["sqlite", "etcd"], indirect=True)
+async def test_two_servers_at_the_limit(start: StartServer) -> None:
+    """Of many creates at once on two servers exactly as many pass as there is room for."""
+    first, second = await start(), await start()
+    await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    async with counting(first):
+        await put_in_force(first, quota(configmaps="10"), (second,))
+        clients = [
+            ApiClient(each.port, token=TOKEN) for each in (first, second) for _ in range(CLIENTS)
+        ]
+
+        async def fill(number: int, client: ApiClient) -> list[int]:
+            return [
+                (await client.post(CONFIG_MAPS, config_map(f"c-{number}-{each}"))).status
+                for each in range(3)
+            ]
+
+        answers = await asyncio.gather(*(fill(*each) for each in enumerate(clients)))
+        statuses = [status for each in answers for status in each]
+        assert sorted(set(statuses)) == [201, 403]
+        assert statuses.count(201) == 10
+        assert len((await first.client.get(CONFIG_MAPS)).names) == 10
+        assert await used(second.client) == {"configmaps": "10"}
+        for client in clients:
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"hard": {"pods": "-1"}}, "must be greater than or equal to 0"),
+        ({"hard": {"pods": "1500m"}}, "must be an integer"),
+        ({"hard": {"widgets": "1"}}, "must be a standard resource for quota"),
+        ({"hard": {"count/a b": "1"}}, "name part must consist of alphanumeric characters"),
+        ({"hard": {"secrets": "1"}, "scopes": ["BestEffort"]}, "unsupported scope applied"),
+        ({"hard": {"pods": "1"}, "scopes": ["Best"]}, "unsupported scope"),
+        ({"scopes": ["BestEffort", "NotBestEffort"]}, "conflicting scopes"),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]
+                }
+            },
+            "must be at least one value",
+        ),
+    ],
+)
+async def test_what_is_no_quota(api: ApiClient, spec: dict[str, Any], why: str) -> None:
+    """A quota that cannot be meant is refused with the place and the reason."""
+    reply = await api.post(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert why in reply.message

@@ -1,0 +1,103 @@
+"""A server with several users who may do everything, and writes that wait until they are let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from restow.apiserver.assembly import Doors
+from restow.serving.admission import Attributes, WriteOf
+from restow.serving.authentication import Authentication, TokenAuthenticator
+from restow.serving.context import User
+from restow.serving.limits import InFlight, RequestLimits
+from restow.serving.request_info import RequestInfo
+from restow.storage.memory import MemoryStorage
+from restow.testing.api_client import ApiClient
+from tests.conformance.api.servers import RunningServer, start_server
+
+WAIT_SECONDS = 10.0
+USERS = ("alice", "bob", "carol")
+MASTER = "root"
+
+
+class AllowAll:
+    """Everybody may do everything."""
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        return True
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        return ""
+
+
+class Hold:
+    """Lets writes of objects whose name begins with `held` wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.go = asyncio.Event()
+
+    def concerns(self, _write: WriteOf) -> bool:
+        return True
+
+    def review(self, attributes: Attributes) -> Awaitable[None] | None:
+        return self._wait() if attributes.name.startswith("held") else None
+
+    async def _wait(self) -> None:
+        self.waiting += 1
+        try:
+            await self.go.wait()
+        finally:
+            self.waiting -= 1
+
+
+@dataclass(slots=True)
+class Limited:
+    """The server, its clients by user, and who holds up writes."""
+
+    server: RunningServer
+    hold: Hold
+
+    def client(self, user: str) -> ApiClient:
+        return ApiClient(self.server.port, token=user)
+
+    @property
+    def in_flight(self) -> InFlight:
+        return self.server.assembly.app.in_flight
+
+    @property
+    def seats_taken(self) -> list[int]:
+        flights = self.in_flight
+        rooms = (flights.reads, flights.writes, flights.streams)
+        assert all(bool(room.taken) == bool(room.held) for room in rooms)
+        return [room.taken for room in rooms]
+
+
+@asynccontextmanager
+async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
+    """Such a server; at its end all seats must have been given back."""
+    users = {name: User(name) for name in USERS}
+    tokens = TokenAuthenticator({**users, MASTER: User(MASTER, ("system:masters",))})
+    doors = Doors(authentication=Authentication([tokens]), authorizer=AllowAll())
+    storage, hold = MemoryStorage(), Hold()
+    server = await start_server(storage, admission=[hold], doors=doors, limits=limits)
+    server.client = ApiClient(server.port, token=MASTER)
+    try:
+        await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        made = Limited(server, hold)
+        yield made
+        hold.go.set()
+        await until(lambda: made.seats_taken == [0, 0, 0])
+    finally:
+        hold.go.set()
+        await server.stop()
+        await storage.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something to become true, not for ever."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
+            await asyncio.sleep(0.005)

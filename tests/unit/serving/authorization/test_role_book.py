@@ -1,0 +1,94 @@
+"""Who has which rules, whatever is found in the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.resources.catalog import builtin_catalog
+from restow.serving.authorization import rbac as decisions
+from restow.serving.authorization.rbac import Rbac
+from restow.serving.authorization.role_book import RoleBook
+from restow.serving.context import ANONYMOUS, User
+from restow.serving.request_info import parse_request
+from tests.unit.resources.housekeeping.world import open_world
+
+JANE = User("jane", ("developers", "system:authenticated"))
+RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+SUBJECT = {"kind": "User", "name": "jane"}
+REF = {"kind": "ClusterRole", "name": "r"}
+
+
+def role(name: str = "r") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "rules": [RULE]}
+
+
+def binding(name: str = "b", **fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "roleRef": REF, "subjects": [SUBJECT], **fields}
+
+
+def held(book: RoleBook, namespace: str = "") -> list[str]:
+    """The bindings from which jane has something."""
+    return [each.source.binding.name for each in book.grants(JANE, namespace) if each.rules]
+
+
+def test_what_cannot_be_read_gives_nothing() -> None:
+    """An object that is broken is as if it were not there; a later one counts."""
+    book = RoleBook([("clusterroles", "r", role())])
+    for broken in (
+        binding(subjects="jane"),
+        binding(subjects=[{"kind": "User", "name": 1}]),
+        binding(roleRef=[]),
+        binding(subjects=[{"kind": "Robot", "name": "jane"}]),
+        binding(subjects=[{"kind": "ServiceAccount", "name": "jane"}]),
+        # Of one kind at a path of the other.
+        {**binding(), "metadata": {"name": "b", "namespace": "n"}},
+    ):
+        book.put("clusterrolebindings", "b", broken)
+        assert held(book, "n") == [], broken
+    book.put("clusterrolebindings", "b", binding())
+    assert held(book) == ["b"]
+    book.put("clusterroles", "r", {"metadata": {"name": "r"}, "rules": [{"verbs": 1}]})
+    assert held(book) == []
+    book.put("clusterroles", "r", role())
+    book.put("clusterrolebindings", "b", None)
+    assert held(book) == []
+    book.put("clusterrolebindings", "b", None)
+
+
+def test_each_binding_once() -> None:
+    """Who is meant several times over has a binding once, as the one who is named first by it."""
+    book = RoleBook([("clusterroles", "r", role())])
+    group = {"kind": "Group", "name": "developers"}
+    book.put("clusterrolebindings", "b", binding(subjects=[group, SUBJECT, SUBJECT]))
+    local = binding("a", metadata={"name": "a", "namespace": "n"}, subjects=[group])
+    book.put("rolebindings", "n/a", local)
+    assert held(book, "n") == ["b", "a"], "those of the cluster first"
+    assert held(book, "m") == ["b"]
+    book.put("clusterrolebindings", "b", binding(subjects=[group]))
+    assert held(book) == ["b"]
+    assert list(book.grants(ANONYMOUS, "n")) == []
+
+
+async def test_decisions_are_bounded() -> None:
+    """However many different things are asked for, no more is remembered than there is room for."""
+    async with open_world() as world:
+        found = Rbac(
+            world.store,
+            builtin_catalog(),
+            world.runtime,
+            defaults=[("clusterroles", "r", role()), ("clusterrolebindings", "b", binding())],
+        )
+        await found.start()
+        asked = parse_request("GET", "/api/v1/namespaces/n/pods/a")
+        assert found.allows(JANE, asked)
+        for number in range(decisions.DECISIONS_MAX + 10):
+            path = f"/api/v1/namespaces/n{number}/secrets/a"
+            assert not found.allows(JANE, parse_request("GET", path))
+        assert len(found._decisions) <= decisions.DECISIONS_MAX
+        assert found.allows(JANE, asked)
+        # Names are no part of what is remembered.
+        before = len(found._decisions)
+        for number in range(100):
+            assert found.allows(JANE, parse_request("GET", f"/api/v1/namespaces/n/pods/p{number}"))
+        assert len(found._decisions) == before
+        await found.close()

@@ -1,0 +1,167 @@
+"""An etcd that talks only to clients with a certificate of its authority, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from restow.runtime import Runtime
+from restow.storage.backup import write_backup
+from restow.storage.census import open_source
+from restow.storage.checkup import EtcdFacts, check_up
+from restow.storage.errors import OpenRefused
+from restow.storage.etcd import EtcdOptions, open_etcd, parse_address
+from restow.storage.interface import EVERYTHING, Done, Key, Put, Refused, Transaction
+from restow.storage.interface import Absent as AbsentKey
+from restow.storage.opening import open_storage
+from restow.testing.certificates import CertificateFiles, make_certificate, sign_certificate
+from restow.testing.etcd_process import EtcdCluster, start_etcd
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    directory = tmp_path_factory.mktemp("mutual")
+    certificates = make_certificate(directory / "certificates", name="etcd")
+    with start_etcd(
+        directory / "etcd", certificates=certificates, demands_certificates=True
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def files(etcd: EtcdCluster, tmp_path: Path) -> CertificateFiles:
+    """A client's certificate, in files of its own."""
+    assert etcd.certificates is not None
+    return sign_certificate(etcd.certificates, tmp_path / "client", name="restow")
+
+
+def options_of(etcd: EtcdCluster, files: CertificateFiles, **changes: object) -> EtcdOptions:
+    settings: dict[str, object] = {
+        "endpoints": etcd.endpoints,
+        "tls": True,
+        "ca_file": files.ca_file,
+        "cert_file": files.cert_file,
+        "key_file": files.key_file,
+        "request_timeout_seconds": 3.0,
+    }
+    return EtcdOptions(**(settings | changes))  # type: ignore[arg-type]
+
+
+async def test_every_way_to_the_store_shows_the_certificate(
+    etcd: EtcdCluster, runtime: Runtime, tmp_path: Path
+) -> None:
+    """Reads, commits, watches, census, backup and doctor work by one address with three files."""
+    storage = await open_storage(etcd.url, runtime)
+    try:
+        watch = storage.watch(EVERYTHING, after=await storage.revision())
+        create = Transaction((AbsentKey(Key("/a")),), (Put(Key("/a"), b"1"),))
+        assert isinstance(await storage.commit(create), Done)
+        assert isinstance(await storage.commit(create), Refused)
+        assert (await anext(watch)).events[0].value == b"1"
+        assert [item.key for item in (await storage.range(EVERYTHING)).items] == ["/a"]
+    finally:
+        await storage.close()
+    source = await open_source(etcd.url, runtime)
+    assert await source.count(("/",)) == 1
+    await source.close()
+    assert (await write_backup(etcd.url, tmp_path / "a.backup", runtime)).size > 0
+    facts = await check_up(etcd.url, runtime)
+    assert isinstance(facts, EtcdFacts)
+    assert [member.problem for member in facts.members] == [""]
+
+
+@pytest.mark.parametrize("way", ["store", "census", "backup"])
+async def test_without_a_certificate_nothing_is_opened(
+    etcd: EtcdCluster, runtime: Runtime, tmp_path: Path, way: str
+) -> None:
+    """The refusal comes at once, and says which flags are missing."""
+    address = etcd.url.partition("&")[0]
+
+    async def count() -> None:
+        source = await open_source(address, runtime)
+        try:
+            await source.count(("/",))
+        finally:
+            await source.close()
+
+    ways = {
+        "store": lambda: open_storage(address, runtime),
+        "backup": lambda: write_backup(address, tmp_path / "a.backup", runtime),
+        "census": count,
+    }
+    with pytest.raises(OpenRefused, match="--etcd-certfile"):
+        await ways[way]()
+
+
+async def test_a_strangers_certificate_is_refused(
+    etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """One of another authority does not open the store, nor does a server of one pass for etcd."""
+    stranger = make_certificate(tmp_path / "stranger", name="stranger")
+    wrong = options_of(etcd, files, cert_file=stranger.cert_file, key_file=stranger.key_file)
+    with pytest.raises(OpenRefused, match="client certificate of an authority that it trusts"):
+        await open_etcd(wrong, runtime)
+    with pytest.raises(OpenRefused, match="not signed by the given authority"):
+        await open_etcd(options_of(etcd, files, ca_file=stranger.ca_file), runtime)
+
+
+async def test_files_are_looked_at_first(
+    etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """An expired certificate, another's key, an open key and nonsense are named by their file."""
+    assert etcd.certificates is not None
+    expired = sign_certificate(
+        etcd.certificates, tmp_path / "expired", name="restow", end=-timedelta(minutes=1)
+    )
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.touch(mode=0o600)
+    for changes, text in (
+        ({"cert_file": expired.cert_file, "key_file": expired.key_file}, "cert.pem has expired"),
+        ({"key_file": expired.key_file}, "was not made for the key"),
+        ({"key_file": nonsense}, "nonsense.pem does not hold a private key"),
+        ({"cert_file": nonsense}, "nonsense.pem does not hold a certificate"),
+        ({"ca_file": nonsense}, "nonsense.pem does not hold a certificate"),
+        ({"ca_file": tmp_path / "none"}, "cannot read .*none"),
+        ({"key_file": tmp_path / "none"}, "cannot read .*none"),
+    ):
+        with pytest.raises(OpenRefused, match=text):
+            await open_etcd(options_of(etcd, files, **changes), runtime)
+    files.key_file.chmod(0o644)
+    with pytest.raises(OpenRefused, match=r"mode 644 .* chmod 600 .*key\.pem"):
+        await open_etcd(options_of(etcd, files), runtime)
+    (tmp_path / "password").touch(mode=0o604)
+    (tmp_path / "password").chmod(0o604)
+    with pytest.raises(OpenRefused, match="mode 604"):
+        parse_address(f"etcds://h:1?user=u&password-file={tmp_path / 'password'}")
+
+
+async def test_new_files_are_used_without_a_new_start(
+    etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """A watch goes on over the change; half a pair is not taken; the next connection is new."""
+    assert etcd.certificates is not None
+    storage = await open_etcd(options_of(etcd, files, request_timeout_seconds=0.2), runtime)
+    connection = storage._connection
+    try:
+        watch = storage.watch(EVERYTHING, after=await storage.revision())
+        assert not await connection.renew()
+        newer = sign_certificate(etcd.certificates, tmp_path / "newer", name="newer")
+        shutil.copy(newer.cert_file, files.cert_file)
+        with pytest.raises(OpenRefused, match="was not made for the key"):
+            await connection.renew()
+        before = connection._members[0]
+        await storage.commit(Transaction(writes=(Put(Key("/b"), b"1"),)))
+        assert (await anext(watch)).events[0].value == b"1"
+        shutil.copy(newer.key_file, files.key_file)
+        assert await connection.renew()
+        assert connection._members[0] is not before
+        outcome = await storage.commit(Transaction(writes=(Put(Key("/b"), b"2"),)))
+        assert isinstance(outcome, Done)
+        assert (await anext(watch)).events[0].value == b"2"
+        assert connection._retired == []
+    finally:
+        await storage.close()

@@ -1,0 +1,39 @@
+"""Releases of etcd: which are refused, which are told of, which are well."""
+
+from __future__ import annotations
+
+import pytest
+
+from restow.storage.etcd.releases import is_too_old, known_fault
+
+
+@pytest.mark.parametrize("version", ["3.3.27", "2.3.8", "", "strange"])
+def test_too_old(version: str) -> None:
+    """What is older than 3.4, or says nothing that can be read, is refused."""
+    assert is_too_old(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("3.5.0", "lose writes"),
+        ("3.5.2", "lose writes"),
+        ("3.5.3", "old data"),
+        ("3.5.27", "old data"),
+        ("3.4.41", "old data"),
+        ("3.6.8", "old data"),
+        ("3.6.0-rc.1", "old data"),
+    ],
+)
+def test_known_faults(version: str, words: str) -> None:
+    """A release with a known fault is used, and told with the one that has it mended."""
+    assert not is_too_old(version)
+    assert words in known_fault(version)
+    assert "or newer" in known_fault(version)
+
+
+@pytest.mark.parametrize("version", ["3.4.42", "3.5.28", "3.6.9", "3.6.10", "3.7.0", "4.0.0"])
+def test_nothing_is_known(version: str) -> None:
+    """Mended releases and later lines are used without a word."""
+    assert not is_too_old(version)
+    assert known_fault(version) == ""
