@@ -17,6 +17,7 @@ endif
 
 BIN := .venv/bin
 LOCK_BIN := .venv-lock/bin
+AUDIT_BIN := .venv-audit/bin
 DATA_DIR ?= .restow
 
 # Arguments for restow up: make up UP_ARGS='--servers 1'
@@ -84,6 +85,7 @@ checks:
 	$(call step,lint,$(BIN)/ruff check --quiet)
 	$(call step,types,$(BIN)/mypy --no-error-summary)
 	$(call step,imports,$(BIN)/lint-imports --no-logo)
+	$(call step,dependencies,$(BIN)/python -m tools.dependency_audit)
 
 .PHONY: format
 format: environment ## Rewrite the code as ruff wants it
@@ -111,10 +113,19 @@ lock: ## Compile the lock files from pyproject.toml (UPGRADE=1: newest versions)
 	@$(LOCK_BIN)/python -m pip install -qq --require-hashes -r requirements-lock-tool.lock
 	@$(COMPILE) pyproject.toml --group build --group test --group lint -o requirements.lock
 	@$(COMPILE) --group lock -o requirements-lock-tool.lock
+	@$(COMPILE) --group audit -o requirements-audit-tool.lock
 	@rm -rf .venv-lock
+
+.PHONY: audit
+audit: ## Ask for known weaknesses of what is locked: needs the network, so no part of the tests
+	@$(PYTHON) -m venv --clear .venv-audit
+	@$(AUDIT_BIN)/python -m pip install -qq --require-hashes -r requirements-audit-tool.lock
+	@for lock in requirements*.lock; do \
+	  echo "==> $$lock"; $(AUDIT_BIN)/pip-audit --strict --disable-pip --require-hashes -r "$$lock"; done
+	@rm -rf .venv-audit
 
 .PHONY: clean
 clean: ## Remove what set-up, runs and tests have written
-	@rm -rf .venv .venv-lock .restow build dist .hypothesis .import_linter_cache \
+	@rm -rf .venv .venv-audit .venv-lock .restow build dist .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

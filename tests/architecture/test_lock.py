@@ -21,6 +21,7 @@ SOURCES = {
         *GROUPS["test"],
         *GROUPS["lint"],
     ],
+    "requirements-audit-tool.lock": GROUPS["audit"],
     "requirements-lock-tool.lock": GROUPS["lock"],
 }
 

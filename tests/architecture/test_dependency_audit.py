@@ -1,0 +1,115 @@
+"""The dependency audit: nothing is wrong with what is used, and each fault would be found."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from tools.dependency_audit import (
+    LICENCES,
+    PROJECT,
+    Pin,
+    audit,
+    differences,
+    licence_of,
+    read_lock,
+    weak_floors,
+    weak_pins,
+    without_reason,
+)
+from tools.known_weaknesses import ACCEPTED, WEAKNESSES, Weakness
+
+HASH = "--hash=sha256:" + "0" * 64
+WEAK = (Weakness("pyyaml", ">=5,<5.4", "CVE-0", "it is bad"),)
+
+
+def test_nothing_is_wrong() -> None:
+    """What is pinned, installed and asked for passes the audit: a step of every test run."""
+    assert list(audit()) == []
+
+
+def test_pins() -> None:
+    """A pin has a name, one version, perhaps a marker, and hashes; comments do not count."""
+    first = f"attrs==1.0 \\\n    {HASH} \\\n    {HASH}\n"
+    second = f"b==2 ; python_version < '3' \\\n    {HASH}\n"
+    text = f"# made by\n{first}{second}"
+    assert read_lock(text) == ([Pin("attrs", "1.0"), Pin("b", "2", "python_version < '3'")], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attrs==1.0",
+        f"attrs>=1.0 {HASH}",
+        f"attrs {HASH}",
+        f"-e . {HASH}",
+        f"attrs==1.0 --hash=md5:{'0' * 32}",
+        f"attrs @ https://example.org/attrs.whl {HASH}",
+        "--index-url https://example.org/simple",
+    ],
+)
+def test_what_is_no_pin_is_found(line: str) -> None:
+    """Without a version, without a hash, from a place of its own: each is refused."""
+    pins, problems = read_lock(line + "\n")
+    assert pins == []
+    assert len(problems) == 1
+
+
+def test_the_environment_is_compared_with_the_lock() -> None:
+    """Missing, another version, twice, not asked for: each is found; seeds and markers are not."""
+    pins = [Pin("a", "1.0"), Pin("b", "2.0"), Pin("c", "3.0"), Pin("w", "1", "os_name == 'nt'")]
+    well = {"a": ["1.0.0"], "b": ["2.0"], "c": ["3"], "pip": ["1"], "restow": ["0"]}
+    assert list(differences(pins, well, own="restow")) == []
+    ill = {"a": ["1.1"], "b": ["2.0", "2.0"], "d": ["4"], "restow": ["0"]}
+    assert list(differences(pins, ill, own="restow")) == [
+        ".venv: a should be 1.0 and is 1.1",
+        ".venv: b should be 2.0 and is 2.0, 2.0",
+        ".venv: c should be 3.0 and is missing",
+        ".venv: d 4 is not in requirements.lock",
+    ]
+
+
+def test_weak_versions_are_found() -> None:
+    """A pinned version in a weak range, and a floor that lets one in."""
+    assert list(weak_pins([Pin("pyyaml", "6.0"), Pin("other", "5.3")], WEAK)) == []
+    assert list(weak_pins([Pin("pyyaml", "5.3.1")], WEAK)) == [
+        "pyyaml 5.3.1 is weak (CVE-0: it is bad); not >=5,<5.4"
+    ]
+    assert list(weak_floors(["PyYAML>=5.4,<7"], WEAK)) == []
+    assert len(list(weak_floors(["PyYAML>=5.3"], WEAK))) == 1
+    assert list(weak_floors(["PyYAML"], WEAK)) == ["pyproject.toml: PyYAML has no oldest version"]
+
+
+def test_the_table_is_well_formed() -> None:
+    """Ranges can be read, names are as packages are called, each weakness stands there once."""
+    for each in WEAKNESSES:
+        assert SpecifierSet(each.versions)
+        assert each.package == canonicalize_name(each.package)
+        assert re.fullmatch(r"CVE-\d{4}-\d{4,}|WAL-reset|etcd #\d+", each.name), each.name
+    assert len({each.name for each in WEAKNESSES}) == len(WEAKNESSES)
+    accepted = [Pin(name, version) for name, version in ACCEPTED]
+    assert all(len(reason) > 20 for reason in ACCEPTED.values())
+    assert list(weak_pins(accepted)) == []
+
+
+def test_reasons() -> None:
+    """A dependency without a comment is found, in the list of the wheel and in the groups."""
+    text = PROJECT.read_text()
+    assert list(without_reason(text, tomllib.loads(text))) == []
+    bare = re.sub(r'("(?:apsw|ruff)[^"]*",).*', r"\1", text)
+    assert len(list(without_reason(bare, tomllib.loads(bare)))) == 2
+
+
+def test_licences() -> None:
+    """The expression counts before the words, these before classifiers; a long text is no name."""
+    assert licence_of({"license_expression": "MIT", "license": "GPL"}) == "MIT"
+    assert licence_of({"license": "Apache 2.0"}) == "Apache 2.0"
+    known = "License :: OSI Approved :: BSD License"
+    assert licence_of({"license": "x" * 500, "classifier": ["Topic :: x", known]}) == known
+    assert licence_of({}) == ""
+    for strange in ("GPL-3.0-only", "LGPL", "AGPL", "proprietary", "", "PERMITTED"):
+        assert not LICENCES.search(strange)

@@ -1,0 +1,42 @@
+"""The page about users and rights, as it is printed: its commands run, and print what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.documents import (
+    ROOT,
+    Foreground,
+    Shell,
+    behind_make,
+    blocks_of,
+    make_clone,
+    missing,
+)
+
+pytestmark = pytest.mark.area("documents")
+
+PAGE: Final = ROOT / "docs" / "how-to" / "users-and-rights.md"
+SECONDS_MAX: Final = 180
+"""A score of commands on one real server; alone on a machine it takes a tenth of it."""
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+def test_the_page(tmp_path: Path) -> None:
+    """Whoever copies the commands lets a user and a program in, and takes their rights away."""
+    tokens, up, *others, clean_up = blocks_of(PAGE)
+    environment = make_clone(tmp_path)
+    with Shell(tmp_path, environment=environment) as shell:
+        shell.run(tokens)
+        command = behind_make(up.commands.strip(), tmp_path, environment=environment)
+        with Foreground(command, tmp_path, environment=environment) as cluster:
+            cluster.wait_ready()
+            assert missing(up.shown, cluster.output) == []
+            for block in others:
+                shell.run(block)
+            assert cluster.stop() == 0, cluster.output
+        shell.run(clean_up)
+    assert not (tmp_path / ".restow").exists()

@@ -1,0 +1,184 @@
+"""What restow is built from is what was looked at: a check without a network, part of `make test`.
+
+    .venv/bin/python -m tools.dependency_audit
+
+Every package is pinned with its hashes; what is installed is what is pinned, and nothing else; no
+version is known to be weak, neither a pinned one nor the oldest that the wheel asks for; every
+dependency has its reason, and a licence that lets everybody use it. `make audit` asks a service
+that knows of newer weaknesses. Not here: which versions are weak (`tools/known_weaknesses.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tools.known_weaknesses import ACCEPTED, UNKNOWN_LICENCES_ACCEPTED, WEAKNESSES, Weakness
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PROJECT: Final = ROOT / "pyproject.toml"
+INSTALLED_LOCK: Final = "requirements.lock"
+"""The one that `.venv` is made from; the others are for tools that run elsewhere."""
+
+SEEDS: Final = frozenset({"pip", "setuptools"})
+"""What Python puts into a new environment: they install what has the right hash, no more."""
+
+LICENCES: Final = re.compile(
+    r"Apache|\bMIT\b|\bBSD|\bISC\b|\bPSF\b|Python Software Foundation|\bMPL|Mozilla|any-OSI"
+)
+"""Words of licences that let everybody use, change and pass on what is under them."""
+LICENCE_CHARACTERS_MAX: Final = 100
+"""Some put the whole text into the field for the name."""
+
+_PIN: Final = re.compile(
+    r"(?P<name>[a-z0-9-]+)==(?P<version>[A-Za-z0-9.!+]+)"
+    r"(?: ; (?P<marker>[A-Za-z0-9_ .'<>=!()]+?))?"
+    r"(?: ?--hash=sha256:[0-9a-f]{64})+"
+)
+_REASON: Final = re.compile(r"# .{8,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One package of a lock file."""
+
+    name: str
+    version: str
+    marker: str = ""
+
+    def belongs_here(self) -> bool:
+        """Whether this platform and this Python need it."""
+        return not self.marker or Marker(self.marker).evaluate()
+
+
+def main() -> int:
+    problems = list(audit())
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def audit() -> Iterator[str]:
+    """Everything that is wrong, a line each."""
+    text = PROJECT.read_text()
+    project = tomllib.loads(text)
+    used: set[tuple[str, str]] = set()
+    for lock in sorted(ROOT.glob("requirements*.lock")):
+        pins, problems = read_lock(lock.read_text())
+        used |= {(pin.name, pin.version) for pin in pins}
+        yield from (f"{lock.name}: {problem}" for problem in (*problems, *weak_pins(pins)))
+        if lock.name == INSTALLED_LOCK:
+            found = list(distributions())
+            yield from differences(pins, _versions(found), own=project["project"]["name"])
+            yield from unknown_licences(found)
+    yield from weak_floors(project["project"]["dependencies"])
+    yield from without_reason(text, project)
+    for name, version in ACCEPTED.keys() - used:
+        yield f"tools/known_weaknesses.py: {name} {version} is accepted, and not used any more"
+
+
+def read_lock(text: str) -> tuple[list[Pin], list[str]]:
+    """The pins, and what is not a name, one version, perhaps a marker, and hashes."""
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+    pins: list[Pin] = []
+    problems: list[str] = []
+    for line in filter(None, map(str.strip, joined.splitlines())):
+        if match := _PIN.fullmatch(line):
+            pins.append(Pin(match["name"], match["version"], match["marker"] or ""))
+        else:
+            problems.append(f"not a pin with hashes: {line[:80]}")
+    return pins, problems
+
+
+def weak_pins(pins: Iterable[Pin], weaknesses: Iterable[Weakness] = WEAKNESSES) -> Iterator[str]:
+    """Pinned versions that are known to be weak, unless it is said why one is used."""
+    known = list(weaknesses)
+    for pin in pins:
+        if (pin.name, pin.version) not in ACCEPTED:
+            yield from _weak(pin.name, pin.version, known)
+
+
+def weak_floors(
+    dependencies: Iterable[str], weaknesses: Iterable[Weakness] = WEAKNESSES
+) -> Iterator[str]:
+    """Dependencies of the wheel that a weak version could meet: the lock does not bind users."""
+    known = list(weaknesses)
+    for text in dependencies:
+        requirement = Requirement(text)
+        floors = [each.version for each in requirement.specifier if each.operator == ">="]
+        if not floors:
+            yield f"pyproject.toml: {text} has no oldest version"
+        for floor in floors:
+            for problem in _weak(canonicalize_name(requirement.name), floor, known):
+                yield f"pyproject.toml: {text} lets in {problem}"
+
+
+def _weak(name: str, version: str, known: Iterable[Weakness]) -> Iterator[str]:
+    for each in known:
+        if each.package == name and SpecifierSet(each.versions).contains(version, prereleases=True):
+            yield f"{name} {version} is weak ({each.name}: {each.what}); not {each.versions}"
+
+
+def differences(
+    pins: Iterable[Pin], installed: Mapping[str, list[str]], *, own: str
+) -> Iterator[str]:
+    """Where the environment is not what the lock says."""
+    wanted = {pin.name: pin.version for pin in pins if pin.belongs_here()}
+    for name, version in sorted(wanted.items()):
+        found = installed.get(name, [])
+        if [Version(each) for each in found] != [Version(version)]:
+            yield f".venv: {name} should be {version} and is {', '.join(found) or 'missing'}"
+    for name in sorted(installed.keys() - wanted.keys() - SEEDS - {own}):
+        yield f".venv: {name} {', '.join(installed[name])} is not in {INSTALLED_LOCK}"
+
+
+def _versions(found: Iterable[Distribution]) -> dict[str, list[str]]:
+    versions: dict[str, list[str]] = {}
+    for each in found:
+        versions.setdefault(canonicalize_name(each.name), []).append(each.version)
+    return versions
+
+
+def unknown_licences(found: Iterable[Distribution]) -> Iterator[str]:
+    """Packages whose licence is not one of those that were thought about."""
+    for each in found:
+        name = canonicalize_name(each.name)
+        licence = licence_of(each.metadata.json)
+        if not LICENCES.search(licence) and name not in UNKNOWN_LICENCES_ACCEPTED:
+            yield f".venv: the licence of {name} is not a known one: {licence or 'not given'}"
+
+
+def licence_of(metadata: Mapping[str, Any]) -> str:
+    """What a package says about its licence, in the newest of three ways that it uses."""
+    if expression := metadata.get("license_expression"):
+        return str(expression)
+    if (words := str(metadata.get("license") or "")) and len(words) <= LICENCE_CHARACTERS_MAX:
+        return words
+    given = (str(each) for each in metadata.get("classifier") or ())
+    return ", ".join(each for each in given if each.startswith("License ::"))
+
+
+def without_reason(text: str, project: Mapping[str, Any]) -> Iterator[str]:
+    """Dependencies in pyproject.toml that have no comment beside them."""
+    groups = project.get("dependency-groups", {}).values()
+    named = {*project["project"]["dependencies"], *(each for group in groups for each in group)}
+    for line in text.splitlines():
+        match = re.match(r'\s+"([^"]+)"', line)
+        if match and match[1] in named and not _REASON.search(line):
+            yield f"pyproject.toml: {match[1]} has no reason beside it"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
