@@ -28,7 +28,7 @@ from restow.serving.audit import AuditIds, Auditor
 from restow.serving.authentication import Authentication
 from restow.serving.authentication.impersonation import impersonated, wish_of
 from restow.serving.authorization.rules import Authorizer, refusal
-from restow.serving.context import Context, Sender
+from restow.serving.context import ANONYMOUS, Context, Sender
 from restow.serving.forms import check_form
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create
@@ -365,6 +365,8 @@ class App:
     def _admit(self, context: Context) -> None:
         """Who is it, and may they. Raises 401 or 403."""
         context.user = self._authentication.authenticate(context.request)
+        if context.user is not ANONYMOUS:
+            context.request.peer.is_known = True
         # Of those who are known by their header lines, no line wishes to be another.
         if context.request.headers.memo is None:
             self._impersonate(context)

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
-from restow.serving.context import ANONYMOUS, Context, User
+from restow.serving.context import Context, User
 from restow.serving.listener.response import Answer
 from restow.serving.listener.stream import PushStream, StreamWriter
 from restow.serving.listener.tunnel import Tunnel, TunnelEnd
@@ -201,8 +201,6 @@ class InFlight:
     def check(self, context: Context) -> None:
         """Raises 429 for a request that would have no seat if it had to wait."""
         user = context.user
-        if user.name != ANONYMOUS.name:
-            context.request.peer.is_known = True
         seat = context.seat
         if seat is not None:
             self._check_moved(seat, user)

@@ -161,3 +161,14 @@ async def test_half_a_wish_is_refused(api: ApiClient) -> None:
         for method, body in (("GET", None), ("POST", made("x"))):
             reply = await api.request(method, CONFIG_MAPS, body, headers=headers)
             assert (reply.status, reply.reason) == (400, "BadRequest"), headers
+
+
+async def test_only_strangers_are_held_up_by_refusals(server: RunningServer) -> None:
+    """Who is known and may do nothing is refused as often as they ask, at once."""
+    for token, is_slowed in ((OTHER_TOKEN, False), ("", True)):
+        before = server.listener.counters.requests_slowed
+        client = ApiClient(server.port, token=token)
+        replies = [(await client.get(CONFIG_MAPS)).status for _ in range(13)]
+        assert replies == [403] * 13
+        assert (server.listener.counters.requests_slowed > before) is is_slowed
+        await client.close()

@@ -188,15 +188,6 @@ def test_a_seat_taken_before_it_was_known_who_asks() -> None:
     assert flights.reads.taken == 0
 
 
-def test_a_known_peer() -> None:
-    """A connection is known once somebody who is not nobody has asked on it."""
-    flights = InFlight(Time())
-    for user, is_known in ((ANONYMOUS, False), (ALICE, True)):
-        context = context_of(user, "GET", "/api/v1/pods")
-        flights.check(context)
-        assert context.request.peer.is_known is is_known
-
-
 async def _given(answer: Answer) -> Answer:
     return answer
 

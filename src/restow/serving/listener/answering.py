@@ -41,6 +41,9 @@ TIMED_SECONDS_MAX: Final = 10.0
 # Timers count whole milliseconds, and one that comes too early would be of no use.
 TIMER_SLACK_SECONDS: Final = 0.002
 REFUSALS: Final = frozenset({401, 403, 429})
+REFUSALS_OF_KNOWN: Final = frozenset({401})
+"""Who is known may well be refused often: a proxy for many users, a program that asks what it may
+do, a migration whose objects a webhook rejects."""
 DOUBLINGS_MAX: Final = 30
 REFUSAL_BYTES: Final = 64 * 1024
 """Of the head of a refused request, each so many count as another refusal."""
@@ -98,7 +101,7 @@ class Answering(Wire):
     def _note(self, status: int) -> None:
         """Slow down whoever is refused again and again: then a flood of bad requests costs little,
         and its sender can hardly tell why."""
-        if status not in REFUSALS:
+        if status not in (REFUSALS_OF_KNOWN if self.peer.is_known else REFUSALS):
             self._refusals = 0
             return
         weight = 1 + self._reader.head_bytes // REFUSAL_BYTES

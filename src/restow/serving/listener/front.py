@@ -56,7 +56,11 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
             if family is socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             host, _, *rest = address
-            listening.bind((host, port, *rest))
+            try:
+                listening.bind((host, port, *rest))
+            except OSError as error:
+                why = f"cannot listen on {host} port {port}: {error.strerror}"
+                raise OSError(error.errno, why) from error
             port = listening.getsockname()[1]
             listening.setblocking(False)
             listening.listen(BACKLOG)

@@ -58,8 +58,9 @@ class Limits:
     """New connections in one turn of the loop: a handshake costs as much as many requests."""
 
     refusals_free: int = 10
-    """Requests of one connection that may be refused (401, 403, 429) one after the other before
-    it is slowed down. A large head counts as several."""
+    """Requests of one connection that may be refused one after the other before it is slowed down:
+    by 401, and as long as nobody has shown who it is by 403 and 429 too. A large head counts as
+    several."""
 
     refusal_seconds: float = 0.1
     """How long it is not read then, and twice as long after each other refusal."""

@@ -143,6 +143,26 @@ async def test_a_good_request_is_the_end_of_it(harness: Harness) -> None:
     assert listener.counters.requests_slowed == 0
 
 
+@pytest.mark.parametrize(("status", "slowed"), [(401, 3), (403, 0), (429, 0)])
+async def test_who_is_known_may_be_refused_often(
+    harness: Harness, status: int, slowed: int
+) -> None:
+    """Rights that somebody lacks slow down nobody; only a credential that has become bad does."""
+
+    def refuse(request: Request) -> Response:
+        request.peer.is_known = True
+        return Response(status)
+
+    harness.app.paths["/no"] = refuse
+    limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
+    listener = await harness.start(limits=limits)
+    client = await harness.connect()
+    client.send(request_bytes("GET", "/no") * 4 + request_bytes("GET", "/last"))
+    assert [(await client.answer()).status for _ in range(4)] == [status] * 4
+    assert (await client.answer()).body == b"/last|"
+    assert listener.counters.requests_slowed == slowed
+
+
 async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> None:
     """Nobody waits for the turn of one that is slowed down."""
     harness.app.paths["/no"] = lambda _: Response(401)
