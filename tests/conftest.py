@@ -1,5 +1,6 @@
 """For all tests: their sizes and order, and the closing table with the time of each area."""
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -20,6 +21,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 TESTS = Path(__file__).parent
+
+COLLECTOR_THRESHOLDS = (20_000, 50, 100)
+"""As in a server."""
 
 # Folders that say how a test works. What it is about is the folder inside, if there is one.
 MANNERS = frozenset({"unit", "conformance", "e2e"})
@@ -72,6 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties.append(("area", area_of(item)))
     if hasattr(config, "workerinput"):  # side by side
         items.sort(key=is_filler)
+
+
+def pytest_collection_finish() -> None:
+    """Let Python's garbage collector look less often, and not at the tests themselves, which are
+    half of what there is."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def is_filler(item: pytest.Item) -> bool:

@@ -25,6 +25,18 @@ class Sizes:
     hypothesis_derandomised: bool
     """Whether every run tries the same examples."""
 
+    fuzz_examples: int
+    """Inputs near to good ones, for each reader of bytes."""
+
+    fuzz_runs: int
+    """Inputs of one run over all readers, guided by what they execute."""
+
+    generated_groups: tuple[str, ...]
+    """API groups, by their OpenAPI documents, for whose operations requests are generated."""
+
+    generated_requests: int
+    """Good ones, and as many bad ones, for each operation."""
+
     sqlite_kill_cycles: int
     """How often the writing process is killed."""
 
@@ -86,18 +98,22 @@ SMALL: Final = Sizes(
     warm_starts=True,
     hypothesis_examples=100,
     hypothesis_derandomised=True,
-    sqlite_kill_cycles=30,
-    sqlite_fault_stride=20,
-    sqlite_power_cuts=500,
+    fuzz_examples=100,
+    fuzz_runs=20_000,
+    generated_groups=("apis/coordination.k8s.io/v1",),
+    generated_requests=4,
+    sqlite_kill_cycles=20,
+    sqlite_fault_stride=30,
+    sqlite_power_cuts=300,
     storage_workers=4,
-    storage_increments=25,
+    storage_increments=15,
     storage_commits=60,
-    storage_machine_examples=12,
+    storage_machine_examples=8,
     storage_machine_steps=30,
     coordination_servers=3,
     coordination_kinds=50,
     aggregated_rollings=(("sqlite", "own"), ("etcd", "shared")),
-    coordination_seeds=30,
+    coordination_seeds=20,
     coordination_steps=30,
     migration_objects=30,
     migration_rollbacks=1,
@@ -111,6 +127,10 @@ LONG: Final = Sizes(
     warm_starts=False,
     hypothesis_examples=2000,
     hypothesis_derandomised=False,
+    fuzz_examples=20_000,
+    fuzz_runs=2_000_000,
+    generated_groups=(),  # all of them
+    generated_requests=100,
     sqlite_kill_cycles=1000,
     sqlite_fault_stride=1,
     sqlite_power_cuts=100_000,

@@ -139,7 +139,8 @@ class WarmStarter:
     def _connected(self) -> socket.socket:
         if self._socket is None:
             # It would end with another thread, and end all that it has started.
-            assert threading.current_thread() is threading.main_thread(), "start from the main one"
+            if threading.current_thread() is not threading.main_thread():
+                raise RuntimeError("the first start is from the main thread")
             self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             for each in (self._socket, other):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES_MAX)
@@ -183,14 +184,24 @@ class _Forking:
                 request, handles = _receive(self._link)
                 if request is None:
                     self._end_all()
-                out, log = handles
-                pid = os.fork()
-                if pid == 0:
-                    self._become(request, out, log)
+                if self._forked(request, *handles):
                     return list(request["words"])
-                os.close(out)
-                os.close(log)
-                self._tell_start(pid)
+
+    def _forked(self, request: dict[str, Any], out: int, log: int) -> bool:
+        """True in the new process. The old one goes on when that has a life of its own."""
+        begun, begins = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become(request, out, log)
+            os.close(begun)
+            os.close(begins)
+            return True
+        for descriptor in (out, log, begins):
+            os.close(descriptor)
+        os.read(begun, 1)  # the end of the pipe, as nothing is written
+        os.close(begun)
+        self._tell_start(pid)
+        return False
 
     def _tell_start(self, pid: int) -> None:
         handle = os.pidfd_open(pid)

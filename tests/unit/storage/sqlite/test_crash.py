@@ -16,7 +16,7 @@ from tests.sizes import SIZES
 from tests.unit.storage.sqlite.children import Child, acknowledged, child, socket_names
 from tests.unit.storage.sqlite.workload import integrity
 
-CLEAN_EVERY = 25
+CLEAN_EVERY = 15
 
 logger = logging.getLogger(__name__)
 
