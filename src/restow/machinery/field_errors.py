@@ -16,6 +16,8 @@ from restow.machinery.status_error import Cause
 
 # A wrong value may be megabytes; its beginning tells which one it is.
 VALUE_LENGTH_MAX: Final = 512
+REASON_LENGTH_MAX: Final = 8192
+"""A reason may name other values, which may be as long."""
 
 
 def required(field: str, why: str = "") -> Cause:
@@ -99,4 +101,6 @@ def _quoted(text: str) -> str:
 
 
 def _with_reason(message: str, why: str) -> str:
+    if len(why) > REASON_LENGTH_MAX:
+        why = f"{why[:REASON_LENGTH_MAX]}..."
     return f"{message}: {why}" if why else message

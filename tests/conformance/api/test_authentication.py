@@ -165,7 +165,7 @@ async def test_half_a_wish_is_refused(api: ApiClient) -> None:
 
 async def test_only_strangers_are_held_up_by_refusals(server: RunningServer) -> None:
     """Who is known and may do nothing is refused as often as they ask, at once."""
-    for token, is_slowed in ((OTHER_TOKEN, False), ("", True)):
+    for token, is_slowed in ((OTHER_TOKEN, False), (None, True)):
         before = server.listener.counters.requests_slowed
         client = ApiClient(server.port, token=token)
         replies = [(await client.get(CONFIG_MAPS)).status for _ in range(13)]

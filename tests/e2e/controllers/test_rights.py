@@ -1,18 +1,19 @@
 """The controllers work against a server with roles, with what the manifests in deploy/ give.
 
-They come as the service account of the manifests, which the server knows by a token of its own; the
-manifests are created as they are in the files.
+The manifests are created as they are in the files. The controllers come as their service account,
+by a token that is asked for as `kubectl create token` does; the audit log has all that they did.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
+from restow.apiserver.audit_options import AuditOptions
 from restow.client import ApiClient, ClientConfig
 from restow.controllers.events import EventRecorder
 from restow.controllers.leading import Part
@@ -33,20 +34,52 @@ from tests.e2e.controllers.test_manifests import (
     documents,
     fill,
 )
-from tests.unit.controllers.running import running_server, until
+from tests.unit.controllers.running import running_server, until, with_token
 
 PARTS = ("trigger", "migrator")
-TOKEN = "token-of-the-account"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+CALLS_MIN = 50
+ACCOUNTS = GroupVersionResource("", "v1", "serviceaccounts")
 SECRETS = GroupVersionResource("", "v1", "secrets")
 ROLES = GroupVersionResource("rbac.authorization.k8s.io", "v1", "clusterroles")
 
 
-def account_file(directory: Path) -> Path:
-    groups = f"system:serviceaccounts,system:serviceaccounts:{NAMESPACE}"
-    path = directory / "tokens.csv"
-    path.write_text(f'{TOKEN},system:serviceaccount:{NAMESPACE}:{ACCOUNT},u-1,"{groups}"\n')
-    path.chmod(0o600)
-    return path
+def audit_to(directory: Path) -> AuditOptions:
+    """A log of every request."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    }
+    path = directory / "policy.yaml"
+    path.write_bytes(orjson.dumps(policy))
+    return AuditOptions(path=str(directory / "audit.log"), policy_file=path, mode="blocking")
+
+
+async def token_of(admin: ApiClient) -> str:
+    """A token of the account, for an hour."""
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    made = await admin.create(
+        ACCOUNTS, body, namespace=NAMESPACE, name=ACCOUNT, subresource="token"
+    )
+    return str(made["status"]["token"])
+
+
+def refusals(directory: Path) -> list[tuple[str, str, str]]:
+    """What the account was refused, by the log: verb, path and name."""
+    events = [orjson.loads(line) for line in (directory / "audit.log").read_bytes().splitlines()]
+    mine = [each for each in events if each["user"].get("username") == USER]
+    assert len(mine) > CALLS_MIN
+    return [
+        (each["verb"], each["objectRef"]["resource"], each["objectRef"]["name"])
+        for each in mine
+        if each["responseStatus"]["code"] in (401, 403)
+    ]
 
 
 async def install(admin: ApiClient) -> None:
@@ -101,39 +134,40 @@ async def running(config: ClientConfig) -> AsyncIterator[ControllersProcess]:
 async def test_the_manifests_are_enough(tmp_path: Path) -> None:
     """With nothing but these rights states are kept and a migration succeeds; and they are no more
     than they say."""
-    async with running_server(tmp_path, token_auth_file=account_file(tmp_path)) as config:
-        mine = replace(config, token=TOKEN, client_cert_pem=None, client_key_pem=None)
+    async with running_server(tmp_path, audit=audit_to(tmp_path)) as config:
         runtime = Runtime.system()
-        async with (
-            ApiClient.connect(config, runtime=runtime) as admin,
-            ApiClient.connect(mine, runtime=runtime) as account,
-        ):
-
-            async def has_all() -> bool:
-                rights = rights_of(PARTS, is_elected=True)
-                return not await missing_rights(
-                    account, rights, namespace=NAMESPACE, served=frozenset()
-                )
-
-            assert not await has_all()
+        async with ApiClient.connect(config, runtime=runtime) as admin:
             await install(admin)
             await fill(admin)
+            mine = with_token(config, await token_of(admin))
+            async with ApiClient.connect(mine, runtime=runtime) as account:
+                await migrates(admin, account, mine)
+    # What was tried to see that it is refused, and nothing else.
+    assert refusals(tmp_path) == [("delete", "secrets", "x"), ("delete", "clusterroles", "x")]
 
-            await until(has_all)
-            async with running(mine):
 
-                async def is_migrated() -> bool:
-                    page = await admin.list_page(REQUESTS[0])
-                    return any(
-                        each["spec"]["resource"]["resource"] == CONFIG_MAPS.resource
-                        and phase_of(each) is Phase.SUCCEEDED
-                        for each in page.items
-                    )
+async def migrates(admin: ApiClient, account: ApiClient, mine: ClientConfig) -> None:
+    """Let the controllers work as the account, until something is migrated."""
 
-                await until(is_migrated)
-                state = await admin.get(STATES, "configmaps")
-                assert state["status"]["currentStorageVersionHash"]
-            with pytest.raises(status.Forbidden, match="cannot delete resource"):
-                await account.delete(SECRETS, "x", namespace="default")
-            with pytest.raises(status.Forbidden, match="cannot delete resource"):
-                await account.delete(ROLES, "x")
+    async def has_all() -> bool:
+        rights = rights_of(PARTS, is_elected=True)
+        return not await missing_rights(account, rights, namespace=NAMESPACE, served=frozenset())
+
+    await until(has_all)
+    async with running(mine):
+
+        async def is_migrated() -> bool:
+            page = await admin.list_page(REQUESTS[0])
+            return any(
+                each["spec"]["resource"]["resource"] == CONFIG_MAPS.resource
+                and phase_of(each) is Phase.SUCCEEDED
+                for each in page.items
+            )
+
+        await until(is_migrated)
+        state = await admin.get(STATES, "configmaps")
+        assert state["status"]["currentStorageVersionHash"]
+    with pytest.raises(status.Forbidden, match="cannot delete resource"):
+        await account.delete(SECRETS, "x", namespace="default")
+    with pytest.raises(status.Forbidden, match="cannot delete resource"):
+        await account.delete(ROLES, "x")

@@ -1,0 +1,139 @@
+"""Where each limit is shown: every row leads to tests that exist.
+
+The rows are the limits that a server of this kind is known to need. A row without a test says why
+there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+API = "tests/conformance/api"
+LIMITS_OF = "tests/conformance/limits"
+LISTENER = "tests/unit/serving/listener"
+
+LIMITS: dict[str, tuple[str, ...] | str] = {
+    "request body, 3 MiB: 413": (
+        f"{API}/test_bad_input.py::test_bad_input",
+        f"{LISTENER}/test_malformed.py::test_a_large_body_is_refused_so_that_the_client_hears_it",
+    ),
+    "half-read requests of all together: 503": (
+        f"{LISTENER}/test_reader.py::test_half_read_bodies_share_a_budget",
+        f"{LISTENER}/test_reader.py::test_half_read_heads_share_it",
+    ),
+    "JSON patch, 10 000 operations: 413": (
+        "tests/unit/machinery/test_json_patch.py::test_too_many_operations",
+        f"{API}/test_bad_input.py::test_bad_input",
+    ),
+    "JSON patch, bytes copied: 413": (
+        "tests/unit/machinery/test_json_patch.py::test_doubling_copies",
+    ),
+    "nesting of JSON, YAML and patches: 400": (
+        f"{API}/test_bad_input.py::test_bad_input",
+        "tests/unit/machinery/test_json_patch.py::test_nesting",
+    ),
+    "header block, 1 MiB: 431": (f"{LISTENER}/test_malformed.py::test_a_large_head",),
+    "header lines: 431": (f"{LISTENER}/test_malformed.py::test_too_many_header_lines",),
+    "time for a head and for a body: 408": (
+        f"{LISTENER}/test_answers.py::test_slow_senders_have_a_deadline",
+    ),
+    "idle connections: closed": (
+        f"{LISTENER}/test_answers.py::test_silent_and_idle_connections_are_closed",
+    ),
+    "time for a handshake: closed": (f"{LISTENER}/test_tls.py::test_a_handshake_has_a_deadline",),
+    "connections: strangers make room, else 503": (
+        f"{LISTENER}/test_scarce.py::test_strangers_make_room",
+        f"{LISTENER}/test_scarce.py::test_a_flood_of_silent_connections",
+        f"{LISTENER}/test_requests.py::test_connections_beyond_the_limit_are_told_so",
+        f"{LISTENER}/test_requests.py::test_a_thousand_idle_connections",
+    ),
+    "connections of one address: 503": (
+        f"{LISTENER}/test_scarce.py::test_connections_from_one_address",
+    ),
+    "HTTP/2: not offered, not switched to": (
+        f"{LISTENER}/test_tls.py::test_requests_over_tls",
+        f"{LISTENER}/test_requests.py::test_upgrades_are_ignored",
+        f"{LISTENER}/test_malformed.py::test_malformed_requests_are_refused",
+    ),
+    "TLS 1.0 and 1.1: refused": (f"{LISTENER}/test_tls.py::test_old_versions_are_refused",),
+    "pipelined requests: others have their turn": (
+        f"{LISTENER}/test_answers.py::test_many_pipelined_requests",
+    ),
+    "requests refused again and again: slowed down": (
+        f"{LISTENER}/test_scarce.py::test_who_is_refused_again_and_again_is_slowed_down",
+    ),
+    "in flight, reads: 429 and Retry-After": (
+        f"{LIMITS_OF}/test_in_flight.py::test_reads_in_flight",
+    ),
+    "in flight, writes: 429 and Retry-After": (
+        f"{LIMITS_OF}/test_in_flight.py::test_writes_in_flight",
+    ),
+    "in flight, fair between users": (
+        f"{LIMITS_OF}/test_in_flight.py::test_a_flood_of_one_user_leaves_room",
+        "tests/unit/serving/test_limits.py::test_rules_of_rooms",
+    ),
+    "watches of one user: 429": (f"{LIMITS_OF}/test_in_flight.py::test_watches_of_one_user",),
+    "watches that are not read: cut": (
+        f"{LISTENER}/test_streams.py::test_a_stalled_client_is_cut",
+        f"{LISTENER}/test_streams.py::test_a_slow_watcher_pushes_back",
+    ),
+    "time of a request, 60 s: 504": (
+        f"{LIMITS_OF}/test_deadlines.py::test_no_request_has_more_time_than_all",
+        f"{API}/test_list.py::test_a_request_has_the_time_it_asks_for",
+    ),
+    "time of a write, 34 s: 504, and done once": (
+        f"{LIMITS_OF}/test_deadlines.py::test_a_write_that_is_cut_off_is_done_once",
+    ),
+    "a timeout that cannot be read: 400": (
+        f"{LIMITS_OF}/test_deadlines.py::test_a_timeout_that_cannot_be_read",
+    ),
+    "value for the store: 413": (
+        f"{LIMITS_OF}/test_sizes.py::test_an_object_too_large_for_the_store",
+    ),
+    "names in bodies and paths: 422 and 400": (
+        "tests/unit/machinery/test_metadata_rules.py::test_single_problems",
+        "tests/unit/machinery/test_metadata_rules.py::test_bad_path_segments",
+        f"{API}/test_bad_input.py::test_bad_input",
+    ),
+    "labels and annotations, 256 KiB: 422": (
+        "tests/unit/machinery/test_metadata_rules.py::test_single_problems",
+        f"{API}/test_bad_input.py::test_bad_input",
+    ),
+    "managed fields": "nobody here manages fields: server-side apply is not offered",
+    "continue token, forged or of another list: 400": (
+        f"{API}/test_list.py::test_tokens_that_are_not_ours",
+    ),
+    "webhook, 30 s and what it says itself": (
+        f"{API}/admission/test_answers.py::test_the_deadline_of_the_request",
+        f"{API}/admission/test_answers.py::test_one_that_hangs_holds_up_nobody_else",
+    ),
+    "CEL, cost of a rule and of an object: 422": (
+        "tests/unit/machinery/structural/test_cel_rules.py::test_a_call_that_costs_too_much_ends",
+        "tests/unit/machinery/structural/test_cel_rules.py::test_an_object_has_a_budget_for_all_its_rules",
+    ),
+    "resource version too high: 504 with its cause": (
+        f"{API}/test_list.py::test_a_version_of_the_future",
+        f"{API}/test_watch.py::test_versions_of_the_future",
+    ),
+    "resource version compacted: 410": (
+        f"{API}/test_list.py::test_an_expired_token",
+        f"{API}/test_watch.py::test_a_compaction_past_the_servers_own_watch",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", LIMITS)
+def test_every_limit_leads_to_a_test(row: str) -> None:
+    """Each row names tests that exist, or says why there is none."""
+    found = LIMITS[row]
+    if isinstance(found, str):
+        assert len(found.split()) > 3
+        return
+    for name in found:
+        path, _, function = name.partition("::")
+        text = (ROOT / path).read_text()
+        assert re.search(rf"^(async )?def {function}\(", text, re.MULTILINE), name
