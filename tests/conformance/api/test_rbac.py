@@ -240,3 +240,22 @@ async def test_reports_and_migrations_need_rights_of_their_own(server: RunningSe
     assert (await jane.post(migrations, {"metadata": {"name": "m"}})).status == 403
     assert (await jane.post(f"{migrations}/m/rewrite", {})).status == 403
     await jane.close()
+
+
+@pytest.mark.parametrize("query", ["", "?dryRun=All"])
+async def test_an_update_that_creates_needs_both_rights(server: RunningServer, query: str) -> None:
+    """Who may only update an object cannot make it by an update."""
+    leases = f"/apis/coordination.k8s.io/v1{NS[7:]}/leases"
+    lease = {"metadata": {"name": "new"}, "spec": {}}
+    await give(server, "updater", rule("update", "leases", "coordination.k8s.io"))
+    jane = client_of(server)
+    refused = await jane.request("PUT", f"{leases}/new{query}", lease)
+    assert (refused.status, refused.reason) == (403, "Forbidden")
+    assert refused.message == (
+        'leases.coordination.k8s.io "new" is forbidden: User "jane" cannot create resource'
+        ' "leases" in API group "coordination.k8s.io" in the namespace "default"'
+    )
+    assert (await server.client.get(f"{leases}/new")).status == 404
+    await give(server, "creator", rule("create", "leases", "coordination.k8s.io"))
+    assert (await jane.request("PUT", f"{leases}/new{query}", lease)).status == 201
+    await jane.close()

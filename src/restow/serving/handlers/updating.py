@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from restow.machinery import codec, field_errors, status
 from restow.machinery.metadata_rules import check_types
@@ -14,6 +15,7 @@ from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Written
 from restow.serving.answers import respond
+from restow.serving.authorization.rules import refusal
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
 from restow.serving.handlers.bodies import must_wait, read_later, read_object
@@ -102,8 +104,16 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             # It was read and has been deleted since: who writes it back does not know that.
             why = "the object has been deleted; please read it again"
             raise status.conflict(resource.kind.group_resource, info.name, why=why) from None
+        _check_may_create(server, context)
         return await create_object(server, context, obj)
     return written_answer(server, context, written)
+
+
+def _check_may_create(server: Server, context: Context) -> None:
+    """Who may update need not be one who may create. Raises 403."""
+    wanted = replace(context.info, verb="create")
+    if not server.judge.allows(context.user, wanted):
+        raise refusal(context.user, wanted, server.judge.reason(context.user, wanted))
 
 
 def _replaced(obj: Object, current: Object, subresource: str) -> Object:
