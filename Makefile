@@ -51,6 +51,16 @@ test-long: setup checks ## The same at full size
 	@echo "==> tests, full size"
 	@RESTOW_TEST_SIZE=long exec $(PYTEST)
 
+# How long each reader of bytes is fuzzed: make fuzz FUZZ_SECONDS=3600
+FUZZ_SECONDS ?= 120
+
+.PHONY: fuzz
+fuzz: environment ## Fuzz all that reads bytes, and send generated requests to every operation
+	@$(BIN)/python -m tests.fuzz.engine --list | while read -r target; do \
+	  echo "==> $$target"; \
+	  $(BIN)/python -m tests.fuzz.engine --target "$$target" --seconds $(FUZZ_SECONDS) || exit 1; done
+	@RESTOW_TEST_SIZE=long exec $(BIN)/pytest -p no:xdist tests/fuzz $(PYTEST_ARGS)
+
 .PHONY: bench
 bench: environment ## Measure, and print the table
 	@$(PYTHON) -m tools.system_packages --for bench

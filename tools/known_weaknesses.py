@@ -71,5 +71,7 @@ ACCEPTED: Final = {
 }
 """A weak version that is used all the same, and why that does no harm."""
 
-UNKNOWN_LICENCES_ACCEPTED: Final[dict[str, str]] = {}
+UNKNOWN_LICENCES_ACCEPTED: Final[dict[str, str]] = {
+    "atheris": "its metadata names none; the file it comes with is the Apache licence 2.0",
+}
 """A package whose licence is not on the list, and why it may be used."""

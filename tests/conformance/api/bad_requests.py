@@ -190,5 +190,5 @@ REVIEWS = [
     Case("scale of a list", 400, "PUT", "/apis/apps/v1/namespaces/default/deployments/x/scale", []),
     Case("finalize of a text", 400, "PUT", f"{NS}/finalize",
          {"metadata": {"name": "default"}, "spec": {"finalizers": "x"}}),
-    Case("status of a text", 400, "PATCH", f"{NS}/status", {"status": "x"}, MERGE_PATCH),
+    Case("status of a text", 422, "PATCH", f"{NS}/status", {"status": "x"}, MERGE_PATCH),
 ]  # fmt: skip

@@ -106,5 +106,9 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
 
 def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
     """What an object takes over from what it was, in the same write that changes it."""
-    if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
-        custom_definitions.keep_from_old(new, old)
+    match group, kind:
+        case "apiextensions.k8s.io", "CustomResourceDefinition":
+            custom_definitions.keep_from_old(new, old)
+        case "certificates.k8s.io", "CertificateSigningRequest":
+            # What was asked for, and by whom, stays: somebody may have approved it.
+            new["spec"] = old.get("spec") or {}

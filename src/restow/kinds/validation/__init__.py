@@ -20,6 +20,7 @@ from restow.kinds.validation import (
     policies,
     quotas,
     roles,
+    signing_requests,
     storage_versions,
     webhook_configurations,
     workloads,
@@ -31,6 +32,7 @@ __all__ = ["validate"]
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
+_SIGNING_REQUEST: Final = ("certificates.k8s.io", "CertificateSigningRequest")
 
 # Kinds that are not here have no rules beyond their types.
 _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]] = {
@@ -59,7 +61,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("autoscaling", "HorizontalPodAutoscaler"): workloads.validate_autoscaler,
     ("batch", "CronJob"): workloads.validate_cron_job,
     ("batch", "Job"): workloads.validate_job,
-    ("certificates.k8s.io", "CertificateSigningRequest"): control.validate_signing_request,
+    _SIGNING_REQUEST: signing_requests.validate_signing_request,
     ("coordination.k8s.io", "Lease"): control.validate_lease,
     ("discovery.k8s.io", "EndpointSlice"): control.validate_endpoint_slice,
     ("events.k8s.io", "Event"): core.validate_event,
@@ -80,13 +82,19 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
 }
 
 
-def validate(group: str, kind: str, new: Object, old: Object | None = None) -> Causes:
-    """What is wrong with an object, or with its change from the old one; empty if nothing is."""
+def validate(
+    group: str, kind: str, new: Object, old: Object | None = None, *, subresource: str = ""
+) -> Causes:
+    """What is wrong with an object, or with its change from the old one by a path; empty if nothing
+    is."""
     found = _BY_KIND.get((group, kind))
     if found is None:
         return []
     try:
-        return found(new, old)
+        causes = found(new, old)
+        if old is not None and (group, kind) == _SIGNING_REQUEST:
+            causes += signing_requests.signing_change_problems(new, old, subresource=subresource)
+        return causes
     except (AttributeError, TypeError, ValueError):
         # Types are checked before. Should one slip through, the client is at fault, not the server.
         return [errors.type_invalid("", kind, "a value in the object is of a wrong type")]

@@ -37,15 +37,6 @@ def validate_lease(new: Object, _old: Object | None) -> Causes:
     return causes
 
 
-def validate_signing_request(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
-    spec = part(new, "spec")
-    require(causes, spec, field="spec", names=("request", "signerName", "usages"))
-    if old is not None and spec != part(old, "spec"):
-        causes.append(errors.forbidden("spec", "field is immutable"))
-    return causes
-
-
 def validate_priority_class(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     value = new.get("value") or 0

@@ -265,8 +265,8 @@ def validate_endpoints(new: Object, _old: Object | None) -> Causes:
             for place, address in listed(subset, each, f"{field}.{each}"):
                 require(causes, address, field=place, names=("ip",))
                 found = address.get("ip") or ""
-                problem = found and (address_problem(found) or special_address_problem(found))
-                if problem:
+                # Those of this machine are good ones: servers may well stand behind themselves.
+                if found and (problem := address_problem(found)):
                     causes.append(errors.invalid(f"{place}.ip", found, problem))
         for place, port in listed(subset, "ports", f"{field}.ports"):
             problem_of_port = port_problem(port.get("port"), f"{place}.port")

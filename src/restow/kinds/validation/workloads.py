@@ -7,7 +7,7 @@ Not here: rules that need other objects, and those of the least used fields of a
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from restow.kinds.validation.fields import (
     Causes,
@@ -21,10 +21,11 @@ from restow.kinds.validation.fields import (
     require_one_of,
     selects,
 )
+from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
+from restow.kinds.validation.schedules import schedule_problem, zone_problem
 from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_label_problem
+from restow.machinery.metadata_rules import label_problems
 
-_RESTART: Final = ("Always", "OnFailure", "Never")
 _CONTAINERS: Final = ("initContainers", "containers")
 # All that may change in a pod's specification once it exists.
 _POD_MUTABLE: Final = (
@@ -50,14 +51,14 @@ _STATEFUL_MUTABLE: Final = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
+_WHOLE: Final = 100
 _METRIC_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
-_CRON_FIELDS: Final = 5
 
 
 def validate_pod(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = part(new, "spec")
-    _check_pod_spec(causes, spec, field="spec", restart=_RESTART)
+    check_pod_spec(causes, spec, field="spec", restart=RESTART_POLICIES)
     if old is not None and _fixed_pod(spec) != _fixed_pod(part(old, "spec")):
         causes.append(errors.forbidden("spec", _POD_RULE))
     return causes
@@ -74,32 +75,11 @@ def _fixed_pod(spec: Object) -> Object:
     return fixed
 
 
-def _check_pod_spec(causes: Causes, spec: Object, *, field: str, restart: tuple[str, ...]) -> None:
-    if not spec.get("containers"):
-        causes.append(errors.required(f"{field}.containers"))
-    require_one_of(causes, spec, field=field, name="restartPolicy", values=restart)
-    names: set[str] = set()
-    for each in _CONTAINERS:
-        for place, container in listed(spec, each, f"{field}.{each}"):
-            require(causes, container, field=place, names=("name", "image"))
-            name = container.get("name") or ""
-            problem = dns_label_problem(name) if name else None
-            if problem is not None:
-                causes.append(errors.invalid(f"{place}.name", name, problem))
-            elif name in names:
-                causes.append(errors.duplicate(f"{place}.name", name))
-            names.add(name)
-    volumes: set[Any] = set()
-    for place, volume in listed(spec, "volumes", f"{field}.volumes"):
-        require(causes, volume, field=place, names=("name",))
-        if volume.get("name") in volumes:
-            causes.append(errors.duplicate(f"{place}.name", volume.get("name")))
-        volumes.add(volume.get("name"))
-
-
 def validate_pod_template(new: Object, _old: Object | None) -> Causes:
     causes: Causes = []
-    _check_pod_spec(causes, part(new, "template", "spec"), field="template.spec", restart=_RESTART)
+    check_pod_spec(
+        causes, part(new, "template", "spec"), field="template.spec", restart=RESTART_POLICIES
+    )
     return causes
 
 
@@ -129,7 +109,7 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
         field="spec",
         names=("replicas", "minReadySeconds", "revisionHistoryLimit"),
     )
-    _check_pod_spec(
+    check_pod_spec(
         causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
     )
     return spec
@@ -149,9 +129,29 @@ def validate_deployment(new: Object, old: Object | None) -> Causes:
     if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
         why = "may not be specified when strategy `type` is 'Recreate'"
         causes.append(errors.forbidden("spec.strategy.rollingUpdate", why))
+    _check_rolling_update(causes, part(strategy, "rollingUpdate"))
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
     return causes
+
+
+def _check_rolling_update(causes: Causes, rolling: Object) -> None:
+    field = "spec.strategy.rollingUpdate"
+    for name in ("maxUnavailable", "maxSurge"):
+        _check_amount(causes, rolling, field=field, name=name)
+    absent, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    if absent in (0, "0%") and surge in (0, "0%"):
+        why = "may not be 0 when `maxSurge` is 0"
+        causes.append(errors.invalid(f"{field}.maxUnavailable", absent, why))
+
+
+def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None:
+    """A number, or a part of all in percent."""
+    require_not_negative(causes, obj, field=field, names=(name,))
+    value = obj.get(name)
+    if isinstance(value, str) and not _is_percentage(value):
+        why = "a valid percent string must be a numeric string followed by an ending '%'"
+        causes.append(errors.invalid(f"{field}.{name}", value, why))
 
 
 def validate_replica_set(new: Object, old: Object | None) -> Causes:
@@ -173,6 +173,14 @@ def validate_daemon_set(new: Object, old: Object | None) -> Causes:
 def validate_stateful_set(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = _check_selected_template(causes, new, kind="statefulset")
+    management = spec.get("podManagementPolicy")
+    if management is not None and management not in ("OrderedReady", "Parallel"):
+        why = "must be 'OrderedReady' or 'Parallel'"
+        causes.append(errors.invalid("spec.podManagementPolicy", management, why))
+    strategy = part(spec, "updateStrategy").get("type")
+    if strategy is not None and strategy not in ("RollingUpdate", "OnDelete"):
+        why = "must be 'RollingUpdate' or 'OnDelete'"
+        causes.append(errors.invalid("spec.updateStrategy", {"Type": strategy}, why))
     if old is None:
         return causes
     before = part(old, "spec")
@@ -198,7 +206,7 @@ def validate_replication_controller(new: Object, _old: Object | None) -> Causes:
         why = "`selector` does not match template `labels`"
         causes.append(errors.invalid("spec.template.metadata.labels", labels, why))
     require_not_negative(causes, spec, field="spec", names=("replicas", "minReadySeconds"))
-    _check_pod_spec(
+    check_pod_spec(
         causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
     )
     return causes
@@ -217,11 +225,14 @@ def _check_job_spec(causes: Causes, spec: Object, *, field: str) -> None:
             "ttlSecondsAfterFinished",
         ),
     )
+    require_one_of(
+        causes, spec, field=field, name="completionMode", values=("NonIndexed", "Indexed")
+    )
     pod = part(spec, "template", "spec")
     if pod.get("restartPolicy") in (None, "", "Always"):
         why = 'valid values: "OnFailure", "Never"'
         causes.append(errors.required(f"{field}.template.spec.restartPolicy", why))
-    _check_pod_spec(causes, pod, field=f"{field}.template.spec", restart=_RESTART)
+    check_pod_spec(causes, pod, field=f"{field}.template.spec", restart=RESTART_POLICIES)
 
 
 def validate_job(new: Object, old: Object | None) -> Causes:
@@ -246,9 +257,11 @@ def validate_cron_job(new: Object, _old: Object | None) -> Causes:
     schedule = spec.get("schedule")
     if not schedule:
         causes.append(errors.required("spec.schedule"))
-    elif not schedule.startswith("@") and len(schedule.split()) != _CRON_FIELDS:
-        why = f"expected exactly {_CRON_FIELDS} fields, found {len(schedule.split())}"
-        causes.append(errors.invalid("spec.schedule", schedule, why))
+    elif problem := schedule_problem(schedule):
+        causes.append(errors.invalid("spec.schedule", schedule, problem))
+    zone = spec.get("timeZone")
+    if zone is not None and (problem := zone_problem(zone)):
+        causes.append(errors.invalid("spec.timeZone", zone, problem))
     require_one_of(
         causes,
         spec,
@@ -301,15 +314,22 @@ def validate_budget(new: Object, _old: Object | None) -> Causes:
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         why = "minAvailable and maxUnavailable cannot be both set"
         causes.append(errors.invalid("spec", spec, why))
-    require_not_negative(causes, spec, field="spec", names=("minAvailable", "maxUnavailable"))
     for name in ("minAvailable", "maxUnavailable"):
+        _check_amount(causes, spec, field="spec", name=name)
         value = spec.get(name)
-        if isinstance(value, str) and not _is_percentage(value):
-            why = "a valid percent string must be a numeric string followed by an ending '%'"
+        if isinstance(value, str) and _is_percentage(value) and _percent(value) > _WHOLE:
+            why = f"must not be greater than {_WHOLE}%"
             causes.append(errors.invalid(f"spec.{name}", value, why))
+    causes += label_problems(part(spec, "selector", "matchLabels"), "spec.selector.matchLabels")
     return causes
 
 
 def _is_percentage(text: str) -> bool:
     digits = text.removesuffix("%")
     return digits != text and digits.isascii() and digits.isdigit()
+
+
+def _percent(text: str) -> int:
+    """Of a percentage; so many digits as no amount has are more than the whole."""
+    digits = text.removesuffix("%").lstrip("0")
+    return int(digits or "0") if len(digits) <= len(str(_WHOLE)) else _WHOLE + 1

@@ -86,6 +86,7 @@ class RequestReader:
         "_peer",
         "_position",
         "_request",
+        "_skipped",
         "block",
         "head_bytes",
         "phase",
@@ -115,6 +116,8 @@ class RequestReader:
         self._chunks: HeadParser | None = None
         self._chunks_bytes = 0
         self._held_bytes = 0
+        # An empty line came, and no request behind it yet.
+        self._skipped = False
         self.phase = IDLE
 
     @property
@@ -125,7 +128,9 @@ class RequestReader:
     @property
     def is_empty(self) -> bool:
         """Whether no byte of a request is held: the next one begins with the next data."""
-        return self._request is None and not self._data and not self._partial
+        if self._data or self._partial or self._skipped:
+            return False
+        return self._request is None
 
     @property
     def half_read(self) -> Request | None:
@@ -187,6 +192,7 @@ class RequestReader:
         line = REQUEST_LINE.match(data, position)
         if line is None:
             return self._no_line(now_seconds)
+        self._skipped = False
         begin = line.end()
         method, target, minor = line.groups()
         block, end, length = self._known_block(data, begin, minor)
@@ -295,12 +301,17 @@ class RequestReader:
     def _no_line(self, now_seconds: float) -> Request | None:
         # One empty line in front of a request is tolerated, as the standard asks.
         if self._data.startswith(b"\r\n", self._position):
+            self._skip_line()
             self._position += 2
-            if not self._data.startswith(b"\r\n", self._position):
-                return self.next_request(now_seconds)
-            raise Refused(400, "malformed request line")
+            return self.next_request(now_seconds)
         self._hold_head()
         return None
+
+    def _skip_line(self) -> None:
+        """Let an empty line pass, unless one did before; however the two were cut."""
+        if self._skipped:
+            raise Refused(400, "malformed request line")
+        self._skipped = True
 
     def _hold_head(self) -> None:
         rest = self._data[self._position :]
@@ -318,6 +329,14 @@ class RequestReader:
         if data.startswith(b"\n") and partial.endswith(b"\r"):
             lone -= 1
         partial += data
+        if partial.startswith(b"\r\n"):
+            self._skip_line()
+            del partial[:2]
+            overlap = 0
+            if not partial:
+                self._give_back()
+                self.phase = IDLE
+                return
         if partial.find(_END, overlap) >= 0:
             if REQUEST_LINE.match(partial) is None:
                 raise refuse_line(bytes(partial[: partial.index(b"\r\n")]))
@@ -341,7 +360,7 @@ class RequestReader:
             self._line_checked = True
         elif len(partial) >= self._limits.target_bytes_max + _LINE_EXTRA_BYTES:
             raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
-        elif LINE_BEGIN.match(partial) is None:
+        elif LINE_BEGIN.match(partial) is None and partial != b"\r":  # half an empty line
             raise Refused(400, "malformed request line")
 
     def _head_too_large(self) -> Refused:

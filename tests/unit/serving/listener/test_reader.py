@@ -187,3 +187,14 @@ def test_large_heads_are_not_kept() -> None:
         assert request.headers.get("x") == "x" * nbytes
         assert (reader.block is not None) is is_kept
         assert reader.next_request(0.0) is None
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_an_empty_line_may_come_in_pieces(cut: int) -> None:
+    """One in front of a request passes, two do not, wherever the packets end."""
+    request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    head, rest = b"\r\n"[:cut], b"\r\n"[cut:] + request
+    seen, refusal = read([request, head, rest])
+    assert (len(seen), refusal) == (2, None)
+    assert read([request, head, b"\r\n"[cut:], b"\r\n", request])[1] == 400
+    assert read([request, b"\r\n" + head, rest])[1] == 400

@@ -1,0 +1,94 @@
+"""Rules of requests for certificates: what may be asked for, and how it is decided and answered.
+
+What is stored already is not held against a request again: only what a write changes is looked at.
+
+Not here: who may decide (`restow.serving.admission.signing`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.kinds.validation.fields import Causes, Object, listed, part, require
+from restow.machinery import field_errors as errors
+from restow.machinery.signing_requests import check_certificates, decoded, parse_request
+
+APPROVED: Final = "Approved"
+DENIED: Final = "Denied"
+FAILED: Final = "Failed"
+
+_CONDITIONS: Final = "status.conditions"
+_CERTIFICATE: Final = "status.certificate"
+_EXCLUSIVE: Final = "Approved and Denied conditions are mutually exclusive"
+
+
+def validate_signing_request(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    spec = part(new, "spec")
+    require(causes, spec, field="spec", names=("request", "signerName", "usages"))
+    if old is None and spec.get("request"):
+        try:
+            parse_request(decoded(spec["request"]))
+        except ValueError as error:
+            causes.append(errors.invalid("spec.request", spec["request"], str(error)))
+    status, before = part(new, "status"), part(old, "status")
+    if (status.get("conditions") or None) != (before.get("conditions") or None):
+        causes += _condition_problems(status)
+    certificate = status.get("certificate")
+    if certificate and certificate != before.get("certificate"):
+        try:
+            check_certificates(decoded(certificate))
+        except ValueError as error:
+            causes.append(errors.invalid(_CERTIFICATE, "<certificate data>", str(error)))
+    return causes
+
+
+def signing_change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
+    """What may not be changed by the path of a write, or not at all."""
+    causes: Causes = []
+    for kind in (APPROVED, DENIED, FAILED):
+        now, before = _of_type(new, kind), _of_type(old, kind)
+        if len(now) < len(before):
+            why = f'updates may not remove a condition of type "{kind}"'
+        elif subresource == "approval" or kind == FAILED or now == before:
+            continue
+        elif len(now) > len(before):
+            why = f'updates may not add a condition of type "{kind}"'
+        else:
+            why = f'updates may not modify a condition of type "{kind}"'
+        causes.append(errors.forbidden(_CONDITIONS, why))
+    certificate = part(new, "status").get("certificate") or None
+    before_certificate = part(old, "status").get("certificate") or None
+    if certificate != before_certificate:
+        if subresource != "status":
+            causes.append(errors.forbidden(_CERTIFICATE, "updates may not set certificate content"))
+        elif before_certificate is not None:
+            why = "updates may not modify existing certificate content"
+            causes.append(errors.forbidden(_CERTIFICATE, why))
+    return causes
+
+
+def _condition_problems(status: Object) -> Causes:
+    causes: Causes = []
+    seen: set[str] = set()
+    for field, condition in listed(status, "conditions", _CONDITIONS):
+        kind, holds = condition.get("type") or "", condition.get("status") or ""
+        if not kind:
+            causes.append(errors.required(f"{field}.type"))
+        allowed = ("True",) if kind in (APPROVED, DENIED, FAILED) else ("False", "True", "Unknown")
+        if not holds:
+            causes.append(errors.required(f"{field}.status"))
+        elif holds not in allowed:
+            causes.append(errors.not_supported(f"{field}.status", holds, allowed))
+        other = {APPROVED: DENIED, DENIED: APPROVED}.get(kind)
+        if other in seen:
+            causes.append(errors.invalid(_CONDITIONS, kind, _EXCLUSIVE))
+        if kind in seen:
+            causes.append(errors.duplicate(f"{field}.type", kind))
+        seen.add(kind)
+    return causes
+
+
+def _of_type(obj: Object, kind: str) -> list[Object]:
+    conditions = listed(part(obj, "status"), "conditions", _CONDITIONS)
+    return [each for _, each in conditions if each.get("type") == kind]

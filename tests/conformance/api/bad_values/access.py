@@ -1,0 +1,65 @@
+"""Bad values in roles and bindings."""
+
+from __future__ import annotations
+
+from tests.conformance.api.bad_values.goods import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    ROLE,
+    ROLE_BINDING,
+)
+from tests.conformance.api.bad_values.matrix import ABSENT, bad, mistyped
+
+_RBAC = "rbac.authorization.k8s.io"
+
+ACCESS = [
+    mistyped("rules of an object", ROLE, "rules", {}),
+    mistyped("rules of a text", ROLE, "rules", "*"),
+    mistyped("rule of a text", ROLE, "rules", ["*"]),
+    mistyped("verbs of a text", ROLE, "rules.0.verbs", "get"),
+    mistyped("verb of a number", ROLE, "rules.0.verbs", [5]),
+    mistyped("groups of a text", ROLE, "rules.0.apiGroups", ""),
+    mistyped("resources of an object", ROLE, "rules.0.resources", {}),
+    bad("rule without anything", ROLE, "rules.0", {}),
+    bad("rule without verbs", ROLE, "rules.0.verbs", []),
+    bad("rule without groups", ROLE, "rules.0.apiGroups", []),
+    bad("rule without resources", ROLE, "rules.0.resources", []),
+    bad("rule of a path", ROLE, "rules.0", {"verbs": ["get"], "nonResourceURLs": ["/x"]}),
+    bad("rule of paths and resources", CLUSTER_ROLE, "rules.0.resources", ["pods"]),
+    bad("rule without verbs", CLUSTER_ROLE, "rules.0.verbs", ABSENT),
+    bad("rule without anything", CLUSTER_ROLE, "rules.0", {}),
+    mistyped("paths of a text", CLUSTER_ROLE, "rules.0.nonResourceURLs", "/x"),
+    mistyped("aggregation of a text", CLUSTER_ROLE, "aggregationRule", "x"),
+    bad("aggregation of nothing", CLUSTER_ROLE, "aggregationRule", {}),
+    bad("aggregation with a bad key", CLUSTER_ROLE, "aggregationRule",
+        {"clusterRoleSelectors": [{"matchLabels": {"a b": "c"}}]}),
+    bad("aggregation with a bad operator", CLUSTER_ROLE, "aggregationRule",
+        {"clusterRoleSelectors": [{"matchExpressions": [{"key": "a", "operator": "Like"}]}]}),
+    bad("aggregation with no values", CLUSTER_ROLE, "aggregationRule",
+        {"clusterRoleSelectors": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}),
+    mistyped("role of a text", ROLE_BINDING, "roleRef", "r"),
+    mistyped("role with a name of a number", ROLE_BINDING, "roleRef.name", 5),
+    mistyped("subjects of an object", ROLE_BINDING, "subjects", {}),
+    mistyped("subject of a text", ROLE_BINDING, "subjects", ["jane"]),
+    mistyped("subject with a name of a list", ROLE_BINDING, "subjects.0.name", []),
+    bad("no role", ROLE_BINDING, "roleRef", ABSENT),
+    bad("role of another kind", ROLE_BINDING, "roleRef.kind", "Pod"),
+    bad("role of another group", ROLE_BINDING, "roleRef.apiGroup", "apps"),
+    bad("role without a name", ROLE_BINDING, "roleRef.name", ""),
+    bad("role with a slash in its name", ROLE_BINDING, "roleRef.name", "a/b"),
+    bad("role that climbs", ROLE_BINDING, "roleRef.name", ".."),
+    bad("role with a percent sign", ROLE_BINDING, "roleRef.name", "a%b"),
+    bad("role of another name", ROLE_BINDING, "roleRef.name", "other", create=0),
+    bad("subject without anything", ROLE_BINDING, "subjects.0", {}),
+    bad("subject without a name", ROLE_BINDING, "subjects.0.name", ""),
+    bad("subject of another kind", ROLE_BINDING, "subjects.0.kind", "Robot"),
+    bad("subject of another group", ROLE_BINDING, "subjects.0.apiGroup", "apps"),
+    bad("account with a bad name", ROLE_BINDING, "subjects.0",
+        {"kind": "ServiceAccount", "name": "A b", "namespace": "x"}),
+    bad("account with a group", ROLE_BINDING, "subjects.0",
+        {"kind": "ServiceAccount", "name": "a", "namespace": "x", "apiGroup": _RBAC}),
+    bad("role of a namespace", CLUSTER_ROLE_BINDING, "roleRef.kind", "Role"),
+    bad("account without a namespace", CLUSTER_ROLE_BINDING, "subjects.0.namespace", ""),
+    bad("no role", CLUSTER_ROLE_BINDING, "roleRef", ABSENT),
+    mistyped("subject of a number", CLUSTER_ROLE_BINDING, "subjects", [1]),
+]  # fmt: skip

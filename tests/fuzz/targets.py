@@ -1,0 +1,345 @@
+"""What is fuzzed: everything that reads bytes which anybody may send, or may have stored.
+
+A target takes bytes and returns, or raises one of the errors that it says are right. Whatever else
+it raises is a defect, and so is what it returns if the target's own assertions do not hold.
+
+Not here: where the bytes come from (`engine`, `test_decoders`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import orjson
+
+from restow.kinds.types import load_types
+from restow.machinery import codec, jwt, protobuf, quantity
+from restow.machinery.json_patch import JsonPatch
+from restow.machinery.jwt_keys import KeySet, SigningKey, read_signing_key
+from restow.machinery.merge_patch import apply_merge_patch
+from restow.machinery.selectors import parse_field_selector, parse_label_selector
+from restow.machinery.status import StatusError
+from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.machinery.strategic_merge_types import merge_schema
+from restow.machinery.structural.cel import CompileError, Declared, compile_expression, declare
+from restow.machinery.structural.schema import read_schema
+from restow.machinery.types import Struct
+from restow.serving.continue_tokens import ContinueTokens, Place
+from restow.serving.listener import Limits, Peer
+from restow.serving.listener.head import Refused
+from restow.serving.listener.limits import Budget
+from restow.serving.listener.reader import RequestReader
+from restow.serving.negotiation import negotiate
+from restow.serving.request_info import parse_request
+from restow.storage.encryption.configuration import LocalKey
+from restow.storage.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
+from tests.fuzz.seeds import DOCUMENT, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
+
+SERVER_ERROR: Final = 500
+CEL_COST_MAX: Final = 10_000
+"""Enough for every kind of expression, too little for a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader of bytes, what it may raise, and some bytes that it likes."""
+
+    name: str
+    run: Callable[[bytes], None]
+    right: tuple[type[Exception], ...]
+    seeds: tuple[bytes, ...]
+
+    def __call__(self, data: bytes) -> None:
+        try:
+            self.run(data)
+        except StatusError as error:
+            if StatusError not in self.right or error.code >= SERVER_ERROR:
+                raise
+        except self.right:
+            pass
+
+
+def _json(data: bytes) -> None:
+    decoded = codec.decode(data)
+    assert codec.decode(codec.encode(decoded.value)).value == decoded.value
+
+
+def _yaml(data: bytes) -> None:
+    decoded = codec.decode(data, codec.YAML)
+    assert codec.decode(codec.encode(decoded.value)).value == decoded.value
+
+
+def _envelope(data: bytes) -> None:
+    protobuf.read_envelope(protobuf.MAGIC + data)
+
+
+@cache
+def _struct(group: str, version: str, kind: str) -> Struct:
+    struct = load_types().of_kind(group, version, kind)
+    assert struct is not None
+    return struct
+
+
+_KINDS: Final = (
+    ("", "v1", "Pod"),
+    ("", "v1", "ConfigMap"),
+    ("apps", "v1", "Deployment"),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+    ("coordination.k8s.io", "v1", "Lease"),
+)
+
+
+def _protobuf(data: bytes) -> None:
+    """What was read can be written, and is then read as the same."""
+    for kind in _KINDS:
+        struct = _struct(*kind)
+        try:
+            value = protobuf.decode(struct, data)
+        except StatusError as error:
+            if error.code >= SERVER_ERROR:
+                raise
+            continue
+        written = protobuf.encode(struct, value)
+        assert protobuf.decode(struct, written) == value
+
+
+def _patched(value: Any) -> None:
+    assert isinstance(value, dict)
+    codec.encode(value)
+
+
+def _json_patch(data: bytes) -> None:
+    value, _ = codec.decode_value(data)
+    before = orjson.dumps(DOCUMENT)
+    try:
+        _patched(JsonPatch.parse(value).apply(DOCUMENT))
+    finally:
+        assert orjson.dumps(DOCUMENT) == before, "the patch has changed what it was given"
+
+
+def _merge_patch(data: bytes) -> None:
+    before = orjson.dumps(DOCUMENT)
+    _patched(apply_merge_patch(DOCUMENT, codec.decode(data).value))
+    assert orjson.dumps(DOCUMENT) == before
+
+
+@cache
+def _pod_schema() -> MergeSchema:
+    return merge_schema(_struct("", "v1", "Pod"))
+
+
+def _strategic(data: bytes) -> None:
+    before = orjson.dumps(POD)
+    try:
+        _patched(apply_strategic_merge_patch(POD, codec.decode(data).value, _pod_schema()))
+    finally:
+        assert orjson.dumps(POD) == before
+
+
+def _label_selector(data: bytes) -> None:
+    selector = parse_label_selector(_text(data))
+    selector.matches({"a": "b", "app": "x", "n": "5"})
+
+
+def _field_selector(data: bytes) -> None:
+    parse_field_selector(_text(data)).requires("metadata.name")
+
+
+def _quantity(data: bytes) -> None:
+    text = _text(data)
+    once = quantity.canonical(text)
+    assert quantity.canonical(once) == once
+    # Rounded up, away from zero, where no form of the family says it exactly.
+    assert abs(quantity.parse(once)) >= abs(quantity.parse(text))
+    assert quantity.is_quantity(text)
+
+
+_TOKENS: Final = ContinueTokens(b"a secret that the fuzzer does not know")
+_PLACE: Final = Place(7, "default/x")
+_TOKEN: Final = _TOKENS.make(_PLACE, bound_to="pods")
+
+
+def _continue_token(data: bytes) -> None:
+    found = _TOKENS.read(_text(data), bound_to="pods")
+    assert found == _PLACE, "a token was forged"
+
+
+@cache
+def _signing_key() -> SigningKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    key = ec.derive_private_key(12345, ec.SECP256R1())
+    return read_signing_key(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+@cache
+def _key_set() -> KeySet:
+    return KeySet([_signing_key().public])
+
+
+_CLAIMS: Final = {"iss": "https://restow.example", "sub": "jane", "exp": 2_000_000_000}
+
+
+def _jwt(data: bytes) -> None:
+    token = jwt.read(_text(data))
+    for name in ("exp", "nbf", "iat"):
+        jwt.moment(token.claims, name)
+    jwt.text(token.claims, "sub")
+    jwt.audiences(token.claims)
+    _key_set().check(token)
+    assert token.claims == _CLAIMS, "a token was forged"
+
+
+_LIMITS: Final = Limits(body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500)
+
+
+def _read_requests(pieces: list[bytes]) -> tuple[list[Any], int]:
+    budget = Budget(1_000_000)
+    reader = RequestReader(_LIMITS, budget=budget, peer=Peer(1))
+    seen: list[Any] = []
+    refusal = 0
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+            while (request := reader.next_request(0.0)) is not None:
+                headers = tuple(request.headers.items())
+                seen.append((request.method, request.path, request.query, headers, request.body))
+    except Refused as refused:
+        refusal = refused.status
+    reader.close()
+    assert budget.bytes_held == 0
+    return seen, refusal
+
+
+def _http(data: bytes) -> None:
+    """However the bytes are cut, the same requests come out: nothing can be smuggled.
+
+    What is refused is refused in each case. For which of several reasons may depend on the cut.
+    """
+    seen, refusal = _read_requests([data])
+    assert refusal in (0, 400, 405, 411, 413, 414, 417, 431, 501, 505)
+    middle = len(data) // 2
+    for pieces in ([data[:middle], data[middle:]], [data[i : i + 1] for i in range(len(data))]):
+        found, other = _read_requests(pieces)
+        assert (found, bool(other)) == (seen, bool(refusal))
+
+
+def _target(data: bytes) -> None:
+    info = parse_request("GET", _text(data))
+    for part in (info.namespace, info.name, info.resource):
+        assert "/" not in part
+        assert part not in (".", "..")
+    for name in ("limit", "timeoutSeconds"):
+        info.number(name)
+    info.flag("watch")
+
+
+def _accept(data: bytes) -> None:
+    negotiate(_text(data))
+
+
+@cache
+def _declared() -> Declared:
+    made = declare(
+        read_schema(
+            {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "integer"},
+                    "s": {"type": "string", "maxLength": 64},
+                    "l": {"type": "array", "maxItems": 8, "items": {"type": "string"}},
+                    "m": {"type": "object", "additionalProperties": {"type": "integer"}},
+                },
+            }
+        )
+    )
+    assert made is not None
+    return made
+
+
+def _cel(data: bytes) -> None:
+    program = compile_expression(_text(data), _declared())
+    value: Any = {"a": 5, "s": "text", "l": ["x", "y"], "m": {"k": 1}}
+    convert = _declared().convert
+    made = value if convert is None else convert(value)
+    outcome = program.run({"self": made, "oldSelf": made}, cost_max=CEL_COST_MAX)
+    assert outcome.error or isinstance(outcome.value, bool)
+
+
+def _draw(size: int) -> bytes:
+    return bytes(range(size))
+
+
+_KEY: Final = LocalKey("k", b"0123456789abcdef0123456789abcdef")
+_CIPHERS: Final[tuple[LocalCipher, ...]] = (
+    AesGcm("aesgcm", _KEY, _draw),
+    Secretbox("secretbox", _KEY, _draw),
+    AesCbc("aescbc", _KEY, _draw),
+)
+_PLACE_OF_VALUE: Final = "/registry/secrets/default/x"
+_SEALED: Final = tuple(each.seal(_PLACE_OF_VALUE, b'{"kind":"Secret"}') for each in _CIPHERS)
+
+
+def _sealed(data: bytes) -> None:
+    """Nobody without the key makes a value that opens, but where the cipher says it may."""
+    for cipher, sealed in zip(_CIPHERS, _SEALED, strict=True):
+        value = data if data.startswith(cipher.prefix) else cipher.prefix + data
+        try:
+            cipher.open(_PLACE_OF_VALUE, value)
+        except WrongKey:
+            continue
+        assert value == sealed or isinstance(cipher, AesCbc)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+_STATUS: Final = (StatusError,)
+_SELECTORS: Final = (b"a=b,c!=d", b"a in (b,c),d notin (e),!f,g", b"n>5,n<7", b"a==b")
+
+TARGETS: Final = (
+    Target("json", _json, _STATUS, (orjson.dumps(POD), b'{"a":[1,2.5,"x\\u00e9",null,true]}')),
+    Target("yaml", _yaml, _STATUS, (POD_YAML, b"a: [1, {b: c}]\nd: |\n  text\n")),
+    Target(
+        "protobuf envelope", _envelope, _STATUS,
+        (protobuf.write_envelope("v1", "Pod", b"x")[len(protobuf.MAGIC) :],),
+    ),
+    Target(
+        "protobuf", _protobuf, (),
+        tuple(protobuf.encode(_struct("", "v1", "Pod"), POD) for _ in range(1)),
+    ),
+    Target("JSON patch", _json_patch, _STATUS, PATCHES),
+    Target("merge patch", _merge_patch, _STATUS, (b'{"a":{"b":null},"l":[1]}', b'{"a":5}')),
+    Target("strategic patch", _strategic, _STATUS, STRATEGIC),
+    Target("label selector", _label_selector, _STATUS, _SELECTORS),
+    Target("field selector", _field_selector, _STATUS, (b"metadata.name=a,x!=y\\,z", b"a==b")),
+    Target("quantity", _quantity, (ValueError,), (b"500m", b"1.5Gi", b"-2e3", b"1E", b"0.1n")),
+    Target("continue token", _continue_token, _STATUS, (_TOKEN.encode(),)),
+    Target(
+        "JWT", _jwt, (jwt.JwtInvalid,),
+        (_signing_key().sign(_CLAIMS).encode(),
+         base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=") + b".e30.",),
+    ),
+    Target("HTTP", _http, (), HEADS),
+    Target(
+        "request target", _target, _STATUS,
+        (b"/api/v1/namespaces/a/pods/b/log?limit=5&watch=1", b"/apis/g/v1/watch/things/%41"),
+    ),
+    Target(
+        "Accept", _accept, _STATUS,
+        (b"application/json;q=0.5,application/yaml",
+         b"application/json;as=Table;v=v1;g=meta.k8s.io"),
+    ),
+    Target("CEL", _cel, (CompileError,), RULES),
+    Target("sealed value", _sealed, (), _SEALED),
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""Readers of bytes survive whatever comes: they raise what they say, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import TARGETS, Target
+from tests.sizes import SIZES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[each.name for each in TARGETS])
+def test_seeds_and_their_neighbours(target: Target) -> None:
+    """Each seed is good enough to begin with; what differs from it a little does no harm."""
+    for seed in target.seeds:
+        target(seed)
+    neighbours = st.builds(
+        lambda seed, at, gone, put: (
+            seed[: at % (len(seed) + 1)] + put + seed[at % (len(seed) + 1) + gone :]
+        ),
+        st.sampled_from(target.seeds),
+        st.integers(0, 4096),
+        st.integers(0, 8),
+        st.binary(max_size=8) | st.sampled_from(target.seeds),
+    )
+
+    @settings(max_examples=SIZES.fuzz_examples)
+    @given(neighbours | st.binary(max_size=64))
+    def survives(data: bytes) -> None:
+        target(data)
+
+    survives()
+
+
+def test_a_run_over_all_targets(tmp_path: Path) -> None:
+    """Many inputs, guided by what they execute, and no target gives way.
+
+    In a process of its own, since a guide counts every line of what it guides.
+    """
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.fuzz.engine"),
+            *("--runs", str(SIZES.fuzz_runs), "--findings", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SIZES.test_seconds_max,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
