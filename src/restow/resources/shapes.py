@@ -56,7 +56,7 @@ class BuiltinShape:
         if version != hub:
             new = self._converter.convert(new, version, hub)
             old = None if old is None else self._converter.convert(old, version, hub)
-        return validate(self._kind.group, self._kind.kind, new, old)
+        return validate(self._kind.group, self._kind.kind, new, old, subresource=subresource)
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         struct = self._struct(version)

@@ -30,7 +30,8 @@ DEFINITIONS_GROUP: Final = "apiextensions.k8s.io"
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 # Paths by which nothing but an object's status is written; an approval is a condition in it.
-_STATUS_SUBRESOURCES: Final = frozenset({"status", "approval"})
+_APPROVAL: Final = "approval"
+_STATUS_SUBRESOURCES: Final = frozenset({"status", _APPROVAL})
 
 # Set by the server alone; what a client sends in them is dropped.
 _SERVER_FIELDS: Final = frozenset(
@@ -141,6 +142,8 @@ def begin_update(
         del metadata["selfLink"]
     if subresource in _STATUS_SUBRESOURCES:
         _keep_all_but(new, old, "status")
+        if subresource == _APPROVAL:
+            _keep_all_but_conditions(new, old)
         if resource.is_custom:
             _keep_all_but(metadata, before, "managedFields")
         else:
@@ -227,6 +230,14 @@ def _keep_all_but(new: Object, old: Object, field: str) -> None:
     for name in old:
         if name != field and name not in new:
             new[name] = old[name]
+
+
+def _keep_all_but_conditions(new: Object, old: Object) -> None:
+    """An approval says nothing else of an object's status."""
+    conditions = (new.get("status") or {}).get("conditions")
+    _keep(new, old, "status")
+    kept = {k: v for k, v in (new.get("status") or {}).items() if k != "conditions"}
+    new["status"] = {**kept, "conditions": conditions} if conditions else kept
 
 
 def _keep_finalizers(new: Object, old: Object) -> None:
