@@ -14,11 +14,13 @@ from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
 from restow.serving.admission import Admission, AtOnce, Chain, Mutation
+from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Namespaces
 from restow.serving.admission.policies import Policies
 from restow.serving.admission.policies_authorizer import authorizer_values
 from restow.serving.admission.policies_rights import ParamRights
 from restow.serving.admission.quota import QuotaAdmission, quota_resource
+from restow.serving.admission.signing import RequesterStamp, SigningRights
 from restow.serving.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
 from restow.serving.admission.webhooks_known import KnownHooks
 from restow.serving.admission.webhooks_metrics import WebhookMetrics
@@ -59,6 +61,7 @@ class AdmissionParts:
         self._calls = HookCalls(
             StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
         )
+        self._dear_work = DearWork(runtime)
         self._metrics = WebhookMetrics()
         mutating, validating = (
             KnownHooks(kind, store, catalog, runtime, on_changed=self._hooks_changed)
@@ -66,7 +69,12 @@ class AdmissionParts:
         )
         self._hooks = (mutating, validating)
         self._policies = Policies(
-            store, catalog, runtime, authorizer=authorizer, on_changed=self.forget
+            store,
+            catalog,
+            runtime,
+            authorizer=authorizer,
+            dear_work=self._dear_work,
+            on_changed=self.forget,
         )
         self._quotas: list[QuotaAdmission] = []
         if (quotas := quota_resource(catalog)) is not None:
@@ -76,12 +84,14 @@ class AdmissionParts:
             namespaces=Namespaces(store, catalog),
             metrics=self._metrics,
             runtime=runtime,
+            dear_work=self._dear_work,
             authorizer=partial(authorizer_values, authorizer),
         )
-        mutations: list[Mutation] = [MutatingWebhooks(mutating, asking)]
+        mutations: list[Mutation] = [MutatingWebhooks(mutating, asking), RequesterStamp()]
         admissions: list[Admission] = [
             *plugins.checks,
             ParamRights(store, catalog, authorizer),
+            SigningRights(authorizer),
             *plugins.own,
             self._policies,
             ValidatingWebhooks(validating, asking),
@@ -111,6 +121,7 @@ class AdmissionParts:
         for quota in self._quotas:
             await quota.close()
         await self._calls.close()
+        self._dear_work.close()
 
     def publish(self, metrics: Metrics) -> None:
         self._metrics.publish(metrics)

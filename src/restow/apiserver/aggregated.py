@@ -284,6 +284,7 @@ class _Starting:
             tls=material,
             limits=listener_limits(serve.limits),
             gate=assembly.app.gate,
+            given_up=assembly.app.given_up,
             quick=assembly.app.quick,
             error_body=error_body,
         )

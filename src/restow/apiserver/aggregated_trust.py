@@ -133,7 +133,9 @@ class MainTrust:
         authorities = Authorities(clients_pem.encode()) if clients_pem else None
         await asyncio.to_thread(self._write, trust, clients_pem)
         if self._material is not None:
-            self._material.reload()
+            # The own certificate is another matter: what is wrong with it holds up nothing here.
+            parts = [part for part in self._material.parts if not part.is_pair]
+            self._material.take({part: part.read() for part in parts})
         self.proxies.trust = trust
         self.clients.take(clients_pem, authorities)
         logger.info("believing the main servers as %s/%s says", NAMESPACE, NAME)

@@ -15,7 +15,7 @@ from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.audit import Audit
 from restow.apiserver.authentication import Entrance
-from restow.apiserver.authorization import authorization_admission, start_authorization
+from restow.apiserver.authorization import authorization_admission, make_authorization
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
@@ -46,11 +46,7 @@ from restow.runtime import Runtime, Tasks
 from restow.serving.admission import Admission
 from restow.serving.admission.owners import OwnerCheck
 from restow.serving.app import Actions, App, Barrier, Handler, open_barrier
-from restow.serving.authentication import (
-    Authentication,
-    SessionAuthenticator,
-    Sessions,
-)
+from restow.serving.authentication import Authentication, SessionAuthenticator
 from restow.serving.authentication.service_accounts import Identified
 from restow.serving.authorization import Authorizer
 from restow.serving.authorization.rbac import Rbac
@@ -118,6 +114,17 @@ class Assembly:
     aggregation: Aggregation | None = None
     """What passes on requests for other servers. Whoever listens starts it before."""
 
+    async def learn(self) -> None:
+        """Know who may do what, and who has a say: before anything is asked or written. If that
+        cannot be read, all is closed, and it raises."""
+        try:
+            if self.rbac is not None:
+                await self.rbac.start()
+            await self.admission.start()
+        except BaseException:
+            await self.close()
+            raise
+
     async def close(self) -> None:
         if self.aggregation is not None:
             await self.aggregation.close()
@@ -161,6 +168,20 @@ def object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str,
 
 def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
     return version_hash_of(resource, version_of(resource))
+
+
+def _shown_hash(gates: FeatureGates, version_of: VersionOf) -> VersionHash:
+    """What discovery shows of how resources are stored."""
+    if gates.storage_version_hash:
+        return partial(_hash_of_version, version_of=version_of)
+    return no_version_hash
+
+
+def _health(probe: StorageProbe) -> Health:
+    health = Health()
+    health.add("ping", lambda: None)
+    health.add("storage", probe.check, "healthz", "readyz")
+    return health
 
 
 def preferred_version(resource: Resource) -> str:
@@ -248,19 +269,25 @@ async def assemble(
         service_accounts = make_service_accounts(
             accounts, store, catalog, clock=runtime.clock, address=address
         )
-    sessions = Sessions(secrets.continue_key, runtime)
+    entrance = entrance or Entrance.plain(secrets.tokens, runtime)
+    sessions = entrance.sessions(secrets.continue_key)
     if doors is None:
-        authentication = (entrance or Entrance.plain(secrets.tokens, runtime)).chain(
+        authentication = entrance.chain(
             accounts=[] if service_accounts is None else [service_accounts.authenticator],
             sessions=[SessionAuthenticator(sessions)],
         )
     else:
         authentication = doors.authentication
     rbac: Rbac | None = None
-    checks: tuple[Admission, ...] = ()
+    plugins = OwnPlugins(own=admission)
     if doors is None:
-        authorizer: Authorizer = (rbac := await start_authorization(store, catalog, runtime))
-        checks = (authorization_admission(rbac),)
+        authorizer: Authorizer = (rbac := make_authorization(store, catalog, runtime))
+        plugins = OwnPlugins(
+            checks=(authorization_admission(rbac),),
+            # Who leaves that to a cluster does not know the kinds of its owners.
+            at_once=(OwnerCheck(catalog, authorizer),),
+            own=admission,
+        )
     else:
         authorizer = doors.authorizer
     admitting = AdmissionParts(
@@ -268,12 +295,7 @@ async def assemble(
         catalog,
         runtime,
         authorizer=authorizer,
-        plugins=OwnPlugins(
-            checks=checks,
-            # Who leaves that to a cluster does not know the kinds of its owners.
-            at_once=() if doors is not None else (OwnerCheck(catalog, authorizer),),
-            own=admission,
-        ),
+        plugins=plugins,
         allows_loopback=passes_on is not None and passes_on.allows_loopback,
     )
     server = Server(
@@ -296,10 +318,8 @@ async def assemble(
         collects_dependents=doors is None,
         watch_seconds=limits.deadlines.watch_seconds,
     )
-    health, metrics, version = Health(), Metrics(), version_document()
-    health.add("ping", lambda: None)
     probe = StorageProbe(storage, runtime.clock)
-    health.add("storage", probe.check, "healthz", "readyz")
+    health, metrics, version = _health(probe), Metrics(), version_document()
     tasks.spawn("probe", probe.run())
     metrics.gauge(
         "apiserver_storage_objects",
@@ -310,18 +330,21 @@ async def assemble(
     gates = gates or FeatureGates()
     publish(gates, metrics)
     admitting.publish(metrics)
-    shown_hash: VersionHash = no_version_hash
-    if gates.storage_version_hash:
-        shown_hash = partial(_hash_of_version, version_of=version_of)
     aggregation = None
     if passes_on is not None:
         aggregation = Aggregation(store, catalog, runtime, passes_on)
         aggregation.publish(metrics)
     documents = None if aggregation is None else aggregation.documents
-    discovery = Discovery(catalog, shown_hash, address=address, remotes=documents)
+    discovery = Discovery(
+        catalog, _shown_hash(gates, version_of), address=address, remotes=documents
+    )
     info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
     dashboard = DashboardPages(
-        sessions, UsedTickets(storage, runtime), clock=runtime.clock, tasks=tasks
+        sessions,
+        UsedTickets(storage, runtime),
+        credential_of=authentication.credential_of,
+        clock=runtime.clock,
+        tasks=tasks,
     )
     pages: dict[str, Pages] = {DASHBOARD: dashboard}
     if service_accounts is not None:
@@ -352,8 +375,7 @@ async def assemble(
     publish_limits(metrics, app.in_flight)
     if audit is not None:
         audit.join(authorizer, metrics)
-    await admitting.start()  # before anything is written
-    return Assembly(
+    assembly = Assembly(
         app=app,
         server=server,
         store=store,
@@ -371,3 +393,5 @@ async def assemble(
         rbac=rbac,
         aggregation=aggregation,
     )
+    await assembly.learn()
+    return assembly

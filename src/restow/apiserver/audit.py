@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from restow.apiserver.audit_options import AuditOptions
-from restow.runtime import Runtime, Tasks
+from restow.runtime import Runtime, Tasks, in_own_thread
 from restow.serving.audit import (
     LEVEL_NAMES,
     Auditor,
@@ -51,12 +52,13 @@ class Audit:
     async def _follow(self, path: Path, seen: object, poll_seconds: float) -> None:
         while True:
             await self._clock.sleep(poll_seconds)
-            found = await asyncio.to_thread(_signature, path)
+            found = await in_own_thread("audit policy", partial(_signature, path))
             if found is None or found == seen:
                 continue
             seen = found
             try:
-                self.auditor.policy = await asyncio.to_thread(read_policy, path)
+                read = partial(read_policy, path)
+                self.auditor.policy = await in_own_thread("audit policy", read)
             except PolicyError as error:
                 # Without a trace: the text says all that there is to know.
                 logger.warning("the audit log goes on by the policy that it has: %s", error)
@@ -120,7 +122,7 @@ async def open_audit(
     tasks = runtime.tasks("audit", tasks_max=TASKS_MAX)
     sink: BatchSink | BlockingSink
     if options.mode == "blocking":
-        sink = BlockingSink(file, tasks)
+        sink = BlockingSink(file, runtime.clock, tasks)
     else:
         sink = BatchSink(file, runtime.clock, tasks)
     audit = Audit(Auditor(policy, sink, runtime.clock), sink, tasks, runtime)

@@ -9,8 +9,8 @@ where it is told and the old stays. Not here: how each way works (`restow.servin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,8 @@ from restow.apiserver.authentication_options import (
     OidcOptions,
     RequestHeaderOptions,
 )
-from restow.runtime import Runtime
+from restow.apiserver.option_files import named, read_authorities, read_option
+from restow.runtime import Runtime, in_own_thread
 from restow.serving.authentication import (
     EVERYWHERE,
     NOWHERE,
@@ -31,6 +32,7 @@ from restow.serving.authentication import (
     CertificateAuthenticator,
     FrontProxyAuthenticator,
     FrontProxyTrust,
+    Sessions,
     TokenAuthenticator,
     read_token_file,
 )
@@ -53,15 +55,13 @@ from restow.serving.metrics import Metrics
 if TYPE_CHECKING:
     from restow.apiserver.renewal import Renewal
 
-CA_BYTES_MAX: Final = 1024 * 1024
-
 
 class Entrance:
     """The ways in, beside those that every server has. `load` it, `close` it."""
 
     def __init__(self, options: AuthenticationOptions, runtime: Runtime) -> None:
         self._options = options
-        self._clock = runtime.clock
+        self._runtime = runtime
         self._own_issuers: tuple[str, ...] = ()
         self._token_file: Path | None = None
         self._tokens: Mapping[str, User] = {}
@@ -90,11 +90,13 @@ class Entrance:
         entrance._tokens = dict(tokens)
         entrance._token_file = token_auth_file
         entrance._own_issuers = tuple(own_issuers)
-        found = await asyncio.to_thread(_read_config, options, entrance._own_issuers)
+        found = await in_own_thread(
+            "authentication", partial(_read_config, options, entrance._own_issuers)
+        )
         entrance.anonymous = _anonymous(options, found)
         entrance.take_clients(client_ca_pem)
-        await asyncio.to_thread(entrance._take_token_file)
-        await asyncio.to_thread(entrance._take_proxies)
+        await in_own_thread("authentication", entrance._take_token_file)
+        await in_own_thread("authentication", entrance._take_proxies)
         entrance.issuers.take(found.issuers)
         return entrance
 
@@ -131,6 +133,10 @@ class Entrance:
             anonymous=self.anonymous,
         )
 
+    def sessions(self, key: bytes) -> Sessions:
+        """What people at a browser come in by, as long as their tokens are good here."""
+        return Sessions(key, self._runtime, token_hashes=lambda: self.tokens.hashes)
+
     def follow(self, renewal: Renewal) -> None:
         """Read files again when they change."""
         renewal.listeners.append(lambda pki: self.take_clients(pki.client_ca_pem))
@@ -160,7 +166,10 @@ class Entrance:
             self._client_ca_pem = ca_pem
 
     def _take_token_file(self) -> None:
-        found = {} if self._token_file is None else read_token_file(self._token_file)
+        path, found = self._token_file, dict[str, User]()
+        if path is not None:
+            with named("--token-auth-file", path):
+                found = read_token_file(path)
         # Last, so that no line of a file can become the administrator.
         self.tokens.take({**found, **self._tokens})
 
@@ -192,10 +201,9 @@ def _read_config(
 ) -> AuthenticationConfig:
     path = options.authentication_config
     if path is not None:
-        try:
-            return read_config(path.read_bytes(), own_issuers=own_issuers)
-        except ValueError as error:
-            raise ValueError(f"--authentication-config {path}: {error}") from error
+        data = read_option("--authentication-config", path)
+        with named("--authentication-config", path):
+            return read_config(data, own_issuers=own_issuers)
     if options.oidc is None:
         return AuthenticationConfig()
     issuers = (_of_flags(options.oidc),)
@@ -211,7 +219,9 @@ def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
         issuer=Issuer(
             url=oidc.issuer_url,
             audiences=(oidc.client_id,),
-            certificate_authority="" if oidc.ca_file is None else _read_ca(oidc.ca_file),
+            certificate_authority=""
+            if oidc.ca_file is None
+            else _read_ca("--oidc-ca-file", oidc.ca_file),
         ),
         claim_validation_rules=tuple(
             ClaimRule(claim=name, required_value=value) for name, value in oidc.required_claims
@@ -226,11 +236,8 @@ def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
 
 
 def _read_proxies(wanted: RequestHeaderOptions, client_ca_pem: bytes) -> FrontProxyTrust:
-    pem = _read_ca(wanted.client_ca_file)
-    try:
-        theirs = set(x509.load_pem_x509_certificates(pem.encode()))
-    except ValueError as error:
-        raise ValueError(f"{wanted.client_ca_file} holds no certificate in PEM form") from error
+    pem = _read_ca("--requestheader-client-ca-file", wanted.client_ca_file)
+    theirs = set(x509.load_pem_x509_certificates(pem.encode()))
     users = set(x509.load_pem_x509_certificates(client_ca_pem)) if client_ca_pem else set()
     if theirs & users and not wanted.allowed_names:
         raise ValueError(
@@ -248,12 +255,10 @@ def _read_proxies(wanted: RequestHeaderOptions, client_ca_pem: bytes) -> FrontPr
     )
 
 
-def _read_ca(path: Path) -> str:
-    with path.open("rb") as file:
-        data = file.read(CA_BYTES_MAX + 1)
-    if len(data) > CA_BYTES_MAX:
-        raise ValueError(f"{path}: more than {CA_BYTES_MAX} bytes")
-    try:
-        return data.decode("ascii")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} holds no certificate in PEM form") from None
+def _read_ca(flag: str, path: Path) -> str:
+    pem = read_authorities(flag, path)
+    with named(flag, path):
+        try:
+            return pem.decode("ascii")
+        except UnicodeDecodeError:
+            raise ValueError("it has more than certificates in PEM form") from None

@@ -14,11 +14,9 @@ from restow.serving.authorization.escalation import EscalationCheck
 from restow.serving.authorization.rbac import Rbac
 
 
-async def start_authorization(store: ResourceStore, catalog: Catalog, runtime: Runtime) -> Rbac:
-    """The authorizer of a cluster, knowing all its roles. Close it."""
-    found = Rbac(store, catalog, runtime, defaults=default_objects())
-    await found.start()
-    return found
+def make_authorization(store: ResourceStore, catalog: Catalog, runtime: Runtime) -> Rbac:
+    """The authorizer of a cluster, which knows its roles once it is started. Close it."""
+    return Rbac(store, catalog, runtime, defaults=default_objects())
 
 
 def authorization_admission(rbac: Rbac) -> Admission:

@@ -155,15 +155,25 @@ def to_pem(certificate: x509.Certificate) -> bytes:
 def load_certificate(path: Path, pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
-    except ValueError as error:
-        raise PkiError(f"{path} does not hold a certificate in PEM form: {error}") from error
+    except ValueError:
+        raise PkiError(f"{path} does not hold a certificate in PEM form") from None
+
+
+def time_problem(certificate: x509.Certificate, now: datetime) -> str | None:
+    """Why a certificate does not hold at a moment, or None."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        return f"has expired on {end:%Y-%m-%d %H:%M} UTC"
+    return f"holds only from {begin:%Y-%m-%d %H:%M} UTC on" if now < begin else None
 
 
 def load_key(path: Path, pem: bytes) -> AnyKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError) as error:
-        raise PkiError(f"{path} does not hold a private key in PEM form: {error}") from error
+    except TypeError:
+        raise PkiError(f"{path} holds a key with a password: give one without") from None
+    except ValueError:
+        raise PkiError(f"{path} does not hold a private key in PEM form") from None
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return key
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= RSA_BITS_MIN:

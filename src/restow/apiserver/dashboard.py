@@ -15,6 +15,7 @@ log has it. Not here: anything about objects; the page asks the API, as every cl
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -25,10 +26,11 @@ from restow.dashboard import INDEX, SECURITY_LINES, load_assets
 from restow.machinery import status
 from restow.runtime import Clock, Tasks
 from restow.serving.answers import respond_text
-from restow.serving.authentication.sessions import SESSION_SECONDS, Sessions, cookie_line
+from restow.serving.authentication.credentials import Credential
+from restow.serving.authentication.sessions import Sessions, cookie_line
 from restow.serving.bundle import SECONDS_MAX, App, bundle
 from restow.serving.context import ANONYMOUS, Context
-from restow.serving.listener import Promise, Response, header_block
+from restow.serving.listener import Promise, Request, Response, header_block
 
 ROOT: Final = "dashboard"
 TICKET_BODY_BYTES_MAX: Final = 16_384
@@ -42,6 +44,7 @@ _JSON_LINES: Final = (
     ("Cache-Control", "no-store"),
     *SECURITY_LINES,
 )
+_ACCOUNT: Final = "system:serviceaccount:"
 _SEALED: Final = "the ticket was used already, is too old, or is none: ask for a new link"
 
 
@@ -53,12 +56,19 @@ class DashboardPages:
     """Call it with a request below `/dashboard`."""
 
     def __init__(
-        self, sessions: Sessions, used: UsedTickets, *, clock: Clock, tasks: Tasks
+        self,
+        sessions: Sessions,
+        used: UsedTickets,
+        *,
+        credential_of: Callable[[Request], Credential],
+        clock: Clock,
+        tasks: Tasks,
     ) -> None:
         self.app: App | None = None
         """The chain that answers the watches; set when it is there."""
         self._sessions = sessions
         self._used = used
+        self._credential_of = credential_of
         self._clock = clock
         self._tasks = tasks
         self._assets = {
@@ -99,7 +109,12 @@ class DashboardPages:
 
     def _mint(self, context: Context) -> Response:
         """A link for the user who asks, who has shown a credential that is no cookie."""
-        ticket, expires = self._sessions.ticket_for(context.user)
+        if context.user.name.startswith(_ACCOUNT):
+            # Their tokens end with the account, or with what they are bound to: nobody looks that
+            # up again for each page.
+            raise status.forbidden("a service account is given no session: sign in as a person")
+        credential = self._credential_of(context.request)
+        ticket, expires = self._sessions.ticket_for(context.user, credential)
         path = f"/{ROOT}/login#{ticket}"
         host = context.request.headers.get("host") or ""
         url = f"https://{host}{path}" if _HOST.fullmatch(host) else path
@@ -112,11 +127,12 @@ class DashboardPages:
         if found is None or not await self._used.use(found.nonce, found.expires):
             # With other words than those for a wrong token, but telling no more.
             return _json(401, {"message": _SEALED})
-        cookie, expires = self._sessions.session_for(found.user)
+        cookie, expires = self._sessions.session_for(found.user, found.bound)
+        seconds = (expires - self._clock.wall()).total_seconds()
         return _json(
             201,
             {"user": found.user.name, "expires": expires.isoformat()},
-            cookie=cookie_line(cookie, seconds=SESSION_SECONDS),
+            cookie=cookie_line(cookie, seconds=seconds),
         )
 
     def _tell_session(self, context: Context) -> Response:

@@ -27,19 +27,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.apiserver import certificates as certs
 from restow.apiserver.certificates import Issuer, OwnKey, PkiError
-from restow.runtime import Runtime
-from restow.serving.listener import TlsFiles
+from restow.apiserver.option_files import FILE_BYTES_MAX, named, read_authorities, read_option
+from restow.runtime import Runtime, read_regular_file
+from restow.serving.listener import TlsFiles, TlsPart, check_pair
 from restow.storage import private_files
 
 __all__ = [
     "ADMIN_GROUP",
     "ADMIN_USER",
     "FRONT_PROXY_NAME",
+    "Given",
     "Pki",
     "PkiError",
     "PkiOptions",
     "check_mode",
     "ensure_pki",
+    "read_given",
     "refresh_pki",
     "write_secret",
 ]
@@ -83,6 +86,15 @@ class PkiOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the files held that replace those made here; None: there is no such."""
+
+    serving_cert_pem: bytes | None = field(default=None, repr=False)
+    client_ca_pem: bytes | None = field(default=None, repr=False)
+    account_key_pem: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pki:
     """Everything that was made or given. Secrets do not show when it is printed."""
 
@@ -96,18 +108,28 @@ class Pki:
     front_proxy_cert_file: Path
     """Of the client that passes on requests; trusted by other servers, not by this one."""
     front_proxy_key_file: Path
-    # What a client must trust in order to reach the server.
-    serving_ca_pem: bytes = field(repr=False)
+    given: Given
+    ca_pem: bytes = field(repr=False)
+    """The own authority."""
     admin_cert_pem: bytes = field(repr=False)
     admin_key_pem: bytes = field(repr=False)
     admin_token: str = field(repr=False)
     service_account_key_pem: bytes = field(repr=False)
     continue_key: bytes = field(repr=False)
-    client_ca_pem: bytes = field(repr=False)
-    """All authorities whose certificates tell who a client is."""
     front_proxy_ca_pem: bytes = field(repr=False)
     # Equal on all servers of a cluster, and tells nothing about the keys.
     fingerprint: str
+
+    @property
+    def serving_ca_pem(self) -> bytes:
+        """What a client must trust in order to reach the server."""
+        return self.given.serving_cert_pem or self.ca_pem
+
+    @property
+    def client_ca_pem(self) -> bytes:
+        """All authorities whose certificates tell who a client is."""
+        given = self.given.client_ca_pem
+        return _joined([self.ca_pem] if given is None else [self.ca_pem, given])
 
     def tls_files(self) -> TlsFiles:
         return TlsFiles(
@@ -124,23 +146,47 @@ def ensure_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = N
     called before the event loop has work. PkiError says what is wrong and where.
     """
     options = options or PkiOptions()
+    given = read_given(options)
     private_files.make_directory(directory)
     check_mode(directory)
     with _locked(directory):
-        return _Maker(directory, runtime, options).make()
+        return _Maker(directory, runtime, options).make(given)
 
 
-def refresh_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = None) -> Pki | None:
-    """The same again, for a server that runs; None while somebody else is at work on the keys.
+def refresh_pki(pki: Pki, runtime: Runtime, options: PkiOptions) -> Pki | None:
+    """The own keys again, for a server that runs; None while somebody else is at work on them.
 
-    It waits for nobody, so a process that was stopped at its work does not stop others.
+    It waits for nobody, so a process that was stopped at its work does not stop others. What was
+    given stays as it is in use: who looks at those files decides about them.
     """
-    check_mode(directory)
+    check_mode(pki.directory)
     try:
-        with _locked(directory, waits=False):
-            return _Maker(directory, runtime, options or PkiOptions()).make()
+        with _locked(pki.directory, waits=False):
+            return _Maker(pki.directory, runtime, options).make(pki.given)
     except BlockingIOError:
         return None
+
+
+def read_given(options: PkiOptions) -> Given:
+    """Read the files that were given. Raises PkiError, which names the flag."""
+    cert_file, key_file = options.tls_cert_file, options.tls_private_key_file
+    client_ca_file, account_file = options.client_ca_file, options.service_account_signing_key_file
+    serving = clients = account = None
+    if cert_file is not None and key_file is not None:
+        serving = read_authorities("--tls-cert-file", cert_file)
+        with named("--tls-private-key-file", key_file):
+            check_mode(key_file)
+            check_pair(TlsPart((cert_file, key_file)))
+    elif cert_file is not None or key_file is not None:
+        raise PkiError("--tls-cert-file and --tls-private-key-file are given together")
+    if client_ca_file is not None:
+        clients = read_authorities("--client-ca-file", client_ca_file)
+    if account_file is not None:
+        flag = "--service-account-signing-key-file"
+        account = read_option(flag, account_file)
+        with named(flag, account_file):
+            certs.load_key(account_file, account)
+    return Given(serving_cert_pem=serving, client_ca_pem=clients, account_key_pem=account)
 
 
 def check_mode(path: Path) -> None:
@@ -196,7 +242,7 @@ class _Maker:
         self._options = options
         self._now = runtime.clock.wall()
 
-    def make(self) -> Pki:
+    def make(self, given: Given) -> Pki:
         options = self._options
         issuer = self._authority("ca", AUTHORITY_NAME)
         proxy_cert_file, proxy_key_file = self._front_proxy()
@@ -207,27 +253,22 @@ class _Maker:
         own_file = self._directory / "service-account.key"
         # Also where another signs: that one may change, and it is the same cluster all the same.
         own_key = self._key(own_file)
-        account_file = options.service_account_signing_key_file or own_file
-        account_pem = _read(account_file)
-        certs.load_key(account_file, account_pem)
         continue_key = bytes.fromhex(self._secret("continue.key"))
-        given = () if options.client_ca_file is None else (options.client_ca_file,)
-        for path in given:
-            certs.load_certificate(path, _read(path))
+        client_ca_files = () if options.client_ca_file is None else (options.client_ca_file,)
         return Pki(
             directory=self._directory,
             ca_file=ca_file,
             serving_cert_file=cert_file,
             serving_key_file=key_file,
-            client_ca_files=(ca_file, *given),
-            service_account_key_file=account_file,
-            serving_ca_pem=_read(ca_file if options.tls_cert_file is None else cert_file),
+            client_ca_files=(ca_file, *client_ca_files),
+            service_account_key_file=options.service_account_signing_key_file or own_file,
+            given=given,
+            ca_pem=_read(ca_file),
             admin_cert_pem=admin_cert_pem,
             admin_key_pem=admin_key_pem,
             admin_token=self._secret("admin.token"),
-            service_account_key_pem=account_pem,
+            service_account_key_pem=given.account_key_pem or _read(own_file),
             continue_key=continue_key,
-            client_ca_pem=_joined([_read(path) for path in (ca_file, *given)]),
             front_proxy_ca_file=proxy_ca_file,
             front_proxy_cert_file=proxy_cert_file,
             front_proxy_key_file=proxy_key_file,
@@ -254,11 +295,7 @@ class _Maker:
 
     def _serving(self, issuer: Issuer) -> tuple[Path, Path]:
         options = self._options
-        if options.tls_cert_file is not None or options.tls_private_key_file is not None:
-            if options.tls_cert_file is None or options.tls_private_key_file is None:
-                raise PkiError("--tls-cert-file and --tls-private-key-file are given together")
-            certs.load_certificate(options.tls_cert_file, _read(options.tls_cert_file))
-            check_mode(options.tls_private_key_file)
+        if options.tls_cert_file is not None and options.tls_private_key_file is not None:
             return options.tls_cert_file, options.tls_private_key_file
         key_file, cert_file = self._directory / "serving.key", self._directory / "serving.crt"
         key = self._key(key_file)
@@ -355,6 +392,6 @@ def _existing(path: Path) -> x509.Certificate | None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
     except OSError as error:
         raise PkiError(f"{path} cannot be read: {error.strerror}") from error

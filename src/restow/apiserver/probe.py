@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from restow.runtime import Clock
@@ -10,6 +11,9 @@ from restow.storage.interface import Storage
 
 INTERVAL_SECONDS: Final = 2.0
 TIMEOUT_SECONDS: Final = 5.0
+
+
+logger = logging.getLogger(__name__)
 
 
 class StorageProbe:
@@ -35,8 +39,18 @@ class StorageProbe:
         try:
             async with self._clock.timeout(TIMEOUT_SECONDS):
                 await self._storage.revision()
-            self._failure = None
+            failure = None
         except TimeoutError:
-            self._failure = f"no answer within {TIMEOUT_SECONDS} s"
+            failure = f"no answer within {TIMEOUT_SECONDS} s"
         except StorageError as error:
-            self._failure = str(error)
+            failure = str(error)
+        if failure != self._failure:
+            self._say(failure)
+        self._failure = failure
+
+    def _say(self, failure: str | None) -> None:
+        """Tell in the log what clients are not told."""
+        if failure is None:
+            logger.info("the store can be used again")
+        else:
+            logger.error("the store cannot be used: %s", failure)

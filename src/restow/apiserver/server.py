@@ -8,13 +8,13 @@ reports -> close.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import (
     ADMIN_GROUP,
@@ -54,12 +55,12 @@ from restow.resources.housekeeping import (
     HousekeepingOptions,
     ProxyTrust,
 )
-from restow.runtime import Runtime
+from restow.runtime import Runtime, in_own_thread
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
-from restow.serving.listener import Listener, TlsFiles, open_front_sockets
+from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
@@ -112,10 +113,12 @@ class ApiServer:
         """Start a server; returns when it is ready. `kinds` are served besides the release's;
         `admission` has the last word on each write."""
         catalog = load_catalog(options, kinds)
-        pki = await asyncio.to_thread(_make_pki, options, runtime)
-        material = await asyncio.to_thread(make_material, _tls_files(options, pki), options.tls)
+        pki = await in_own_thread("keys", partial(_make_pki, options, runtime))
+        material = await in_own_thread("keys", partial(_make_material, options, pki))
         renewal = Renewal(pki, _pki_options(options), runtime, material=material)
-        accounts = await asyncio.to_thread(account_rules, pki, options.service_accounts)
+        accounts = await in_own_thread(
+            "keys", partial(account_rules, pki, options.service_accounts)
+        )
         async with AsyncExitStack() as undo:
             entrance = await _load_entrance(options, pki, runtime, undo)
             entrance.follow(renewal)
@@ -162,6 +165,7 @@ class ApiServer:
                 tls=material,
                 limits=listener_limits(options.limits),
                 gate=assembly.app.gate,
+                given_up=assembly.app.given_up,
                 quick=assembly.app.quick,
                 error_body=error_body,
             )
@@ -282,13 +286,14 @@ async def _load_entrance(
     return entrance
 
 
-def _tls_files(options: ServeOptions, pki: Pki) -> TlsFiles:
+def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
     """What the listener shows and trusts: users' authorities, and those of proxies in front."""
     files = pki.tls_files()
     proxies = options.authentication.request_header
-    if proxies is None:
-        return files
-    return replace(files, client_ca_files=(*files.client_ca_files, proxies.client_ca_file))
+    if proxies is not None:
+        read_authorities("--requestheader-client-ca-file", proxies.client_ca_file)
+        files = replace(files, client_ca_files=(*files.client_ca_files, proxies.client_ca_file))
+    return make_material(files, options.tls)
 
 
 def _make_coordinator(

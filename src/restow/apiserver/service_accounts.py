@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restow.apiserver.certificates import PkiError
+from restow.apiserver.option_files import named, read_option
 from restow.apiserver.pki import Pki
 from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.machinery.jwt_keys import KeySet, VerifyingKey, read_keys, read_signing_key
@@ -56,7 +57,9 @@ def account_rules(pki: Pki, options: ServiceAccountOptions) -> AccountRules:
     try:
         signing = read_signing_key(pki.service_account_key_pem)
     except ValueError as error:
-        raise PkiError(f"{pki.service_account_key_file}: {error}") from error
+        flag, path = "--service-account-signing-key-file", pki.service_account_key_file
+        place = path if pki.given.account_key_pem is None else f"{flag} {path}"
+        raise PkiError(f"{place}: {error}") from error
     keys = [signing.public]
     for path in options.key_files:
         keys += _keys_of(path)
@@ -91,9 +94,7 @@ def make_service_accounts(
 
 
 def _keys_of(path: Path) -> list[VerifyingKey]:
-    try:
-        return read_keys(path.read_bytes())
-    except OSError as error:
-        raise PkiError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise PkiError(f"{path}: {error}") from error
+    flag = "--service-account-key-file"
+    data = read_option(flag, path)
+    with named(flag, path):
+        return read_keys(data)

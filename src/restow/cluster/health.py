@@ -25,6 +25,15 @@ class ServerProbe:
         self._host = reachable(bind)
         self._runtime = runtime
         self._clients: dict[int, ApiClient] = {}
+        self._retired: list[ApiClient] = []
+        """Who showed keys before. Somebody may still wait for an answer to one of them; there are
+        few, as keys are renewed once a year."""
+
+    def take(self, pki: Pki) -> None:
+        """Show these keys from now on: the certificate before comes to its end."""
+        self._pki = pki
+        self._retired += self._clients.values()
+        self._clients = {}
 
     def client(self, port: int) -> ApiClient:
         """The administrator, at one port."""
@@ -67,7 +76,7 @@ class ServerProbe:
             await transport.close()
 
     async def close(self) -> None:
-        for client in self._clients.values():
+        for client in (*self._retired, *self._clients.values()):
             await client.close()
 
 

@@ -90,16 +90,18 @@ async def run_cluster(
             raise ClusterRefused(
                 f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
             ) from error
+        renewal = Renewal(pki, wishes_of_keys, runtime)
+        probe = ServerProbe(pki, state.bind, runtime)
+        renewal.listeners.append(probe.take)
         supervisor = Supervisor(
             state,
             layout=layout,
             front=front,
-            probe=ServerProbe(pki, state.bind, runtime),
+            probe=probe,
             runtime=runtime,
             options=SupervisorOptions(has_controllers=has_controllers, on_change=view.changed),
         )
         try:
-            renewal = Renewal(pki, wishes_of_keys, runtime)
             await _Run(supervisor, renewal, layout, view, runtime).go()
         except ClusterFailed:
             if not supervisor.is_ready:

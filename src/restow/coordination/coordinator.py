@@ -590,6 +590,7 @@ class _MemberPolicy:
 
 
 def _unavailable(resource: Resource, error: Exception) -> StatusError:
+    why = error.told if isinstance(error, StorageError) else str(error)
     return status.unavailable(
-        f"{resource.kind.group_resource} cannot be written now: {error}", retry_after_seconds=1
+        f"{resource.kind.group_resource} cannot be written now: {why}", retry_after_seconds=1
     )

@@ -66,7 +66,9 @@ class VerifyingKey:
         self.algorithm = _usual_algorithm(public)
         """What tokens are signed with by its private half."""
         self.algorithms: Final = _fitting(public, algorithms) if algorithms else {self.algorithm}
-        self.key_id: Final = _key_id(public) if key_id is None else key_id
+        self.own_id: Final = _key_id(public)
+        """By which it is told from others, whatever it is called."""
+        self.key_id: Final = self.own_id if key_id is None else key_id
 
     def has_signed(self, token: Jwt) -> bool:
         """Whether a token was signed by the other half of this key."""
@@ -127,9 +129,10 @@ class KeySet:
     """The keys that are trusted."""
 
     def __init__(self, keys: Iterable[VerifyingKey]) -> None:
-        """Of equal keys one is kept. Raises ValueError for too many."""
+        """Of equal keys one is kept; others may share a name, or have none. Raises ValueError for
+        too many."""
         self.keys: Final[Sequence[VerifyingKey]] = tuple(
-            {(key.key_id, key.algorithm): key for key in keys}.values()
+            {(key.key_id, key.own_id, *sorted(key.algorithms)): key for key in keys}.values()
         )
         if len(self.keys) > KEYS_MAX:
             raise ValueError(f"there are over {KEYS_MAX} keys to verify tokens with")

@@ -13,15 +13,15 @@ Not here: who has which rules (`restow.serving.authorization`), and the objects 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct, field
 
 ALL: Final = "*"
-BROKEN_DOWN_MAX: Final = 100_000
+BROKEN_DOWN_MAX: Final = 20_000
 """How many single rights rules may stand for, to be compared one by one. A role that fits into a
-request can name many more: it is refused to whoever does not hold all of everything."""
+request can name many more: it is refused to whoever does not hold each of its rules whole."""
 
 
 class Rule(Struct, frozen=True, omit_defaults=True):
@@ -80,66 +80,109 @@ def missing(owned: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
     Each single right is covered by one rule or by none: rights are never added up. What is wanted
     is not taken apart when there is too much of it; then it is covered whole or it is missing.
     """
-    held = list(dict.fromkeys(owned))
+    held = _Held(owned)
     # Whoever holds everything need not have it counted.
-    left = [each for each in wanted if not any(_covers_whole(rule, each) for rule in held)]
+    left = [each for each in wanted if not held.covers_whole(each)]
     if sum(each.rights for each in left) > BROKEN_DOWN_MAX:
         return left
-    return [
-        right
-        for each in left
-        for right in broken_down(each)
-        if not any(_covers(rule, right) for rule in held)
-    ]
+    return [right for each in left for right in held.lacking(each)]
 
 
-def broken_down(rule: Rule) -> Iterator[Rule]:
-    """A rule as rules with one verb on one resource, of at most one name, or on one path."""
-    names: tuple[tuple[str, ...], ...] = tuple((name,) for name in rule.resource_names) or ((),)
-    for group in rule.api_groups:
-        for resource in rule.resources:
-            for verb in rule.verbs:
-                for name in names:
-                    yield Rule((verb,), (group,), (resource,), name)
-    for path in rule.paths:
-        for verb in rule.verbs:
-            yield Rule((verb,), paths=(path,))
+class _Holder:
+    """A rule that somebody holds, to be asked often: a role can name thousands of each."""
+
+    __slots__ = ("groups", "names", "paths", "prefixes", "resources", "verbs")
+
+    def __init__(self, rule: Rule) -> None:
+        self.verbs, self.groups = frozenset(rule.verbs), frozenset(rule.api_groups)
+        self.resources, self.names = frozenset(rule.resources), frozenset(rule.resource_names)
+        self.paths = frozenset(rule.paths)
+        self.prefixes = tuple(each.rstrip(ALL) for each in rule.paths if each.endswith(ALL))
+
+    def has_verb(self, verb: str) -> bool:
+        return ALL in self.verbs or verb in self.verbs
+
+    def has_group(self, group: str) -> bool:
+        return ALL in self.groups or group in self.groups
+
+    def has_resource(self, resource: str) -> bool:
+        if ALL in self.resources or resource in self.resources:
+            return True
+        _, slash, part = resource.partition("/")
+        return bool(slash) and f"{ALL}/{part}" in self.resources
+
+    def has_name(self, name: str) -> bool:
+        return not self.names or name in self.names
+
+    def has_path(self, path: str) -> bool:
+        return not self.names and (path in self.paths or path.startswith(self.prefixes))
 
 
-def _covers_whole(owner: Rule, rule: Rule) -> bool:
-    """Whether one rule covers all that another stands for."""
-    # What names no resource and no path stands for nothing, and is covered by anybody.
-    has_resources = bool(rule.api_groups and rule.resources)
-    if not rule.verbs or not (has_resources or rule.paths):
-        return True
-    on_resources = Rule(rule.verbs, rule.api_groups, rule.resources, rule.resource_names)
-    return (not has_resources or _covers(owner, on_resources)) and (
-        not rule.paths or _covers(owner, Rule(rule.verbs, paths=rule.paths))
-    )
+class _Held:
+    """All rules that somebody holds. Which of them cover a word of a rule is found out once, as a
+    number with a bit for each: then to ask for one of many combinations costs next to nothing."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._holders = tuple(map(_Holder, dict.fromkeys(rules)))
+        self._known: dict[tuple[_Has, str], int] = {}
+        self._unnamed = self._bits(lambda holder, _: not holder.names, "")
+
+    def covers_whole(self, rule: Rule) -> bool:
+        """Whether one rule covers all that another stands for."""
+        # What names no resource and no path stands for nothing, and is covered by anybody.
+        has_resources = bool(rule.api_groups and rule.resources)
+        if not rule.verbs or not (has_resources or rule.paths):
+            return True
+        found = self._all_of(_Holder.has_verb, rule.verbs)
+        if has_resources:
+            found &= self._all_of(_Holder.has_group, rule.api_groups)
+            found &= self._all_of(_Holder.has_resource, rule.resources)
+            for _, covered in self._names(rule):
+                found &= covered
+        return bool(found & self._all_of(_Holder.has_path, rule.paths))
+
+    def lacking(self, rule: Rule) -> Iterator[Rule]:
+        """The rights of a rule that none covers: one verb on one resource, of at most one name, or
+        on one path."""
+        verbs = [(verb, self._covering(_Holder.has_verb, verb)) for verb in rule.verbs]
+        names = self._names(rule)
+        for group in rule.api_groups:
+            in_group = self._covering(_Holder.has_group, group)
+            for resource in rule.resources:
+                on_it = in_group & self._covering(_Holder.has_resource, resource)
+                for verb, doing in verbs:
+                    for name, covered in names:
+                        if not on_it & doing & covered:
+                            yield Rule((verb,), (group,), (resource,), name)
+        for path in rule.paths:
+            at_it = self._covering(_Holder.has_path, path)
+            for verb, doing in verbs:
+                if not at_it & doing:
+                    yield Rule((verb,), paths=(path,))
+
+    def _names(self, rule: Rule) -> list[tuple[tuple[str, ...], int]]:
+        if not rule.resource_names:
+            return [((), self._unnamed)]
+        has = _Holder.has_name
+        return [((name,), self._covering(has, name)) for name in rule.resource_names]
+
+    def _all_of(self, has: _Has, words: Iterable[str]) -> int:
+        found = (1 << len(self._holders)) - 1
+        for word in words:
+            found &= self._covering(has, word)
+        return found
+
+    def _covering(self, has: _Has, word: str) -> int:
+        found = self._known.get((has, word))
+        if found is None:
+            found = self._known[has, word] = self._bits(has, word)
+        return found
+
+    def _bits(self, has: _Has, word: str) -> int:
+        return sum(1 << at for at, holder in enumerate(self._holders) if has(holder, word))
 
 
-def _covers(owner: Rule, rule: Rule) -> bool:
-    """Whether a rule covers all rights of another, which is about resources or about paths."""
-    if owner.resource_names and not rule.resource_names:
-        return False
-    return (
-        _all_in(rule.verbs, owner.verbs)
-        and _all_in(rule.api_groups, owner.api_groups)
-        and all(_covers_resource(owner.resources, each) for each in rule.resources)
-        and all(any(_path_covers(own, each) for own in owner.paths) for each in rule.paths)
-        and (not owner.resource_names or set(rule.resource_names) <= set(owner.resource_names))
-    )
-
-
-def _all_in(wanted: tuple[str, ...], held: tuple[str, ...]) -> bool:
-    return ALL in held or set(wanted) <= set(held)
-
-
-def _covers_resource(held: tuple[str, ...], resource: str) -> bool:
-    if ALL in held or resource in held:
-        return True
-    _, slash, part = resource.partition("/")
-    return bool(slash) and f"{ALL}/{part}" in held
+_Has = Callable[[_Holder, str], bool]
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:

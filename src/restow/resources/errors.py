@@ -1,4 +1,8 @@
-"""The border: what storage raises, as what the API answers."""
+"""The border: what storage raises, as what the API answers.
+
+Clients are told what an error says is for them (`told`): addresses, files and what other programs
+have said are for the log of who runs the store.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +46,20 @@ def translate(error: StorageError) -> StatusError:
         case FutureRevision():
             return status.resource_version_too_large(error.asked, error.current)
         case TransactionTooLarge():
-            return status.too_large(f"the object is too large to be stored: {error}")
+            return status.too_large(f"the object is too large to be stored: {error.told}")
         case InvalidKey() | InvalidTransaction():
-            return status.bad_request(str(error))
+            return status.bad_request(error.told)
         case StoreFull():
             return status.unavailable(
-                f"the store is full: {error}", retry_after_seconds=RETRY_SECONDS
+                f"the store is full: {error.told}", retry_after_seconds=RETRY_SECONDS
             )
         case StorageClosed():
             return status.unavailable(
                 "this server is shutting down", retry_after_seconds=RETRY_SECONDS
             )
         case Unavailable():
-            return status.unavailable(str(error), retry_after_seconds=RETRY_SECONDS)
+            return status.unavailable(error.told, retry_after_seconds=RETRY_SECONDS)
         case StoreDamaged() | OpenRefused():
-            return status.internal(str(error))
+            return status.internal(error.told)
         case _:
-            return status.internal(f"storage: {error}")
+            return status.internal(f"storage: {error.told}")

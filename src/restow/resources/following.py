@@ -17,9 +17,11 @@ import orjson
 
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
+from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.runtime import Backoff, Runtime, retry
+from restow.storage.errors import StorageError
 
 RELOAD_ATTEMPTS_MAX: Final = 1_000_000
 BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=5, jitter=0.3)
@@ -119,7 +121,7 @@ class Following:
     async def _reload(self) -> None:
         cache = await retry(
             lambda: self._store.loaded(self._resource),
-            retry_on=(StatusError,),
+            retry_on=(StatusError, StorageError, DoAgain),
             attempts_max=RELOAD_ATTEMPTS_MAX,
             backoff=BACKOFF,
             clock=self._runtime.clock,

@@ -272,7 +272,7 @@ class ResourceStore:
                 except StateMoved as moved:
                     taken = self._entry(resource, moved.current)
             if obj["metadata"].get("name"):
-                raise self._exists(resource, name, taken)
+                raise self.exists(resource, name, taken)
         raise status.generated_name_taken(resource.kind.group_resource, name)
 
     def begin_create(
@@ -314,7 +314,8 @@ class ResourceStore:
         path = resource.path_of(namespace, name)
         return CreatePlan(resource, api_version, path, fresh, place=place)
 
-    def _exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
+    def exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
+        """The refusal of a create whose name is taken, by what is there."""
         deleting = current is not None and b'"deletionTimestamp":' in current[2]
         return status.already_exists(resource.kind.group_resource, name, is_being_deleted=deleting)
 

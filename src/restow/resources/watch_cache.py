@@ -218,7 +218,7 @@ class WatchCache:
                 self.damaged.pop(key, None)
         except StorageError as error:
             is_silent = isinstance(error, PluginSilent)
-            self.damaged[key] = ForNow(error) if is_silent else str(error)
+            self.damaged[key] = ForNow(error.told) if is_silent else error.told
             if len(self.damaged) <= DAMAGED_LOGGED_MAX:
                 logger.warning("%s%s cannot be read: %s", self.root, key, error)
             self._remove(key)
@@ -288,7 +288,7 @@ class WatchCache:
         except (CannotOpen, PluginSilent):
             raise
         except StorageError as error:
-            damage = str(error) if now is None and event.value is not None else None
+            damage = error.told if now is None and event.value is not None else None
         return Change(event.revision, event.key[self._cut :], now, before, damage=damage)
 
     # Reading.

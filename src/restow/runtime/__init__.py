@@ -8,6 +8,7 @@ project and knows no word of its domain.
 
 from restow.runtime.backoff import Backoff, retry
 from restow.runtime.clock import Clock, SimulatedClock, SystemClock, Timer
+from restow.runtime.files import check_regular, in_own_thread, read_regular_file
 from restow.runtime.ids import Ids, RandomIds
 from restow.runtime.invariants import (
     InvariantViolation,
@@ -52,9 +53,12 @@ __all__ = [
     "TasksFull",
     "Timer",
     "WorkQueue",
+    "check_regular",
     "end_process",
     "find_violation",
+    "in_own_thread",
     "invariant",
+    "read_regular_file",
     "retry",
     "stop_loop",
 ]

@@ -25,9 +25,10 @@ from restow.resources.watch_cache import WatchCache
 from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.audit import AuditIds, Auditor
+from restow.serving.audit.records import Noted
 from restow.serving.authentication import Authentication
 from restow.serving.authentication.impersonation import impersonated, wish_of
-from restow.serving.authorization.rules import Authorizer, refusal
+from restow.serving.authorization.rules import Authorizer, Lasting, refusal
 from restow.serving.context import ANONYMOUS, Context, Sender
 from restow.serving.forms import check_form
 from restow.serving.handlers.committing import Committing
@@ -67,7 +68,12 @@ Barrier = Callable[[Context, Resource], None]
 Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
 """What is done by a subresource that is no part of its object, by its name and the verb."""
 
+KnownGet: TypeAlias = "tuple[object, Noted | None]"
+"""In which epoch a get was found to be allowed, and what is written down of it."""
+
 RETRY_SECONDS: Final = 1
+KNOWN_GETS_MAX: Final = 32
+"""Of each connection. Who reads more objects again and again is asked for more often."""
 AGAIN_MAX: Final = 8
 """How often a request is done anew because what it is about has changed."""
 # Verbs of one object; all others are about a collection.
@@ -136,6 +142,13 @@ class App:
         self._allows = authorizer.allows
         self._caches = server.store.caches
         self._audit = audit
+        self._epoch = object()
+        """Another one whenever what was decided about gets may not hold any longer."""
+        self._is_lasting = isinstance(authorizer, Lasting)
+        if isinstance(authorizer, Lasting):
+            authorizer.listeners.append(self._forget_gets)
+        if audit is not None:
+            audit.listeners.append(self._forget_gets)
         self._audit_ids = AuditIds(server.runtime.ids)
         self._new_audit_line = self._audit_ids.line
         self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
@@ -189,8 +202,7 @@ class App:
     def _seated(self, context: Context, work: Awaitable[Answer]) -> Awaitable[Answer]:
         """Work that has to wait, with the seat that it needs for that."""
         seat = self.in_flight.take(context)
-        later = self._later(context, work)
-        return later if seat is None else Seated(later, seat)
+        return Seated(self._later(context, work), seat, work)
 
     def quick_get(
         self, line: RequestLine, headers: Headers, received_seconds: float
@@ -205,27 +217,47 @@ class App:
             line.memo = None
             return None
         sender: Sender | None = headers.memo
-        if (
-            sender is None
-            or received_seconds > sender.good_until_seconds
-            or not sender.is_plain
-            or not self._allows(sender.user, short.info)
-        ):
+        if sender is None or received_seconds > sender.good_until_seconds or not sender.is_plain:
             return None
+        known: KnownGet | None = sender.gets.get(short)
+        if known is None or known[0] is not self._epoch:
+            known = self._known_get(sender, headers, short)
+            if known is None:
+                return None
         cache = self._caches.fresh(short.root)
         if cache is None:
             return None
-        audit = self._audit
-        if audit is None:
-            body = self._short_body(short, cache, received_seconds)
-            return None if body is None else (self._new_audit_line(), body)
-        noted = audit.short(short, headers, sender.user)
-        body = None if noted is None else self._short_body(short, cache, received_seconds)
-        if noted is None or body is None:
+        entry = cache.get(short.path)
+        if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
             return None
-        mark = self._new_audit_line()
-        audit.note_short(noted, short.info, headers, mark, received_seconds)
-        return mark, body
+        now, mark = self._monotonic(), self._new_audit_line()
+        short.tally.add(now - received_seconds)
+        noted = known[1]
+        if noted is not None:
+            assert self._audit is not None
+            self._audit.note_short(noted, mark, received_seconds, now)
+        return mark, entry[2]
+
+    def _known_get(self, sender: Sender, headers: Headers, short: ShortGet) -> KnownGet | None:
+        """What is decided about a get, if it may go the short way. It is kept with its sender, as
+        long as that is known to hold."""
+        if not self._allows(sender.user, short.info):
+            return None
+        noted = None
+        if self._audit is not None:
+            noted = self._audit.short(short, headers, sender.user)
+            if noted is None:
+                return None  # there is more to write down than the short way knows
+        known = self._epoch, noted
+        if self._is_lasting:
+            if len(sender.gets) >= KNOWN_GETS_MAX:
+                sender.gets.clear()
+            sender.gets[short] = known
+        return known
+
+    def _forget_gets(self) -> None:
+        """Roles, or what is to be written down, have changed."""
+        self._epoch = object()
 
     def _get_when_fresh(self, request: Request, route: Route, short: ShortGet) -> Deferred | None:
         """Answer a get when memory has all that was acknowledged before it, without a task; None
@@ -235,17 +267,15 @@ class App:
             sender is None
             or request.received_seconds > sender.good_until_seconds
             or not sender.is_plain
-            or not self._allows(sender.user, short.info)
         ):
             return None
+        known: KnownGet | None = sender.gets.get(short)
+        if known is None or known[0] is not self._epoch:
+            known = self._known_get(sender, request.headers, short)
         cache = self._caches.ready(short.root)
-        if cache is None or self._caches.fresh(short.root) is not None:
+        if known is None or cache is None or self._caches.fresh(short.root) is not None:
             return None
-        noted = None
-        if self._audit is not None:
-            noted = self._audit.short(short, request.headers, sender.user)
-            if noted is None:
-                return None  # there is more to write down than the short way knows
+        noted = known[1]
         seat = None
         if not sender.user.is_master:
             room = self.in_flight.room_of(short.info)
@@ -266,16 +296,13 @@ class App:
                     body = self._short_body(short, cache, request.received_seconds)
                 if body is not None:
                     if self._audit is not None and noted is not None:
-                        self._audit.note_short(
-                            noted,
-                            short.info,
-                            request.headers,
-                            request.answer_lines,
-                            request.received_seconds,
-                        )
+                        at, now = request.received_seconds, self._monotonic()
+                        self._audit.note_short(noted, request.answer_lines, at, now)
                     deferred.resolve(Response(200, body, JSON_HEADERS))
                 else:
-                    deferred.resolve(self._long_answer(request, route, cache, error))
+                    context = Context(request, route.info)
+                    context.user, context.resource = sender.user, route.resource
+                    deferred.resolve(self._long_answer(context, cache, error))
             except DoAgain:
                 again = self._resolve_again(request, route, deferred)
                 self._server.tasks.spawn("answer again", again)
@@ -293,11 +320,9 @@ class App:
         return entry[2]
 
     def _long_answer(
-        self, request: Request, route: Route, cache: WatchCache, error: StorageError | None
+        self, context: Context, cache: WatchCache, error: StorageError | None
     ) -> Response:
         """The answer to a get that has waited, when it is not just what memory holds."""
-        context = Context(request, route.info)
-        context.resource = route.resource
         try:
             if error is not None:
                 raise error
@@ -306,7 +331,9 @@ class App:
             raise
         except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
             answer = self._failed(context, failed)
-        return self._counted(context, request, answer)
+        if self._audit is not None:
+            self._audit.begin(context)  # not before: it may have to be done again
+        return self._counted(context, context.request, answer)
 
     def _when_committed(self, context: Context, committing: Committing) -> Deferred:
         """Answer a write when the store has committed it. No task is needed, unless it has to be
@@ -358,9 +385,26 @@ class App:
             self.in_flight.check(context)
         except DoAgain:
             return None  # somebody must be asked first; it is decided when the body is there
-        except StatusError as error:
-            return self._counted(context, request, error_answer(context, error))
+        except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
+            return self._counted(context, request, self._failed(context, error))
         return None
+
+    def given_up(self, request: Request, answer: Response) -> Response:
+        """The answer to a request whose body is read no further, as it is too large or too slow.
+        Who may not make it is told that instead."""
+        context: Context | None = None
+        if not request.answer_lines:  # or the gate has met it
+            request.answer_lines = self._audit_ids.line_for(request)
+        try:
+            context = Context(request, self._routes.of(request).info)
+            self._admit(context)
+            if self._audit is not None:
+                self._audit.begin(context)
+        except DoAgain:
+            pass  # somebody would have to be asked first; and nobody waits for that
+        except StatusError as error:
+            answer = error_answer(context, error)
+        return self._counted(context, request, answer)
 
     def _admit(self, context: Context) -> None:
         """Who is it, and may they. Raises 401 or 403."""

@@ -7,8 +7,9 @@ ambient state.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from restow.machinery.names import GroupVersion
 from restow.resources.definition import Resource
@@ -42,15 +43,20 @@ class User:
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
-class Sender(NamedTuple):
+class Sender:
     """What is known of all requests with the same header lines; kept with those lines."""
 
-    user: User
-    is_plain: bool
-    """It takes JSON, whole objects, and not indented."""
-    good_until_seconds: float = math.inf
-    """For requests received until then, in the time of `received_seconds`; later ones are looked
-    at anew."""
+    __slots__ = ("gets", "good_until_seconds", "is_plain", "user")
+
+    def __init__(self, user: User, *, is_plain: bool, good_until_seconds: float = math.inf) -> None:
+        self.user = user
+        self.is_plain = is_plain
+        """It takes JSON, whole objects, and not indented."""
+        self.good_until_seconds = good_until_seconds
+        """For requests received until then, in the time of `received_seconds`; later ones are
+        looked at anew."""
+        self.gets: dict[object, Any] = {}
+        """The application's own: what was decided about gets that come again and again."""
 
 
 class Context:
@@ -61,6 +67,7 @@ class Context:
         "annotations",
         "audit",
         "charged",
+        "give_back",
         "impersonator",
         "info",
         "remote",
@@ -89,6 +96,8 @@ class Context:
         """The audit log's own: what is being written down of it."""
         self.charged: dict[str, dict[str, int]] | None = None
         """What quotas were charged for it, by their paths."""
+        self.give_back: Callable[[], None] | None = None
+        """To be called when that was for nothing: the object is surely not stored."""
         self._form: Form | None = None
 
     @property

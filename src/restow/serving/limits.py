@@ -260,14 +260,21 @@ class Seated:
     `close` is for whoever gives it up before it has begun.
     """
 
-    __slots__ = ("_seat", "_work")
+    __slots__ = ("_inner", "_seat", "_work")
 
-    def __init__(self, work: Awaitable[Answer], seat: Seat) -> None:
+    def __init__(
+        self, work: Awaitable[Answer], seat: Seat | None, inner: Awaitable[Answer] | None = None
+    ) -> None:
+        """Without a seat it holds none. `inner` is what the work waits for: given up before it has
+        begun, a coroutine does not know of the one in it."""
         self._work = work
         self._seat = seat
+        self._inner = inner
 
     def __await__(self) -> Generator[Any, Any, Answer]:
-        seat = self._seat
+        seat, self._inner = self._seat, None
+        if seat is None:
+            return (yield from self._work.__await__())
         keeps = False
         try:
             answer = yield from self._work.__await__()
@@ -282,10 +289,12 @@ class Seated:
                 seat.leave()
 
     def close(self) -> None:
-        self._seat.leave()
-        close = getattr(self._work, "close", None)
-        if close is not None:
-            close()
+        if self._seat is not None:
+            self._seat.leave()
+        for each in (self._work, self._inner):
+            close = getattr(each, "close", None)
+            if close is not None:
+                close()
 
 
 def _held_stream(stream: PushStream, seat: Seat) -> PushStream:

@@ -28,6 +28,7 @@ _COLLECTION_VERBS: Final = {"get": "list", "delete": "deletecollection"}
 # No escapes, and no dots that climb.
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _FALSE: Final = frozenset({"0", "false"})
+_LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
@@ -47,6 +48,11 @@ class RequestInfo(Struct, frozen=True):
     rest: str = ""
     """What follows a subresource, as in `/proxy/some/path`."""
     query: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the answer may take its own time, as a watch does."""
+        return self.verb == "watch" or self.subresource in _LONG_SUBRESOURCES
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or the empty text."""

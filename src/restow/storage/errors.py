@@ -31,6 +31,16 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class StorageError(Exception):
     """Root of all that storage raises."""
 
+    def __init__(self, *args: object, told: str = "") -> None:
+        """`told`: what clients may know, where the text itself is for those who run the store."""
+        super().__init__(*args)
+        self._told = told
+
+    @property
+    def told(self) -> str:
+        """What clients are told: no addresses, no words of other programs."""
+        return self._told or str(self)
+
 
 class InvalidTransaction(StorageError):
     """A transaction that every driver refuses, whatever is stored."""

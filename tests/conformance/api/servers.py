@@ -108,6 +108,7 @@ async def start_server(
         port=0,
         runtime=runtime,
         gate=assembly.app.gate,
+        given_up=assembly.app.given_up,
         quick=assembly.app.quick,
         error_body=error_body,
     )

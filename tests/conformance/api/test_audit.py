@@ -17,6 +17,7 @@ import pytest
 from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.audit_options import AuditOptions
 from restow.runtime import Runtime
+from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import (
@@ -64,9 +65,20 @@ class Audited:
                 await asyncio.sleep(0.01)
 
 
+class Distant(MemoryStorage):
+    """A store that must be asked how far it is, as one is that other servers write too."""
+
+    def revision_now(self) -> Revision | None:
+        return None
+
+
 @asynccontextmanager
 async def audited(
-    directory: Path, *rules: dict[str, Any], mode: str = "blocking", **fields: Any
+    directory: Path,
+    *rules: dict[str, Any],
+    mode: str = "blocking",
+    storage: MemoryStorage | None = None,
+    **fields: Any,
 ) -> AsyncIterator[Audited]:
     policy = directory / "policy.yaml"
     write_policy(policy, *rules, **fields)
@@ -74,7 +86,7 @@ async def audited(
     options = AuditOptions(path=str(log), policy_file=policy, mode=mode)  # type: ignore[arg-type]
     audit = await open_audit(options, runtime, poll_seconds=0.1)
     assert audit is not None
-    storage = MemoryStorage()
+    storage = storage or MemoryStorage()
     running = await start_server(storage, audit=audit)
     try:
         found = Audited(running, audit, log, policy)
@@ -470,6 +482,92 @@ async def test_short_way_at_all_levels(tmp_path: Path) -> None:
                 assert received["auditID"] == complete["auditID"]
                 shapes.add((tuple(received), tuple(complete), "responseObject" in complete))
             assert len(shapes) == 1
+
+
+async def test_a_get_that_waits(tmp_path: Path) -> None:
+    """A get that had to wait for the store is written down as its sender's, found or not."""
+    async with audited(tmp_path, METADATA, storage=Distant()) as server:
+        path = f"{CONFIG_MAPS}/a"
+        await server.client.post(CONFIG_MAPS, config_map("a"))
+        for _ in range(3):
+            await server.client.get(path)
+        await server.client.delete(path)
+        server.events()
+        for _ in range(2):
+            assert (await server.client.get(path)).status == 404
+            received, complete = server.events()
+            assert summary([received, complete]) == [
+                ("RequestReceived", "get", 0),
+                ("ResponseComplete", "get", 404),
+            ]
+            assert received["user"] == complete["user"]
+            assert complete["user"]["username"] == "admin"
+            assert complete["annotations"]["authorization.k8s.io/decision"] == "allow"
+
+
+async def send_raw(server: Audited, *parts: bytes, token: str = TOKEN) -> tuple[int, str]:
+    """The status of the answer to what is sent, and its id."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.running.port)
+    head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+    writer.write(head.encode() + b"".join(parts))
+    async with asyncio.timeout(10):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    lines = dict(line.split(": ", 1) for line in answer.decode().splitlines()[1:] if line)
+    return int(answer.split()[1]), lines.get("Audit-Id", "")
+
+
+async def test_bodies_that_are_too_large(tmp_path: Path) -> None:
+    """Who sends too much is written down, however the length is told, with the id of the answer;
+    who may not send anything is told that instead."""
+    long = b"Content-Length: 999999999\r\n\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n", b"400000\r\n", b"x" * 0x400000, b"\r\n"
+    async with audited(tmp_path, EVERYTHING, omitStages=["RequestReceived"]) as server:
+        for parts in ((long,), chunked):
+            code, mark = await send_raw(server, *parts)
+            [event] = server.events()
+            assert (code, event["responseStatus"]["code"], event["auditID"]) == (413, 413, mark)
+            assert (event["user"]["username"], event["verb"]) == ("admin", "create")
+        for token, wanted in ((OTHER_TOKEN, 403), ("wrong", 401)):
+            code, mark = await send_raw(server, long, token=token)
+            [event] = server.events()
+            assert (code, event["responseStatus"]["code"], event["auditID"]) == (
+                wanted,
+                wanted,
+                mark,
+            )
+        code, mark = await send_raw(server, b"Transfer-Encoding: chunked\r\n\r\n", b"nonsense\r\n")
+        [event] = server.events()
+        assert (code, event["responseStatus"]["code"], event["auditID"]) == (400, 400, mark)
+
+
+class Stuck(Distant):
+    """A store that does not say how far it is while it is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+
+    async def revision(self) -> Revision:
+        await self.goes_on.wait()
+        return await super().revision()
+
+
+async def test_requests_that_take_too_long(tmp_path: Path) -> None:
+    """A request that is given up has its event, and the answer its id."""
+    storage = Stuck()
+    async with audited(tmp_path, METADATA, storage=storage) as server:
+        await server.client.get(CONFIG_MAPS)
+        server.events()
+        storage.goes_on.clear()
+        reply = await server.client.get(f"{CONFIG_MAPS}?timeout=1s")
+        storage.goes_on.set()
+        assert reply.status == 504
+        await server.until(lambda: server.text().count("504") > 0)
+        event = server.events()[-1]
+        assert (event["stage"], event["responseStatus"]["code"]) == ("ResponseComplete", 504)
+        assert reply.headers["audit-id"] == [event["auditID"]]
 
 
 async def test_policy_is_followed(tmp_path: Path) -> None:

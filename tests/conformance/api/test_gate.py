@@ -1,35 +1,46 @@
-"""Who may not is told so before the body is read."""
+"""The look at a request before its body is read."""
 
-import asyncio
+from __future__ import annotations
 
+from restow.apiserver.assembly import Doors
+from restow.serving.authentication import Authentication
+from restow.serving.context import User
+from restow.serving.listener import Headers, Peer, Request, Response
+from restow.serving.request_info import RequestInfo
+from restow.storage.errors import Unavailable
 from restow.storage.memory import MemoryStorage
-from tests.conformance.api.servers import RunningServer, start_server
-
-ANNOUNCED = 3_000_000
+from tests.conformance.api.servers import CONFIG_MAPS, start_server
 
 
-async def refusal_of(server: RunningServer, authorization: str) -> str:
-    """The status line for a request that announces a large body and sends none of it."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(
-        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n"
-        + f"{authorization}Content-Length: {ANNOUNCED}\r\n\r\n".encode()
-    )
-    line = await asyncio.wait_for(reader.readline(), 5)
-    writer.close()
-    await writer.wait_closed()
-    return line.decode().strip()
+class Failing:
+    """An authorizer that cannot say, and has not thought of it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        raise self.error
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        return ""
 
 
-async def test_refused_before_the_body() -> None:
-    """A wrong token gets its 401, and nobody its 403, while the body is still to come."""
-    storage = MemoryStorage()
-    server = await start_server(storage)
+async def test_an_error_is_the_same_as_with_a_body() -> None:
+    """What goes wrong while somebody is judged is told, and counted, as if the body were there."""
+    authorizer = Failing(Unavailable("the disk is gone"))
+    doors = Doors(authentication=Authentication([]), authorizer=authorizer)
+    server = await start_server(MemoryStorage(), doors=doors)
+    app = server.assembly.app
     try:
-        wrong = await refusal_of(server, "Authorization: Bearer wrong\r\n")
-        nobody = await refusal_of(server, "")
+        for error, code in ((Unavailable("the disk is gone"), 503), (KeyError("name"), 500)):
+            authorizer.error = error
+            early, whole = (
+                ask(Request("POST", CONFIG_MAPS, "", Headers([]), b"{}", Peer(1), 0.0))
+                for ask in (app.gate, app)
+            )
+            assert isinstance(early, Response)
+            assert isinstance(whole, Response)
+            assert (early.status, early.body) == (whole.status, whole.body)
+            assert early.status == code
     finally:
         await server.stop()
-        await storage.close()
-    assert wrong == "HTTP/1.1 401 Unauthorized"
-    assert nobody == "HTTP/1.1 403 Forbidden"

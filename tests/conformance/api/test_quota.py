@@ -8,14 +8,25 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from restow.resources.housekeeping.objects_watch import ObjectsWatch
 from restow.resources.housekeeping.quotas import QuotaKeeper
 from restow.resources.housekeeping.repeating import work_off
 from restow.runtime import Runtime
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.interface import Revision, Storage
 from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.api.conftest import StartServer
-from tests.conformance.api.servers import CONFIG_MAPS, NS, TOKEN, RunningServer, config_map
+from tests.conformance.api.servers import (
+    CONFIG_MAPS,
+    NS,
+    TOKEN,
+    RunningServer,
+    config_map,
+    start_server,
+)
+from tests.unit.coordination.world import Line
 
 QUOTAS = f"{NS}/resourcequotas"
 SERVICES = f"{NS}/services"
@@ -198,6 +209,73 @@ async def test_two_servers_at_the_limit(start: StartServer) -> None:
         assert await used(second.client) == {"configmaps": "10"}
         for client in clients:
             await client.close()
+
+
+class LateLine(Line):
+    """A way to a store by which nothing is heard until somebody asks how far the store is."""
+
+    def begin(self) -> None:
+        self.hold(OBJECTS_PREFIX)
+
+    async def revision(self) -> Revision:
+        self.let_go(OBJECTS_PREFIX)
+        return await super().revision()
+
+
+@pytest_asyncio.fixture
+async def late(
+    open_store: Callable[[], Awaitable[Storage]],
+) -> AsyncIterator[tuple[RunningServer, LateLine]]:
+    """A server that hears late of what others do."""
+    line = LateLine(await open_store())
+    server = await start_server(line)
+    yield server, line
+    await server.stop()
+
+
+async def test_a_name_that_another_server_has_freed(
+    start: StartServer, late: tuple[RunningServer, LateLine]
+) -> None:
+    """A create is charged though its name is still taken in what its server has heard so far."""
+    first, (second, line) = await start(), late
+    await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    async with counting(first):
+        await put_in_force(first, quota(configmaps="1"), (second,))
+        assert (await first.client.post(CONFIG_MAPS, config_map("a"))).status == 201
+        assert (await second.client.get(f"{CONFIG_MAPS}/a")).status == 200
+        line.begin()
+        await first.client.delete(f"{CONFIG_MAPS}/a")
+
+        async def has_room() -> bool:
+            return (await first.client.post(CONFIG_MAPS, config_map("b"))).status == 201
+
+        await until(has_room)
+        reply = await second.client.post(CONFIG_MAPS, config_map("a"))
+        assert (reply.status, "exceeded quota: few" in reply.message) == (403, True)
+        assert (await first.client.get(CONFIG_MAPS)).names == ["b"]
+        # And a name that is taken is told as such.
+        reply = await second.client.post(CONFIG_MAPS, config_map("b"))
+        assert (reply.status, reply.message) == (409, 'configmaps "b" already exists')
+
+
+async def test_a_charge_for_nothing_is_given_back(start: StartServer) -> None:
+    """Of two creates of one name at once the one that comes too late costs nothing."""
+    first, second = await start(), await start()
+    await first.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    async with counting(first):
+        await put_in_force(first, quota(configmaps="30"), (second,))
+        for turn in range(10):
+            replies = await asyncio.gather(
+                *(each.client.post(CONFIG_MAPS, config_map(f"c{turn}")) for each in (first, second))
+            )
+            assert sorted(each.status for each in replies) == [201, 409]
+            late = next(each for each in replies if each.status == 409)
+            assert late.message == f'configmaps "c{turn}" already exists'
+
+        async def is_right() -> bool:
+            return (await used(first.client))["configmaps"] == "10"
+
+        await until(is_right)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ async def test_an_authority_of_proxies_must_be_one(tmp_path: Path) -> None:
     path = tmp_path / "none.pem"
     path.write_text("none")
     wanted = RequestHeaderOptions(client_ca_file=path)
-    with pytest.raises(ValueError, match=r"none.pem holds no certificate"):
+    with pytest.raises(
+        ValueError, match=r"--requestheader-client-ca-file .*none.pem: .* hold a certificate"
+    ):
         await load(AuthenticationOptions(request_header=wanted))
 
 

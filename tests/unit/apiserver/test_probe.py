@@ -1,5 +1,9 @@
 """The probe says what is wrong with the store, and forgets it when the store is back."""
 
+import logging
+
+import pytest
+
 from restow.apiserver.probe import TIMEOUT_SECONDS, StorageProbe
 from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
@@ -23,14 +27,17 @@ class Moody(MemoryStorage):
 clock = SimulatedClock()
 
 
-async def test_probe() -> None:
-    """A failing or silent store fails the check; one that answers again passes it."""
+async def test_probe(caplog: pytest.LogCaptureFixture) -> None:
+    """A failing or silent store fails the check; one that answers again passes it. The log tells
+    each change once."""
+    caplog.set_level(logging.INFO)
     storage = Moody()
     probe = StorageProbe(storage, Runtime.simulated(1, clock=clock).clock)
     await probe.step()
     assert probe.check() is None
     storage.mood = "ill"
-    await probe.step()
+    for _ in range(3):
+        await probe.step()
     assert probe.check() == "no disk"
     storage.mood = "silent"
     await clock.run_until_done(probe.step())
@@ -38,3 +45,8 @@ async def test_probe() -> None:
     storage.mood = "well"
     await probe.step()
     assert probe.check() is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store cannot be used: no disk",
+        "the store cannot be used: no answer within 5.0 s",
+        "the store can be used again",
+    ]

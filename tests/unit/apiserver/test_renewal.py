@@ -239,7 +239,7 @@ async def test_a_given_pair_is_read_again(
         if each.startswith("restow_serving_certificate_expiration_seconds ")
     ]
     assert 0 < float(line.split()[1]) <= DAY_SECONDS
-    assert 'restow_certificate_reloads_total{outcome="success"} 2.0' in text
+    assert 'restow_certificate_reloads_total{outcome="success"} 1.0' in text
     assert 'restow_certificate_reloads_total{outcome="failure"} 1.0' in text
 
 
@@ -272,6 +272,104 @@ async def test_a_given_authority_of_clients_is_read_again(starter: Starter, tmp_
     with pytest.raises(refused):
         await ask_as(first)
     assert second.ca_file.read_bytes() in served.renewal.pki.client_ca_pem
+
+
+async def test_what_a_start_refuses_is_not_taken(
+    starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new pair whose key others can read stays out, in all its parts; an authority of clients
+    that is taken back at the same time is gone all the same."""
+    old = make_certificate(tmp_path / "old", name="old")
+    new = make_certificate(tmp_path / "new", name="new")
+    clients = make_certificate(tmp_path / "clients", name="clients")
+    used = tmp_path / "used"
+    shutil.copytree(tmp_path / "old", used)
+    ca = tmp_path / "ca.pem"
+    shutil.copy(clients.ca_file, ca)
+    served = await starter.start(
+        tls_cert_file=used / "cert.pem", tls_private_key_file=used / "key.pem", client_ca_file=ca
+    )
+    told: list[Pki] = []
+    served.renewal.listeners.append(told.append)
+
+    async def ask_as_client() -> str:
+        context = served.context(ca=old.ca_file)
+        context.load_cert_chain(clients.cert_file, clients.key_file)
+        return await ask_once(served, context)
+
+    assert await ask_as_client() == "clients"
+    shutil.copy(new.cert_file, used / "cert.pem")
+    shutil.copy(new.key_file, used / "key.pem")
+    (used / "key.pem").chmod(0o644)
+    shutil.copy(old.ca_file, ca)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            await served.renewal.look()
+    [said] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert "lets other users in" in said
+    with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+        await ask_as_client()
+    assert await ask_once(served, served.context(ca=old.ca_file)) == "nobody"
+    assert [pki.client_ca_pem for pki in told] == [
+        served.pki.ca_pem + old.ca_file.read_bytes(),
+    ]
+    assert told[0].serving_ca_pem == old.cert_file.read_bytes()
+    assert not [each for each in caplog.messages if "were renewed" in each]
+
+    (used / "key.pem").chmod(0o600)
+    await served.renewal.look()
+    assert await ask_once(served, served.context(ca=new.ca_file)) == "nobody"
+    assert served.renewal.outcomes.last_error == {}
+
+
+async def test_an_expired_pair_does_not_replace_a_good_one(
+    starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said, and the old one stays; unless that has expired, too."""
+    old = make_certificate(tmp_path / "old", name="old")
+    late = sign_certificate(old, tmp_path / "late", name="late", end=-timedelta(minutes=1))
+    used = tmp_path / "used"
+    shutil.copytree(tmp_path / "old", used)
+    served = await starter.start(
+        tls_cert_file=used / "cert.pem", tls_private_key_file=used / "key.pem"
+    )
+    shutil.copy(late.cert_file, used / "cert.pem")
+    shutil.copy(late.key_file, used / "key.pem")
+    for _ in range(2):
+        await served.renewal.look()
+    [said] = caplog.messages
+    assert "cert.pem has expired on" in said
+    assert "the certificate in use still holds" in said
+    assert await ask_once(served, served.context(ca=old.ca_file)) == "nobody"
+    caplog.clear()
+    await served.clock.advance(30 * DAY_SECONDS)
+    await served.renewal.look()
+    assert served.renewal.pki.serving_ca_pem == late.cert_file.read_bytes()
+    assert [each for each in caplog.messages if "and so had what was in use" in each]
+
+
+async def test_a_pipe_holds_nothing_up(
+    starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that has become a pipe is named and not waited for; the others are looked at."""
+    old = make_certificate(tmp_path / "old", name="old")
+    ca = tmp_path / "ca.pem"
+    tokens = tmp_path / "tokens"
+    shutil.copy(old.ca_file, ca)
+    tokens.write_text("1")
+    served = await starter.start(client_ca_file=ca)
+    taken: list[str] = []
+    served.renewal.follow(tokens, take=lambda: taken.append(tokens.read_text()))
+    for path in (ca, served.pki.serving_cert_file):
+        path.unlink()
+        os.mkfifo(path, 0o600)
+    tokens.write_text("2")
+    async with asyncio.timeout(WAIT_SECONDS):
+        await served.renewal.look()
+    assert taken == ["2"]
+    for path in (ca, served.pki.serving_cert_file):
+        assert [each for each in caplog.messages if f"{path}" in each and "no regular" in each]
+    assert await ask_once(served, served.context()) == "nobody"
 
 
 async def test_other_files_can_be_followed(starter: Starter, tmp_path: Path) -> None:

@@ -165,6 +165,16 @@ async def test_tickets_are_for_the_known(server: RunningServer, anyone: ApiClien
     assert (await anyone.request("POST", "/dashboard/tickets", headers=cookie)).status == 403
 
 
+async def test_programs_are_given_no_tickets(server: RunningServer) -> None:
+    """A service account gets no session, which would outlive its token, be it impersonated."""
+    name = "system:serviceaccount:default:robot"
+    reply = await server.client.request(
+        "POST", "/dashboard/tickets", headers={"Impersonate-User": name}
+    )
+    assert (reply.status, reply.reason) == (403, "Forbidden")
+    assert "a service account is given no session" in reply.message
+
+
 async def test_a_session_cannot_write(server: RunningServer, anyone: ApiClient) -> None:
     """With a cookie alone nothing is created, changed or deleted."""
     cookie = {"Cookie": await session_of(anyone, await ticket_of(server.client))}

@@ -8,17 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.machinery import status
 from restow.runtime import Runtime, SimulatedClock
+from restow.serving.authentication import (
+    Authentication,
+    CertificateAuthenticator,
+    TokenAuthenticator,
+)
+from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.sessions import (
     COOKIE,
     SESSION_SECONDS,
     TICKET_SECONDS,
+    Bound,
     SessionAuthenticator,
     Sessions,
     cookie_line,
 )
 from restow.serving.context import User
-from restow.serving.listener.request import Headers, Peer, Request
+from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request
 
 KEY = b"a key that the servers of a cluster share"
 JANE = User("jane", ("developers",), "u-1")
@@ -60,6 +68,66 @@ async def test_both_end_by_the_clock(sessions: Sessions, clock: SimulatedClock) 
     assert sessions.open_session(session) is not None
     await clock.advance(SESSION_SECONDS - TICKET_SECONDS)
     assert sessions.open_session(session) is None
+
+
+async def test_neither_outlives_its_credential(sessions: Sessions, clock: SimulatedClock) -> None:
+    """What was asked for with something that ends sooner ends with that, and so does what is made
+    from it."""
+    ends = clock.wall().timestamp() + 60
+    text, expires = sessions.ticket_for(JANE, Credential(ends))
+    assert expires.timestamp() == ends
+    ticket = sessions.open_ticket(text)
+    assert ticket is not None
+    session, expires = sessions.session_for(JANE, ticket.bound)
+    assert expires.timestamp() == ends
+    await clock.advance(59)
+    assert sessions.open_session(session) is not None
+    await clock.advance(1)
+    assert sessions.open_session(session) is None
+    assert sessions.open_ticket(text) is None
+    # Longer than that lasts nothing.
+    ends = clock.wall().timestamp() + 2 * SESSION_SECONDS
+    bound = Bound(ends_epoch_seconds=ends)
+    assert sessions.session_for(JANE, bound)[1].timestamp() == ends - SESSION_SECONDS
+
+
+def test_a_token_that_is_taken_out_takes_its_sessions_along(clock: SimulatedClock) -> None:
+    """A session is good while the token is known that it came from, at each server by its list."""
+    tokens = TokenAuthenticator({"secret-1": JANE, "secret-2": JANE})
+    runtime = Runtime.simulated("tokens", clock=clock)
+    sessions = Sessions(KEY, runtime, token_hashes=lambda: tokens.hashes)
+    chain = Authentication([CertificateAuthenticator(clock), tokens])
+    credential = chain.credential_of(request("POST", authorization="Bearer secret-1"))
+    ticket, _ = sessions.ticket_for(JANE, credential)
+    found = sessions.open_ticket(ticket)
+    assert found is not None
+    session, _ = sessions.session_for(JANE, found.bound)
+    assert sessions.open_session(session) is not None
+    assert "secret" not in repr(credential)
+    tokens.take({"secret-2": JANE})
+    assert sessions.open_session(session) is None
+    assert sessions.open_ticket(ticket) is None
+    tokens.take({"secret-1": JANE})
+    assert sessions.open_session(session) is not None
+    # A server without such a list knows no such token.
+    assert Sessions(KEY, runtime).open_session(session) is None
+
+
+def test_what_ends_a_credential(clock: SimulatedClock) -> None:
+    """A certificate says when it ends; nobody at all has no credential."""
+    ends = clock.wall().timestamp() + 100
+    certificate = PeerCertificate(
+        common_name="jane",
+        organizations=(),
+        not_before_epoch_seconds=0,
+        not_after_epoch_seconds=ends,
+        der=b"der",
+    )
+    asked = Request("POST", "/", "", Headers([]), b"", Peer(1, certificate=certificate), 0.0)
+    chain = Authentication([CertificateAuthenticator(clock)])
+    assert chain.credential_of(asked) == Credential(ends)
+    with pytest.raises(status.Unauthorized):
+        chain.credential_of(request("POST"))
 
 
 def test_one_is_not_taken_for_the_other(sessions: Sessions) -> None:

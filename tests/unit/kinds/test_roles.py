@@ -60,7 +60,7 @@ def test_selectors_of_roles() -> None:
         "matchExpressions[1].values",
         "matchExpressions[2].values",
         "matchExpressions[3].key",
-        "matchExpressions[3].values",
+        "matchExpressions[3].values[0]",
     ]
     good = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}
     assert said("ClusterRole", {"aggregationRule": {"clusterRoleSelectors": [good]}}) == []

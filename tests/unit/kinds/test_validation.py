@@ -247,3 +247,13 @@ def test_any_object(kind: Any, spec: Any, rest: Object) -> None:
     assert isinstance(validate(kind.group, kind.kind, obj, {"spec": {}}), list)
     apply_defaults(kind.group, kind.versions[0], kind.kind, obj)
     assert isinstance(validate(kind.group, kind.kind, obj), list)
+
+
+def test_a_scope_is_held_against_limits_once() -> None:
+    """A quota that names a scope again and again is told once what does not fit it."""
+    hard = {"services": "1"}
+    selector = {"matchExpressions": [{"scopeName": "BestEffort", "operator": "Exists"}] * 3}
+    for spec in ({"scopes": ["BestEffort"] * 3}, {"scopeSelector": selector}):
+        obj = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": hard, **spec}}
+        [cause] = validate("", "ResourceQuota", obj)
+        assert cause.message.endswith("unsupported scope applied to resource")

@@ -256,6 +256,20 @@ def test_refuses_files(pem: bytes) -> None:
         read_signing_key(pem)
 
 
+def test_keys_that_share_a_name_are_all_tried() -> None:
+    """An issuer may publish several keys without a name: each is good, and the same one counts
+    once."""
+    pair = [SigningKey(ec.generate_private_key(ec.SECP256R1())) for _ in range(2)]
+    published = [{**key.public.as_jwk(), "kid": ""} for key in (*pair, *pair)]
+    keys = KeySet([read_jwk(each, algorithms=["ES256"]) for each in published])
+    assert len(keys.keys) == 2
+    for key in pair:
+        head, body, _ = key.sign(CLAIMS).split(".")
+        head = b64(json.dumps({"alg": "ES256"}))
+        signed = f"{head}.{body}"
+        keys.check(jwt.read(f"{signed}.{b64(key._signature(signed.encode()))}"))
+
+
 def test_too_many_keys() -> None:
     """A set of keys has a limit, since a token without a key's name is tried on all."""
     public = ec.generate_private_key(ec.SECP256R1()).public_key()

@@ -104,6 +104,46 @@ def test_what_is_missing_is_what_is_lacking(owned: list[Rule], wanted: list[Rule
     assert rbac.missing(wanted, rbac.compact(wanted)) == []
 
 
+def single(rule: Rule) -> list[Rule]:
+    """The twin of how a rule is taken apart."""
+    names: list[tuple[str, ...]] = [(name,) for name in rule.resource_names] or [()]
+    on = product(rule.api_groups, rule.resources, rule.verbs, names)
+    at = product(rule.paths, rule.verbs)
+    return [Rule((verb,), (group,), (resource,), name) for group, resource, verb, name in on] + [
+        Rule((verb,), paths=(path,)) for path, verb in at
+    ]
+
+
+def covers(owner: Rule, right: Rule) -> bool:
+    """The twin of what covers a single right, in the reference's words."""
+    [verb] = right.verbs
+    if not {verb, "*"} & set(owner.verbs):
+        return False
+    if owner.resource_names and not set(right.resource_names) & set(owner.resource_names):
+        return False
+    if right.paths:
+        [path] = right.paths
+        return any(
+            own == path or (own.endswith("*") and path.startswith(own.rstrip("*")))
+            for own in owner.paths
+        )
+    [group], [resource] = right.api_groups, right.resources
+    wide = {resource, "*"} | ({f"*/{resource.partition('/')[2]}"} if "/" in resource else set())
+    return bool({group, "*"} & set(owner.api_groups) and wide & set(owner.resources))
+
+
+@given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
+def test_what_is_missing_is_found_one_by_one(owned: list[Rule], wanted: list[Rule]) -> None:
+    """What is missing is each single right that no one rule covers, in order."""
+    expected = [
+        right
+        for rule in wanted
+        for right in single(rule)
+        if not any(covers(each, right) for each in owned)
+    ]
+    assert rbac.missing(owned, wanted) == expected
+
+
 def test_names_are_no_rights_on_all() -> None:
     """Who may get one object may not give the right to get all, but to get that one."""
     one = Rule(("get",), ("",), ("pods",), ("a",))
@@ -124,7 +164,7 @@ def test_a_role_that_names_too_much_is_compared_whole() -> None:
 
 def test_descriptions() -> None:
     """What is missing is shown as clients know it, and no name breaks a line."""
-    rights = rbac.broken_down(Rule(("get", "list"), ("apps",), ("deployments",), ("web",)))
+    rights = rbac.missing([], [Rule(("get", "list"), ("apps",), ("deployments",), ("web",))])
     [rule] = rbac.compact(rights)
     assert rbac.description(rule) == (
         '{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["web"],'

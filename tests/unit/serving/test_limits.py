@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable
 
 import pytest
@@ -220,6 +221,24 @@ async def test_work_leaves_its_seat_however_it_ends() -> None:
     await task
     Seated(_waiting(), room.take("alice")).close()
     assert (room.taken, room.held) == (0, {})
+
+
+async def _within(work: Awaitable[Answer]) -> Answer:
+    return await work
+
+
+@pytest.mark.parametrize("has_seat", [True, False])
+async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
+    """Given up before it has begun, it leaves no coroutine behind that nobody waits for."""
+    room = Room(8, Time())
+    inner = _waiting()
+    Seated(_within(inner), room.take("alice") if has_seat else None, inner).close()
+    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
+    assert room.taken == 0
+    inner = _given(Response(200))
+    answer = await Seated(_within(inner), room.take("alice") if has_seat else None, inner)
+    assert isinstance(answer, Response)
+    assert room.taken == 0
 
 
 class Channel:

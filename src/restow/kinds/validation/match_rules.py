@@ -1,6 +1,6 @@
-"""Rules and selectors by which webhooks and policies say what they are about.
+"""Rules and selectors by which webhooks, policies and roles say what they are about.
 
-Not here: the webhooks and policies themselves, and whether something matches.
+Not here: the webhooks, policies and roles themselves, and whether something matches.
 """
 
 from __future__ import annotations

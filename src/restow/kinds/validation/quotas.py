@@ -71,7 +71,7 @@ def validate_quota(new: Object, old: Object | None) -> Causes:
     for name in ("hard", "used"):
         _check_values(causes, part(new, "status", name), f"status.{name}")
     hard, scopes = part(spec, "hard"), spec.get("scopes") or []
-    for scope in scopes:
+    for scope in dict.fromkeys(scopes):  # each once: it is held against all that is limited
         _check_scope(causes, scope, hard, field="spec.scopes", own="spec.scopes", shown=scopes)
     _check_opposites(causes, scopes, "spec.scopes", scopes)
     _check_selector(causes, spec)
@@ -119,17 +119,14 @@ def _check_opposites(causes: Causes, scopes: Iterable[str], field: str, shown: A
 def _check_selector(causes: Causes, spec: Object) -> None:
     selector, field = part(spec, "scopeSelector"), "spec.scopeSelector.matchExpressions"
     requirements = selector.get("matchExpressions") or []
-    for each in requirements:
-        scope, operator = each.get("scopeName") or "", each.get("operator") or ""
-        values = each.get("values") or []
-        _check_scope(
-            causes,
-            scope,
-            part(spec, "hard"),
-            field=field,
-            own=f"{field}.scopeName",
-            shown=selector,
-        )
+    scopes = [each.get("scopeName") or "" for each in requirements]
+    hard, own = part(spec, "hard"), f"{field}.scopeName"
+    seen: set[str] = set()
+    for scope, each in zip(scopes, requirements, strict=True):
+        operator, values = each.get("operator") or "", each.get("values") or []
+        if scope not in seen:
+            _check_scope(causes, scope, hard, field=field, own=own, shown=selector)
+        seen.add(scope)
         if scope in _SCOPES and scope not in _WITH_VALUES and operator != "Exists":
             causes.append(errors.invalid(f"{field}.operator", operator, _EXISTS_ONLY))
         if operator in ("In", "NotIn") and not values:
@@ -142,5 +139,4 @@ def _check_selector(causes: Causes, spec: Object) -> None:
             causes.append(
                 errors.invalid(f"{field}.operator", operator, "not a valid selector operator")
             )
-    scopes = [each.get("scopeName") or "" for each in requirements]
     _check_opposites(causes, scopes, field, spec.get("scopes") or [])

@@ -5,22 +5,16 @@ Not here: whether somebody may give what they say (`restow.serving.authorization
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
+from restow.kinds.validation.match_rules import check_selector
 from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import (
-    label_value_problem,
-    path_segment_problem,
-    qualified_name_problem,
-    subdomain_problem,
-)
+from restow.machinery.name_formats import path_segment_problem, subdomain_problem
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 _SELECTORS: Final = "aggregationRule.clusterRoleSelectors"
-_NEEDS_VALUES: Final = ("In", "NotIn")
-_NEEDS_NONE: Final = ("Exists", "DoesNotExist")
 
 
 def validate_role(new: Object, _old: Object | None) -> Causes:
@@ -39,7 +33,7 @@ def validate_cluster_role(new: Object, old: Object | None) -> Causes:
             why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             causes.append(errors.required(_SELECTORS, why))
         for field, selector in listed(rule, "clusterRoleSelectors", _SELECTORS):
-            _check_selector(causes, selector, field=field)
+            causes += check_selector(selector, field)
     return causes
 
 
@@ -99,30 +93,3 @@ def _check_subject(causes: Causes, subject: Object, *, field: str, in_namespace:
             require(causes, subject, field=field, names=("namespace",))
     elif group != _RBAC:
         causes.append(errors.not_supported(f"{field}.apiGroup", group, (_RBAC,)))
-
-
-def _check_selector(causes: Causes, selector: Object, *, field: str) -> None:
-    for key, value in part(selector, "matchLabels").items():
-        _check_label(causes, key, [value], field=f"{field}.matchLabels", fields=("", ""))
-    for place, each in listed(selector, "matchExpressions", f"{field}.matchExpressions"):
-        operator, values = each.get("operator", ""), each.get("values") or []
-        if operator not in (*_NEEDS_VALUES, *_NEEDS_NONE):
-            why = "not a valid selector operator"
-            causes.append(errors.invalid(f"{place}.operator", operator, why))
-        if operator in _NEEDS_VALUES and not values:
-            why = "must be specified when `operator` is 'In' or 'NotIn'"
-            causes.append(errors.required(f"{place}.values", why))
-        if operator in _NEEDS_NONE and values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            causes.append(errors.forbidden(f"{place}.values", why))
-        _check_label(causes, each.get("key") or "", values, field=place, fields=(".key", ".values"))
-
-
-def _check_label(
-    causes: Causes, key: str, values: list[Any], *, field: str, fields: tuple[str, str]
-) -> None:
-    if problem := qualified_name_problem(key):
-        causes.append(errors.invalid(f"{field}{fields[0]}", key, problem))
-    for value in values:
-        if problem := label_value_problem(value):
-            causes.append(errors.invalid(f"{field}{fields[1]}", value, problem))

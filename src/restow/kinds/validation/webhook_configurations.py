@@ -97,11 +97,13 @@ def _version_problems(webhook: Object, where: str, *, must_be_known: bool) -> Ca
     if not versions:
         return [errors.required(at, f"must specify one of {told}")]
     causes: Causes = []
+    seen: set[str] = set()
     for index, each in enumerate(versions):
-        if each in versions[:index]:
+        if each in seen:
             causes.append(errors.invalid(f"{at}[{index}]", each, "duplicate version"))
         elif problem := dns_1035_label_problem(each):
             causes.append(errors.invalid(f"{at}[{index}]", each, problem))
+        seen.add(each)
     if must_be_known and not _reads_known(webhook):
         causes.append(errors.invalid(at, versions, f"must include at least one of {told}"))
     return causes

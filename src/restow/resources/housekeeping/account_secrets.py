@@ -17,17 +17,17 @@ import orjson
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.stored import check_opened
 from restow.runtime import Runtime, WorkQueue
-from restow.storage.interface import Batch, Revision, Span
+from restow.storage.interface import Batch, Revision
 
 TYPE: Final = "kubernetes.io/service-account-token"
 ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
 ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
 LOOK_SECONDS: Final = 300.0
-_PAGE: Final = 200
 _Wanted = tuple[dict[str, str], str]
 """Data, and the uid of the account."""
 _TYPE_BYTES: Final = TYPE.encode()
@@ -63,15 +63,9 @@ class AccountSecretKeeper:
     async def look(self, revision: Revision) -> None:
         """Queue every Secret of an account."""
         root = self._secrets.root
-        span = Span.of_prefix(root)
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
-            for item in page.items:
-                if _TYPE_BYTES in item.value:
-                    self.queue.add(item.key[len(root) :])
-            if not page.more:
-                return
-            span = span.starting_at(page.items[-1].key + "\0")
+        async for item in items_below(self._storage, root):
+            if _TYPE_BYTES in item.value:
+                self.queue.add(item.key[len(root) :])
 
     async def look_again(self) -> float:
         """The periodic look."""

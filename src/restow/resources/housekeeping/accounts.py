@@ -13,11 +13,12 @@ import orjson
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
 from restow.resources.store import PlaceMoved, ResourceStore
 from restow.resources.stored import check_opened
 from restow.runtime import Runtime, WorkQueue
-from restow.storage.interface import Batch, Revision, RevisionIs, Span
+from restow.storage.interface import Batch, Revision, RevisionIs
 
 ACCOUNT_NAME: Final = "default"
 CERTIFICATES_NAME: Final = "kube-root-ca.crt"
@@ -25,7 +26,6 @@ CERTIFICATES_FIELD: Final = "ca.crt"
 LOOK_SECONDS: Final = 300.0
 MOVED_SECONDS: Final = 0.1
 """When to look again at a namespace that was being changed."""
-_PAGE: Final = 200
 
 
 class AccountKeeper:
@@ -52,14 +52,8 @@ class AccountKeeper:
     async def look(self, revision: Revision) -> None:
         """Queue every namespace."""
         root = self._namespaces.root
-        span = Span.of_prefix(root)
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
-            for item in page.items:
-                self.queue.add(item.key[len(root) :])
-            if not page.more:
-                return
-            span = span.starting_at(page.items[-1].key + "\0")
+        async for item in items_below(self._storage, root):
+            self.queue.add(item.key[len(root) :])
 
     async def look_again(self) -> float:
         """The periodic look."""

@@ -13,7 +13,6 @@ thing: what names no service is available, whoever made it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -32,16 +31,16 @@ from restow.resources.housekeeping.api_service_objects import (
     read_api_service,
     write_finding,
 )
+from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.runtime import Runtime, WorkQueue
-from restow.storage.interface import Batch, Item, Revision, Span
+from restow.storage.interface import Batch, Item, Revision
 
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"
 ON_START: Final = "onstart"
 ALWAYS: Final = "true"
 LOOK_SECONDS: Final = 300.0
-_PAGE: Final = 200
 _EMPTY: Final = (None, False, "")
 
 
@@ -74,14 +73,14 @@ class ApiServiceKeeper:
     async def look(self, revision: Revision) -> None:
         """Read all definitions, and queue all APIServices that are there or should be."""
         gone = set(self._defined)
-        async for item in self._items(DEFINITIONS):
+        async for item in items_below(self._storage, DEFINITIONS):
             name = item.key.removeprefix(DEFINITIONS)
             gone.discard(name)
             self._define(name, _wanted_by(item.value))
         for name in gone:
             self._define(name, frozenset())
         root = self._resource.root
-        async for item in self._items(root):
+        async for item in items_below(self._storage, root):
             self.queue.add(item.key.removeprefix(root))
         for name in (*self._built_in, *self._custom):
             self.queue.add(name)
@@ -194,16 +193,6 @@ class ApiServiceKeeper:
     async def _tell_local(self, found: ApiService) -> None:
         if found.is_local:
             await write_finding(self._store, self._resource, found, LOCAL, self._clock)
-
-    async def _items(self, prefix: str) -> AsyncIterator[Item]:
-        span = Span.of_prefix(prefix)
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
-            for item in page.items:
-                yield item
-            if not page.more:
-                return
-            span = span.starting_at(page.items[-1].key + "\0")
 
 
 class _Version(msgspec.Struct, frozen=True):

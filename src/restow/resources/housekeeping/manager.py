@@ -55,6 +55,9 @@ DEFINITION_WORKERS: Final = 8
 CLEANUP_WORKERS: Final = 8
 API_SERVICE_WORKERS: Final = 4
 
+_OneWorker = AccountSecretKeeper | RoleKeeper | PolicyKeeper | QuotaKeeper
+"""Keepers whose queue is worked off by one, with a look now and then."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -188,9 +191,9 @@ class Housekeeping:
         aggregation = self._aggregation()
         roles = [RoleKeeper(store, catalog, runtime)] if hosts_roles(catalog) else []
         policies = [PolicyKeeper(store, catalog, runtime)] if hosts_policies(catalog) else []
-        observers: list[Observer] = [definitions, namespaces, accounts, *secrets]
         quotas = [QuotaKeeper(store, catalog, runtime)] if hosts_quotas(catalog) else []
-        observers += [*aggregation, *roles, *policies, *quotas]
+        single: list[_OneWorker] = [*secrets, *roles, *policies, *quotas]
+        observers: list[Observer] = [definitions, namespaces, accounts, *aggregation, *single]
         # The collector last, because its look reads every object.
         watch = ObjectsWatch(self._storage, runtime, (*observers, dependents))
         loops: dict[str, Coroutine[Any, Any, None]] = {
@@ -198,26 +201,11 @@ class Housekeeping:
             "namespaces": repeat("namespaces", namespaces.look_again, runtime),
             "accounts": repeat("accounts", accounts.look_again, runtime),
             "account": work_off(accounts.queue, accounts.reconcile),
-            **{each.queue.name: work_off(each.queue, each.reconcile) for each in secrets},
+            **{each.queue.name: work_off(each.queue, each.reconcile) for each in single},
             **{
                 f"look-{each.queue.name}": repeat(each.queue.name, each.look_again, runtime)
-                for each in secrets
+                for each in single
             },
-            **{
-                f"look-{each.queue.name}": repeat("roles", each.look_again, runtime)
-                for each in roles
-            },
-            **{each.queue.name: work_off(each.queue, each.reconcile) for each in roles},
-            **{
-                f"look-{each.queue.name}": repeat("policies", each.look_again, runtime)
-                for each in policies
-            },
-            **{each.queue.name: work_off(each.queue, each.reconcile) for each in policies},
-            **{
-                f"look-{each.queue.name}": repeat("quotas", each.look_again, runtime)
-                for each in quotas
-            },
-            **{each.queue.name: work_off(each.queue, each.reconcile) for each in quotas},
             **{
                 f"{each.queue.name}-{number}": work_off(each.queue, each.reconcile)
                 for each in aggregation

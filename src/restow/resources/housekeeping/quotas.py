@@ -25,6 +25,7 @@ from restow.machinery.quotas import Quota
 from restow.machinery.status import NotFound
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import Places, working_version
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, WorkQueue
@@ -88,14 +89,8 @@ class QuotaKeeper:
         self._known.clear()
         self._gone.clear()
         root = self._resource.root
-        span = Span.of_prefix(root)
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
-            for item in page.items:
-                self._note(item.key[len(root) :], item.value, item.revision)
-            if not page.more:
-                break
-            span = span.starting_at(page.items[-1].key + "\0")
+        async for item in items_below(self._storage, root):
+            self._note(item.key[len(root) :], item.value, item.revision)
         await self.look_again()
 
     async def look_again(self) -> float:

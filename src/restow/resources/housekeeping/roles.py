@@ -11,13 +11,11 @@ changes. Not here: who decides by roles (`restow.serving.authorization`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import orjson
 
-from restow.kinds.validation.fields import selects
 from restow.machinery import rbac, status
 from restow.machinery.rbac import Rule
 from restow.machinery.rbac_objects import (
@@ -32,17 +30,22 @@ from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.bootstrap_roles import Default, default_objects
+from restow.resources.housekeeping.gathered_roles import GatheredRoles
 from restow.resources.housekeeping.places import working_version
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.watch_cache import Entry
+from restow.resources.watch_cache import Entry, WatchCache
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision
 
 LOOK_SECONDS: Final = 300.0
 ATTEMPTS_MAX: Final = 3
 """How often one object is made or changed that others make or remove at the same time."""
+AT_ONCE_MAX: Final = 32
+"""How many roles are looked at before others have their turn."""
 CLUSTER_ROLES: Final = "clusterroles"
+ALL: Final = ""
+"""No name: all of them."""
 
 logger = logging.getLogger(__name__)
 
@@ -184,39 +187,64 @@ class RoleKeeper:
         assert resource is not None, "asked for only where there are some"
         self._store = store
         self._resource = resource
+        self._clock = runtime.clock
+        self._roles = GatheredRoles()
+        self._seen: dict[str, int] = {}
+        """By name: the revision of what was looked at."""
         self.queue: WorkQueue[str] = WorkQueue(
             "roles", clock=runtime.clock, randomness=runtime.randomness
         )
 
     async def look(self, revision: Revision) -> None:
-        self.queue.add(CLUSTER_ROLES)
+        self.queue.add(ALL)
 
     async def look_again(self) -> float:
         """The periodic look."""
-        self.queue.add(CLUSTER_ROLES)
+        self.queue.add(ALL)
         return LOOK_SECONDS
 
     def see(self, batch: Batch) -> None:
-        """Notice that one of them has changed: which ones gather it is seen when looking."""
+        """Notice which of them have changed: who gathers them is seen when looking."""
         root = self._resource.root
-        if any(event.key.startswith(root) for event in batch.events):
-            self.queue.add(CLUSTER_ROLES)
+        for event in batch.events:
+            if event.key.startswith(root):
+                self.queue.add(event.key[len(root) :])
 
-    async def reconcile(self, _key: str) -> float | None:
-        """Fill all that are not as they should be. What is written is seen, and looked at again:
-        so that it comes to those who gather from those who gather."""
-        page = (await self._store.read(self._resource)).select()
-        roles: dict[str, Role] = {}
-        for name, entry in zip(page.keys, page.entries, strict=True):
-            role = read_role(orjson.loads(entry[2]))
-            if role is not None:
-                roles[name] = role
-        for name, role in roles.items():
-            if role.aggregation is not None:
-                rules = gathered_rules(name, role.aggregation.selectors, roles)
-                if rules != role.rules:
-                    await self._write(name, rules)
+    async def reconcile(self, key: str) -> float | None:
+        """Look at one role, or at all. Those that gather it come next; what is written is seen,
+        and looked at again: so that it comes to those who gather from those who gather."""
+        cache = await self._store.read(self._resource)
+        if key == ALL:
+            await self._look_at_all(cache)
+            return None
+        self._take(cache, key)
+        rules = self._roles.lacking(key)
+        if rules is not None:
+            await self._write(key, rules)
         return None
+
+    async def _look_at_all(self, cache: WatchCache) -> None:
+        names = self._seen.keys() | set(cache.select().keys)
+        for count, name in enumerate(sorted(names), start=1):
+            self._take(cache, name)
+            if count % AT_ONCE_MAX == 0:
+                await self._clock.sleep(0)  # there may be thousands, and others have work too
+        for name in self._roles.gatherers:
+            self.queue.add(name)
+
+    def _take(self, cache: WatchCache, name: str) -> None:
+        """Know a role as it is now. One that cannot be read counts as it was known."""
+        entry = cache.get(name)
+        if name in cache.damaged or (entry and entry[0]) == self._seen.get(name):
+            return
+        role = None
+        if entry is None:
+            del self._seen[name]
+        else:
+            self._seen[name] = entry[0]
+            role = read_role(orjson.loads(entry[2]))
+        for each in self._roles.put(name, role) - {name}:
+            self.queue.add(each)
 
     async def _write(self, name: str, rules: tuple[Rule, ...]) -> None:
         def change(obj: Object) -> Object:
@@ -237,15 +265,3 @@ class RoleKeeper:
 def hosts_roles(catalog: Catalog) -> bool:
     """Whether there are roles that could gather others."""
     return catalog.named(GROUP, CLUSTER_ROLES) is not None
-
-
-def gathered_rules(
-    name: str, selectors: Iterable[Object], roles: Mapping[str, Role]
-) -> tuple[Rule, ...]:
-    """The rules that a cluster role gathers: by selector, then by name, each rule once."""
-    found: list[Rule] = []
-    for selector in selectors:
-        for each in sorted(roles):
-            if each != name and selects(selector, roles[each].metadata.labels):
-                found += roles[each].rules
-    return rbac.union(found)

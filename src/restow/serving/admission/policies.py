@@ -7,7 +7,7 @@ does nothing. Policies and bindings are kept in mind as they are stored, compile
     concerns    is any policy with a binding about such writes
     review      match -> parameters -> evaluate -> what the bindings say
                 if something must be waited for first, all of it again afterwards; between
-                expressions that take long, others get their turn
+                expressions others get their turn, and what takes long is done elsewhere
 
 Nothing is decided about policies themselves, or nobody could take away one that refuses all.
 
@@ -30,6 +30,7 @@ from restow.resources.errors import DoAgain
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
+from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import (
     ADMISSION_GROUP,
     Hosted,
@@ -47,7 +48,7 @@ from restow.serving.admission.policies_compiled import (
     read_policy,
     unusable_policy,
 )
-from restow.serving.admission.policies_evaluation import Steps, evaluate
+from restow.serving.admission.policies_evaluation import Dear, Steps, evaluate
 from restow.serving.admission.policies_params import NO_PARAMS, Lack, Params
 from restow.serving.admission.policies_result import Result
 from restow.serving.admission.request_values import (
@@ -63,7 +64,7 @@ POLICIES: Final = "validatingadmissionpolicies"
 BINDINGS: Final = "validatingadmissionpolicybindings"
 KINDS_OF_WRITES_MAX: Final = 10_000
 """Of which it is remembered what is about them."""
-COST_AT_ONCE: Final = 50_000
+COST_AT_ONCE: Final = 20_000
 """What expressions may cost, some milliseconds, before others get a turn."""
 WAITS_MAX: Final = 64
 """How often one decision may have to wait for something."""
@@ -98,12 +99,14 @@ class Policies:
         runtime: Runtime,
         *,
         authorizer: Authorizer,
+        dear_work: DearWork,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_changed` is called when other writes may concern it than before."""
         self._catalog = catalog
         self._clock = runtime.clock
         self._authorizer = authorizer
+        self._dear_work = dear_work
         self._on_changed = on_changed
         self._namespaces = Namespaces(store, catalog)
         self._params = Params(store, catalog)
@@ -172,21 +175,30 @@ class Policies:
         asked = _Asked(attributes)
         steps, spent = self._judge(asked), 0
         try:
-            for cost in steps:
-                spent += cost
+            for step in steps:
+                if isinstance(step, Dear):
+                    return self._go_on(asked, steps, step)
+                spent += step
                 if spent > COST_AT_ONCE:
-                    return self._go_on(asked, steps)
+                    return self._go_on(asked, steps, step)
         except DoAgain as lack:
-            return self._go_on(asked, steps, lack)
+            return self._go_on(asked, steps, lack=lack)
         return None
 
-    async def _go_on(self, asked: _Asked, steps: Steps[None], lack: DoAgain | None = None) -> None:
+    async def _go_on(
+        self,
+        asked: _Asked,
+        steps: Steps[None],
+        step: int | Dear = 0,
+        *,
+        lack: DoAgain | None = None,
+    ) -> None:
         for _ in range(WAITS_MAX):
             if lack is not None:
                 await lack.settle()
-                steps = self._judge(asked)
+                steps, step = self._judge(asked), 0
             try:
-                await self._in_turns(steps)
+                await self._in_turns(asked, steps, step)
             except DoAgain as next_lack:
                 lack = next_lack
             else:
@@ -195,13 +207,23 @@ class Policies:
             "what policies need to know is changing; try again", retry_after_seconds=RETRY_SECONDS
         )
 
-    async def _in_turns(self, steps: Steps[None]) -> None:
+    async def _in_turns(self, asked: _Asked, steps: Steps[None], step: int | Dear) -> None:
+        """All steps after the one that is given, which is still to be looked at."""
         spent = 0
-        for cost in steps:
-            spent += cost
+        while True:
+            outcome = None
+            if isinstance(step, Dear):
+                outcome = await self._dear_work.run(step.run, asked.attributes)
+                spent = 0
+            else:
+                spent += step
             if spent > COST_AT_ONCE:
                 await self._clock.sleep(0)
                 spent = 0
+            try:
+                step = steps.send(outcome)
+            except StopIteration:
+                return
 
     def _hooks(self, write: WriteOf) -> _Hooks:
         resource = write.resource

@@ -14,6 +14,7 @@ from restow.machinery.structural.cel.library_authorizer import (
     ResourceCheck,
 )
 from restow.machinery.structural.cel.library_authorizer import Authorizer as CelAuthorizer
+from restow.serving.admission.dear import asked_on_loop
 from restow.serving.admission.request_values import namespace_of
 from restow.serving.admission.review import Attributes
 from restow.serving.authorization.rules import Authorizer
@@ -29,7 +30,7 @@ def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[st
         user = attributes.user if account is None else account_user(account)
         return authorizer.allows(user, _info(question))
 
-    asked = CelAuthorizer(ask)
+    asked = CelAuthorizer(asked_on_loop(ask))
     return {
         ASKED: asked,
         ASKED_RESOURCE: ResourceCheck(

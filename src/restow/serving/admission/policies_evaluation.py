@@ -3,7 +3,8 @@
 First the conditions: unless all are true the policy has nothing to say. Then each validation; one
 that is not true is a denial. What fails to evaluate is a denial as well, unless the policy fails
 open. All expressions of a kind share a budget, and each has a limit of its own. After each one it
-is said what it has cost, so that others get their turn between those that take long.
+is said what it has cost, so that others get their turn; one that is too dear for that is handed
+out, to be run elsewhere, and its outcome taken back.
 
 Not here: what becomes of a denial (`policies`), which a binding decides.
 """
@@ -11,9 +12,11 @@ Not here: what becomes of a denial (`policies`), which a binding decides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from restow.machinery.status_error import StatusError
 from restow.machinery.structural.cel.admission import (
     ASKED,
     ASKED_RESOURCE,
@@ -23,7 +26,10 @@ from restow.machinery.structural.cel.admission import (
 )
 from restow.machinery.structural.cel.budget import OBJECT_COST_MAX
 from restow.machinery.structural.cel.program import Outcome
+from restow.machinery.structural.cel.run import Trial
+from restow.machinery.structural.cel.values import TrialOver
 from restow.resources.errors import DoAgain
+from restow.serving.admission.dear import COST_ON_LOOP_MAX
 from restow.serving.admission.policies_compiled import Compiled, Policy, Validation
 
 COST_MAX: Final = OBJECT_COST_MAX
@@ -38,8 +44,17 @@ _OUT_OF_BUDGET: Final = (
 
 logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-Steps = Generator[int, None, _Result]
-"""Something that is done expression by expression, each with what it has cost."""
+
+
+class Dear(NamedTuple):
+    """An expression to be run where it may take long; safe to be run in a thread."""
+
+    run: Callable[[], Outcome]
+
+
+Steps = Generator[int | Dear, Outcome | None, _Result]
+"""Something that is done expression by expression, each with what it has cost; or, for its outcome,
+one to be run elsewhere."""
 
 
 class Denial(NamedTuple):
@@ -78,7 +93,7 @@ class _Evaluation:
         self._values = dict(values)
         self._named = Named(
             {name: each.expression for name, each in variables.items() if each.expression},
-            lambda: self._values,
+            lambda: dict(self._values),
             {
                 name: f'composited variable "{name}" fails to compile: {each.error}'
                 for name, each in variables.items()
@@ -88,24 +103,33 @@ class _Evaluation:
         self._values[VARIABLES] = self._named
         self.cost_left = cost_max
 
-    def run(self, compiled: Compiled) -> Outcome:
+    def run(self, compiled: Compiled) -> Steps[Outcome]:
         """The value, or the error in the words for a client. Raises `_OutOfBudget`."""
         if compiled.expression is None:
+            yield 0
             return Outcome(None, 0, compiled.error)
-        outcome = self._run(compiled.expression)
+        outcome: Outcome | None
+        try:
+            outcome = self._run(compiled.expression, Trial(COST_ON_LOOP_MAX))
+        except TrialOver:
+            outcome = yield Dear(partial(self._run, compiled.expression, None))
+            assert outcome is not None
         cost = outcome.cost + self._named.take_cost()
         self.cost_left -= cost
         if self.cost_left < 0:
             raise _OutOfBudget
+        yield cost
         if outcome.error:
             told = f"expression '{compiled.source}' resulted in error: {outcome.error}"
             return Outcome(None, cost, told)
         return Outcome(outcome.value, cost)
 
-    def _run(self, expression: Expression) -> Outcome:
+    def _run(self, expression: Expression, trial: Trial | None) -> Outcome:
+        self._named.trial = trial
         try:
-            return expression.run(self._values)
-        except DoAgain:
+            # A copy: one that ends in a loop leaves the variable of that loop behind.
+            return expression.run(dict(self._values), trial=trial)
+        except (DoAgain, StatusError, TrialOver):
             raise
         except Exception as error:
             # Ours, not the author's: one expression must not turn a request into a 500.
@@ -135,10 +159,9 @@ def _applies(policy: Policy, values: Mapping[str, Any]) -> Steps[tuple[bool, str
     problems: list[str] = []
     for condition in policy.conditions:
         try:
-            outcome = evaluation.run(condition.compiled)
+            outcome = yield from evaluation.run(condition.compiled)
         except _OutOfBudget:
             return False, _OUT_OF_BUDGET
-        yield outcome.cost
         if outcome.error:
             problems.append(outcome.error)
         elif outcome.value is not True:
@@ -156,8 +179,7 @@ def _validate(policy: Policy, values: Mapping[str, Any]) -> Steps[list[Denial]]:
     denials: list[Denial] = []
     failed: list[tuple[int, Validation]] = []
     for index, validation in enumerate(policy.validations):
-        outcome = evaluation.run(validation.compiled)
-        yield outcome.cost
+        outcome = yield from evaluation.run(validation.compiled)
         if outcome.error:
             if not policy.fails_open:
                 denials.append(Denial(index, outcome.error))
@@ -182,25 +204,21 @@ def _denials(
     denials = []
     for index, validation in failed:
         try:
-            message, cost = _message(evaluation, validation)
-            yield cost
+            message = yield from _message(evaluation, validation)
         except _OutOfBudget:
             message = f"failed messageExpression: {_OUT_OF_BUDGET}"
         denials.append(Denial(index, message, validation.reason or INVALID))
     return denials
 
 
-def _message(evaluation: _Evaluation, validation: Validation) -> tuple[str, int]:
-    """What is said, and what it has cost."""
-    cost = 0
+def _message(evaluation: _Evaluation, validation: Validation) -> Steps[str]:
     if validation.message_compiled is not None:
-        outcome = evaluation.run(validation.message_compiled)
-        said, cost = outcome.value, outcome.cost
+        said = (yield from evaluation.run(validation.message_compiled)).value
         text = said.strip() if isinstance(said, str) else ""
         if text and "\n" not in text and len(text.encode(errors="replace")) <= MESSAGE_BYTES_MAX:
-            return text, cost
+            return text
     source = validation.compiled.source.strip()
-    return validation.message or f"failed expression: {source}", cost
+    return validation.message or f"failed expression: {source}"
 
 
 def _annotate(
@@ -210,8 +228,7 @@ def _annotate(
     failures: list[str] = []
     evaluation = _Evaluation(policy.variables, values, COST_MAX)
     for annotation in policy.annotations:
-        outcome = evaluation.run(annotation.compiled)
-        yield outcome.cost
+        outcome = yield from evaluation.run(annotation.compiled)
         if outcome.error:
             if not policy.fails_open:
                 failures.append(outcome.error)

@@ -2,9 +2,11 @@
 
 Asked last. Before an object is created, each quota of its namespace that limits it is charged: its
 `status.used` is raised by a guarded update, so that of all servers only so many pass as there is
-room for. What comes at the same time for one namespace is charged in one update. A create that
-fails after that leaves its charge behind, until the servers count anew
-(`restow.resources.housekeeping.quotas`). A dry run is refused like any other, and charges nothing.
+room for. What comes at the same time for one namespace is charged in one update, and all
+quotas of it side by side. A create whose name turns out to be taken gives its charge back. One that
+fails otherwise, so that nobody knows whether its object is there, leaves its charge behind, until
+the servers count anew (`restow.resources.housekeeping.quotas`). A dry run is refused like
+any other, and charges nothing.
 
 What a quota counts from follows its status: it holds from when it was first counted. While no quota
 limits a kind in any namespace, writes of it are not asked about.
@@ -18,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from restow.machinery import quotas, status
@@ -30,9 +33,12 @@ from restow.resources.following import Following
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, TasksClosed, TasksFull
 from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.context import Context
 
 AT_ONCE_MAX: Final = 1_000
 """How many wishes are charged in one update."""
+QUOTAS_AT_ONCE_MAX: Final = 32
+"""How many quotas of a namespace are charged side by side."""
 NAMESPACES_MAX: Final = 1_000
 """In how many namespaces something is being charged at one time."""
 RETRY_SECONDS: Final = 1
@@ -51,6 +57,8 @@ class _Wish:
     charges: Charges
     done: asyncio.Future[None]
     charged: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    """By path: which quota was charged, should there be another of its name later."""
     refusal: StatusError | None = None
 
 
@@ -159,8 +167,7 @@ class QuotaAdmission:
                 raise _refusal(attributes, why)
 
     async def _charge(self, attributes: Attributes, charges: Charges) -> None:
-        if self._is_taken(attributes):
-            return  # the store says so, and nothing need be given back
+        await self._refuse_taken(attributes)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wish = _Wish(attributes, charges, done)
         namespace = attributes.namespace
@@ -178,17 +185,46 @@ class QuotaAdmission:
                 raise _unavailable() from None
         await done
         if wish.charged:
-            attributes.context.charged = _sum(attributes.context.charged or {}, wish.charged)
+            context = attributes.context
+            context.charged = _sum(context.charged or {}, wish.charged)
+            context.give_back = partial(self._give_back, context, wish)
         if wish.refusal is not None:
+            if wish.charged:  # by one quota, before another had no room
+                self._give_back(attributes.context, wish)
             raise wish.refusal
 
-    def _is_taken(self, attributes: Attributes) -> bool:
-        resource = attributes.resource
-        if attributes.operation != "CREATE":
-            return False
+    async def _refuse_taken(self, attributes: Attributes) -> None:
+        """Charge nothing for a name that is taken: what is in memory may be old, so that is looked
+        up anew before anybody is told. Raises 409."""
+        resource, obj = attributes.resource, attributes.obj
+        if attributes.operation != "CREATE" or obj is None:
+            return
         cache = self._store.ready(resource)
         path = resource.path_of(attributes.namespace, attributes.name)
-        return cache is not None and cache.get(path) is not None
+        if cache is None or cache.get(path) is None or obj["metadata"].get("generateName"):
+            return  # a name that was made up may be tried again with another
+        entry = (await self._store.read(resource)).get(path)
+        if entry is not None:
+            raise self._store.exists(resource, attributes.name, entry)
+
+    def _give_back(self, context: Context, wish: _Wish) -> None:
+        """Take off what was charged for a create that has surely not been done."""
+        context.charged = context.give_back = None
+        work = self._take_off(wish)
+        try:
+            self._tasks.spawn("give-back", work)
+        except (TasksFull, TasksClosed):
+            work.close()  # it is found when the servers count anew
+
+    async def _take_off(self, wish: _Wish) -> None:
+        for path, less in sorted(wish.charged.items()):
+            change = partial(_lowered, less=less, uid=wish.uids[path])
+            try:
+                await self._store.update(
+                    self._resource, self._version, path, change, subresource="status", is_patch=True
+                )
+            except StatusError as error:
+                logger.info("the quota %s keeps a charge for nothing: %s", path, error)
 
     async def _work(self, namespace: str) -> None:
         """Charge all that waits in a namespace, and what comes meanwhile."""
@@ -213,19 +249,27 @@ class QuotaAdmission:
             # Or the first quota would be charged for what the second refuses.
             if len(wish.charges) > 1:
                 self._refuse_early(wish)
-        for path in sorted({path for wish in wishes for path in wish.charges}):
-            good = [wish for wish in wishes if path in wish.charges and wish.refusal is None]
-            try:
-                await self._charge_one(path, good)
-            except status.NotFound:
-                continue  # it limits nothing any more
-            except StatusError as error:
-                for wish in good:
-                    wish.refusal = error
-            except Exception:
-                logger.exception("the quota %s cannot be charged", path)
-                for wish in good:
-                    wish.refusal = status.internal("a quota could not be charged")
+        paths = sorted({path for wish in wishes for path in wish.charges})
+        for first in range(0, len(paths), QUOTAS_AT_ONCE_MAX):
+            at_once = paths[first : first + QUOTAS_AT_ONCE_MAX]
+            await asyncio.gather(*(self._charge_or_refuse(path, wishes) for path in at_once))
+
+    async def _charge_or_refuse(self, path: str, wishes: list[_Wish]) -> None:
+        good = [wish for wish in wishes if path in wish.charges and wish.refusal is None]
+        refusal: StatusError
+        try:
+            await self._charge_one(path, good)
+        except status.NotFound:
+            return  # it limits nothing any more
+        except StatusError as error:
+            refusal = error
+        except Exception:
+            logger.exception("the quota %s cannot be charged", path)
+            refusal = status.internal("a quota could not be charged")
+        else:
+            return
+        for wish in good:
+            wish.refusal = wish.refusal or refusal
 
     def _refuse_early(self, wish: _Wish) -> None:
         here = self._quotas.get(wish.attributes.namespace, {})
@@ -241,10 +285,13 @@ class QuotaAdmission:
             return
         problems: list[str] = []
         taken: list[Mapping[str, int]] = []
+        uid = ""
 
         def change(obj: Object) -> Object:
+            nonlocal uid
             problems.clear()
             taken.clear()
+            uid = obj["metadata"].get("uid") or ""
             before = quota = quotas.read_quota(obj)
             for wish in wishes:
                 wanted = quota.wanted(wish.charges[path])  # what it limits may have changed
@@ -259,9 +306,19 @@ class QuotaAdmission:
         )
         for wish, why, wanted in zip(wishes, problems, taken, strict=True):
             if why:
-                wish.refusal = _refusal(wish.attributes, why)
+                wish.refusal = wish.refusal or _refusal(wish.attributes, why)
             elif wanted:
                 wish.charged[path] = wanted
+                wish.uids[path] = uid
+
+
+def _lowered(obj: Object, *, less: Mapping[str, int], uid: str) -> Object:
+    """A quota without a charge; as it is, if that is none of its own."""
+    used = quotas.read_quota(obj).used
+    lower = {name: used[name] - number for name, number in less.items() if name in used}
+    if obj["metadata"].get("uid") != uid or min(lower.values(), default=-1) < 0:
+        return obj
+    return quotas.with_used(obj, {**used, **lower})
 
 
 def _limited(quota: Quota | None) -> frozenset[str]:

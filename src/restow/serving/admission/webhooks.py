@@ -35,8 +35,10 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object
 from restow.runtime import Runtime
+from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Hosted, Namespaces
 from restow.serving.admission.review import Attributes, WriteOf, renamed
+from restow.serving.admission.turns import TOO_LATE
 from restow.serving.admission.webhooks_conditions import (
     AuthorizerValues,
     conditions_hold,
@@ -56,8 +58,6 @@ AT_ONCE_MAX: Final = 64
 """Validating webhooks that are asked about one write at the same time."""
 ROUNDS: Final = 2
 """How often a mutating webhook is asked about one try of a write, at most."""
-TOO_LATE: Final = "request did not complete within requested timeout"
-
 logger = logging.getLogger(__name__)
 
 
@@ -69,6 +69,7 @@ class Asking:
     namespaces: Namespaces
     metrics: WebhookMetrics
     runtime: Runtime
+    dear_work: DearWork
     authorizer: AuthorizerValues = no_authorizer
 
 
@@ -204,13 +205,14 @@ class _Asker:
         hosted = hook.matcher.matches(attributes, ways, namespace)
         if hosted is None or not hook.conditions:
             return hosted
-        holds = conditions_hold(
+        holds = await conditions_hold(
             hook,
             attributes,
             hosted,
             obj=await in_version(attributes, hosted, attributes.obj),
             old=await in_version(attributes, hosted, attributes.old),
             authorizer=self._asking.authorizer,
+            dear_work=self._asking.dear_work,
         )
         if not holds:
             self._asking.metrics.excluded(hook.name, self._type, attributes.operation)
@@ -301,8 +303,7 @@ class _Asker:
         if not hook.review_version:
             known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
             raise CallFailed(f"could not create admission objects: {known}", code=400)
-        seconds = min(hook.seconds_max, self._seconds_left(attributes))
-        if seconds <= 0:
+        if self._seconds_left(attributes) <= 0:
             raise status.timeout(TOO_LATE)
         uid = self._asking.runtime.ids.uid()
         question = write_review(
@@ -314,7 +315,13 @@ class _Asker:
             },
             version=hook.review_version,
         )
-        body = await self._asking.calls.post(hook.client, question, seconds_max=seconds)
+        body = await self._asking.calls.post(
+            hook.client,
+            question,
+            seconds_max=hook.seconds_max,
+            user=attributes.user,
+            by_seconds=attributes.context.request.answer_by_seconds,
+        )
         if self._seconds_left(attributes) <= 0:
             # The client has been told that nothing came of it: a late answer must not store it.
             raise status.timeout(TOO_LATE)

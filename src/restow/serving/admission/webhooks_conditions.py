@@ -9,12 +9,23 @@ Not here: rules and selectors (`matching`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from restow.machinery import status
-from restow.machinery.structural.cel.admission import NAMESPACE, OBJECT, OLD_OBJECT, REQUEST
+from restow.machinery.structural.cel.admission import (
+    NAMESPACE,
+    OBJECT,
+    OLD_OBJECT,
+    REQUEST,
+    Expression,
+)
 from restow.machinery.structural.cel.budget import CALL_COST_MAX
+from restow.machinery.structural.cel.program import Outcome
+from restow.machinery.structural.cel.run import Trial
+from restow.machinery.structural.cel.values import TrialOver
 from restow.resources.definition import Object
+from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork
 from restow.serving.admission.matching import Hosted
 from restow.serving.admission.review import Attributes
 from restow.serving.admission.webhooks_known import Hook
@@ -32,7 +43,7 @@ def no_authorizer(_attributes: Attributes) -> dict[str, Any]:
     return {}
 
 
-def conditions_hold(
+async def conditions_hold(
     hook: Hook,
     attributes: Attributes,
     hosted: Hosted,
@@ -40,6 +51,7 @@ def conditions_hold(
     obj: Object | None,
     old: Object | None,
     authorizer: AuthorizerValues,
+    dear_work: DearWork,
 ) -> bool:
     """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
     if not hook.conditions:
@@ -56,7 +68,11 @@ def conditions_hold(
         if condition.expression is None:
             problems.append(condition.problem)
             continue
-        outcome = condition.expression.run(values, cost_max=min(CALL_COST_MAX, cost_left))
+        run = partial(_run, condition.expression, values, min(CALL_COST_MAX, cost_left))
+        try:
+            outcome = run(Trial(COST_ON_LOOP_MAX))
+        except TrialOver:
+            outcome = await dear_work.run(run, attributes)
         cost_left -= outcome.cost
         if outcome.error:
             problems.append(
@@ -73,3 +89,10 @@ def conditions_hold(
     told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     group_resource = attributes.resource.kind.group_resource
     raise status.forbidden(told, resource=group_resource, name=attributes.name)
+
+
+def _run(
+    expression: Expression, values: dict[str, Any], cost_max: int, trial: Trial | None = None
+) -> Outcome:
+    # A copy: one that ends in a loop leaves the variable of that loop behind.
+    return expression.run(dict(values), cost_max=cost_max, trial=trial)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
+
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
 from restow.machinery.metadata_rules import check_types
@@ -82,9 +84,8 @@ def _options(attributes: Attributes) -> Object:
     if attributes.operation == "DELETE":
         found = {**read_options(attributes.context), **found}
     else:
-        is_patch = attributes.operation == "UPDATE" and info.verb == "patch"
-        verb = "Patch" if is_patch else attributes.operation.capitalize()
-        found["kind"] = f"{verb}Options"
+        # Those of a patch are told as those of an update, which it is to webhooks.
+        found["kind"] = f"{attributes.operation.capitalize()}Options"
         found |= {name: value for name in _SAID if (value := info.parameter(name))}
     if attributes.dry_run:
         found["dryRun"] = ["All"]
@@ -119,7 +120,9 @@ async def _converted(obj: Object, source: Hosted, target: Hosted) -> Object:
         converted = resource.converter.convert(typed, before, after)
     except (StatusError, MachineryError) as error:
         raise status.internal(f"unable to convert to {after}, Kind={kind}: {error}") from error
-    return resource.shape.default(after, {**converted, "kind": kind})
+    # Defaults change an object, and what was converted shares parts with what is to be stored.
+    fresh = orjson.loads(orjson.dumps(converted))
+    return resource.shape.default(after, {**fresh, "kind": kind})
 
 
 def completed(attributes: Attributes, hosted: Hosted, patched: Object) -> Object:

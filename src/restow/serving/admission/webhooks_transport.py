@@ -2,8 +2,13 @@
 
 A webhook may be slow, gone, or wrong, and only writes that it has a say in may notice. So each has
 its own connections and its own bound on calls under way, each call has a deadline, and an answer
-that is too long is not read. Redirects are not followed: a configuration names who is asked. What
-a webhook answers is in no error and no log, but for what it says to the client of a write.
+that is too long is not read. Redirects are not followed: a configuration names who is asked. What a
+webhook answers is in no error and no log, but for what it says to the client of a write.
+
+What this server cannot do is no failure of a webhook, or who sends enough writes could have some
+pass by one that may be left out. A call for which there is no place waits for one, users have their
+shares of the places, and its own time begins when it has one. If that takes too long it is a 429,
+when the server stops a 503, and what is under way when a configuration changes comes to its end.
 
 A Service is looked for as the servers of remote APIs are, and no backend may be where those may
 not. A URL may also name this machine: whoever writes one may write any.
@@ -24,22 +29,31 @@ from urllib.parse import quote, urlsplit
 from restow.client.config import ClientConfig
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
+from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object
 from restow.runtime import Runtime
+from restow.serving.admission.turns import TOO_LATE, Line
 from restow.serving.aggregation.exchanges import Question
 from restow.serving.aggregation.interface import ServiceRef
-from restow.serving.aggregation.pools import BackendLimits, Pool
+from restow.serving.aggregation.pools import BackendBusy, BackendLimits, Pool
 from restow.serving.aggregation.services import NoPlace, Place, Services, name_of
+from restow.serving.context import User
+from restow.serving.limits import Room
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """A patch of the longest object, in base64, and something besides."""
 CALLS_MAX: Final = 128
-"""Questions to one webhook under way. One more is a failed call: it does not wait."""
+"""Questions to one webhook under way, but for those of masters. One more waits."""
+MASTERS_MAX: Final = 128
+"""Those of masters. One more is told to come again."""
 PORT_DEFAULT: Final = 443
 UNAVAILABLE: Final = 503
 
-LIMITS: Final = BackendLimits(requests_max=CALLS_MAX, streams_max=1, kept_max=8)
+RETRY_SECONDS: Final = 1
+_TOO_MANY: Final = "too many requests wait for an admission webhook, please try again later."
+
+LIMITS: Final = BackendLimits(requests_max=CALLS_MAX + MASTERS_MAX, streams_max=1, kept_max=8)
 
 
 class CallFailed(Exception):
@@ -95,34 +109,85 @@ class HookCalls:
         self._allows_loopback = allows_loopback
         self._limits = limits
         self._pools: dict[HookClient, _Way] = {}
+        self._replaced: set[_Way] = set()
+        """Those that nobody names any more, and that are still being asked."""
         self._is_closed = False
 
-    async def post(self, client: HookClient, body: bytes, *, seconds_max: float) -> bytes:
-        """The body of its answer. Raises CallFailed."""
+    async def post(
+        self,
+        client: HookClient,
+        body: bytes,
+        *,
+        seconds_max: float,
+        user: User,
+        by_seconds: float = math.inf,
+    ) -> bytes:
+        """The body of its answer. Raises CallFailed, or a StatusError: what this server cannot do.
+
+        It has so many seconds to answer, and so many may be waited for before it is asked; but no
+        longer than until `by_seconds`.
+        """
         way = self._way(client)
-        # Whole seconds, as others round them: up.
-        target = f"{way.target}?timeout={math.ceil(seconds_max)}s"
+        way.users_count += 1
         try:
-            async with self._clock.timeout(seconds_max):
-                return await self._ask(way, target, body)
-        except TimeoutError:
-            raise way.failed(target, "context deadline exceeded") from None
-        except ConnectionFailed as error:
-            raise way.failed(target, error.what) from error
-        except ValueError as error:  # what the question would have said is no HTTP
-            raise way.failed(target, str(error)) from error
+            if user.is_master:
+                return await self._post(way, body, seconds_max, by_seconds)
+            seat = await way.line.enter(user, seconds_max=seconds_max, by_seconds=by_seconds)
+            try:
+                return await self._post(way, body, seconds_max, by_seconds)
+            finally:
+                seat.leave()
+        finally:
+            way.users_count -= 1
+            if not way.users_count and way in self._replaced:
+                self._replaced.discard(way)
+                way.pool.close()
 
     def keep(self, clients: Iterable[HookClient]) -> None:
-        """End the connections to all others: nobody names them any more."""
+        """End the connections to all others: nobody names them any more. What is under way, or
+        waits for its turn, is not ended."""
         named = set(clients)
         for client in [each for each in self._pools if each not in named]:
-            self._pools.pop(client).pool.close()
+            way = self._pools.pop(client)
+            if way.users_count:
+                self._replaced.add(way)
+            else:
+                way.pool.close()
 
     async def close(self) -> None:
         self._is_closed = True
-        for way in self._pools.values():
+        for way in (*self._pools.values(), *self._replaced):
             way.pool.abort()
         self._pools.clear()
+        self._replaced.clear()
+
+    async def _post(self, way: _Way, body: bytes, seconds_max: float, by_seconds: float) -> bytes:
+        left = by_seconds - self._clock.monotonic()
+        seconds = min(seconds_max, left)
+        if self._is_closed:
+            raise _stopping()
+        if seconds <= 0:
+            raise status.timeout(TOO_LATE)
+        # Whole seconds, as others round them: up.
+        target = f"{way.target}?timeout={math.ceil(seconds)}s"
+        try:
+            async with self._clock.timeout(seconds):
+                return await self._ask(way, target, body)
+        except TimeoutError:
+            if left <= seconds_max:
+                # The client has not given it the time, which is no failure of the webhook's.
+                raise status.timeout(TOO_LATE) from None
+            if self._is_closed:
+                raise _stopping() from None
+            raise way.failed(target, "context deadline exceeded") from None
+        except BackendBusy as error:
+            raise status.too_many_requests(_TOO_MANY, retry_after_seconds=RETRY_SECONDS) from error
+        except ConnectionFailed as error:
+            if self._is_closed:
+                raise _stopping() from error
+            raise way.failed(target, error.what) from error
+        except ValueError as error:  # what the question would have said is no HTTP
+            raise way.failed(target, str(error)) from error
 
     async def _ask(self, way: _Way, target: str, body: bytes) -> bytes:
         lines = [
@@ -157,12 +222,10 @@ class HookCalls:
             return await self._services.places(way.service)
         except NoPlace as error:
             raise way.failed(target, error.message) from error
-        except StatusError as error:
-            raise way.failed(target, f"its Service cannot be read: {error.message}") from error
 
     def _way(self, client: HookClient) -> _Way:
         if self._is_closed:
-            raise CallFailed("the server is stopping")
+            raise _stopping()
         found = self._pools.get(client)
         if found is None:
             found = self._pools[client] = self._made(client)
@@ -191,22 +254,30 @@ class HookCalls:
             )
         except (ConfigInvalid, ValueError) as error:
             raise CallFailed(f"could not get REST client: {error}", code=500) from error
-        return _Way(pool, authority, target, shown, client.service, places)
+        line = Line(Room(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY)
+        return _Way(pool, line, authority, target, shown, client.service, places)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Way:
     """One webhook, ready to be asked."""
 
     pool: Pool
+    line: Line
     authority: str
     target: str
     shown: str
     service: ServiceRef | None
     places: Sequence[Place]
+    users_count: int = 0
+    """Calls under way, and those that wait for their turn."""
 
     def failed(self, target: str, why: str) -> CallFailed:
         return CallFailed(f'failed to call webhook: Post "{self.shown}{target}": {why}')
+
+
+def _stopping() -> StatusError:
+    return status.unavailable("the server is stopping", retry_after_seconds=RETRY_SECONDS)
 
 
 def _place_of(url: str) -> tuple[Place, str]:

@@ -30,7 +30,7 @@ from restow.serving.aggregation.exchanges import Question
 from restow.serving.audit.ids import id_in
 from restow.serving.context import Context, User
 from restow.serving.listener import Headers, header_block
-from restow.serving.request_info import QUERY_PARAMETERS_MAX, RequestInfo
+from restow.serving.request_info import QUERY_PARAMETERS_MAX
 
 UPGRADES: Final = frozenset({"websocket", "spdy/3.1"})
 """Protocols that clients of Kubernetes switch to. Another HTTP is not among them: requests inside
@@ -66,7 +66,6 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CLEAR_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$'()*+,:/?@=&-]|%[0-9A-Fa-f]{2})*")
 _UNSENDABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EXTRA_KEY_SAFE: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]")
-_LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
 Lines = Sequence[tuple[str, str]]
 
@@ -83,11 +82,6 @@ class Believed:
 
 
 NOTHING_ELSE: Final = Believed()
-
-
-def is_long(info: RequestInfo) -> bool:
-    """Whether the answer may take its own time, as a watch does."""
-    return info.verb == "watch" or info.subresource in _LONG_SUBRESOURCES
 
 
 def upgrade_of(headers: Headers) -> str:
@@ -122,7 +116,7 @@ def question_of(context: Context, *, authority: str, believed: Believed = NOTHIN
     return Question(
         method=request.method,
         data=data,
-        is_stream=bool(upgrade) or is_long(context.info),
+        is_stream=bool(upgrade) or context.info.is_long,
         upgrade=upgrade,
     )
 

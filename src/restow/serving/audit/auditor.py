@@ -32,7 +32,7 @@ from restow.serving.audit.lines import (
     ALLOWED,
     NO_ANNOTATIONS,
     PLAIN_PATH,
-    Stamps,
+    Event,
     annotations_part,
     encode,
     encode_plain,
@@ -52,7 +52,16 @@ from restow.serving.audit.policy import (
     Policy,
     RuleSet,
 )
-from restow.serving.audit.records import SILENT, Kind, Record, Sender, Short, kind_of, when_over
+from restow.serving.audit.records import (
+    SILENT,
+    Kind,
+    Noted,
+    Record,
+    Sender,
+    Short,
+    kind_of,
+    when_over,
+)
 from restow.serving.audit.redaction import shown_uri
 from restow.serving.context import Context, User
 from restow.serving.listener import PullStream, PushStream, Response, Tunnel
@@ -87,10 +96,10 @@ Reason: TypeAlias = "Callable[[User, RequestInfo], str]"
 
 
 class Sink(Protocol):
-    """Where lines go."""
+    """Where events go."""
 
-    def put(self, line: bytes) -> None:
-        """Take a line. Never waits, and never fails."""
+    def put(self, event: Event) -> None:
+        """Take an event. Never waits for anything but the disk, and never fails."""
 
 
 class Auditor:
@@ -99,13 +108,14 @@ class Auditor:
     def __init__(
         self, policy: Policy, sink: Sink, clock: Clock, *, reason: Reason | None = None
     ) -> None:
+        self.listeners: Final[list[Callable[[], None]]] = []
+        """Called when other things are to be written than before."""
         self._policy = policy
         self._nobody = policy.rules_for(None)
         self._sink = sink
         self._put = sink.put
         self._clock = clock
         self._monotonic = clock.monotonic
-        self._pair = Stamps(clock).pair
         self.reason = reason
         self._reasons: dict[str, bytes] = {"": ALLOWED}
         self.levels = [0] * len(LEVEL_NAMES)
@@ -122,18 +132,26 @@ class Auditor:
         """From now on by these rules."""
         self._policy = policy
         self._nobody = policy.rules_for(None)
+        for tell in self.listeners:
+            tell()
 
     # --- gets out of memory ------------------------------------------------------------------
 
-    def short(self, short: ShortGet, headers: Headers, user: User) -> Short | None:
-        """What is to be written of a get; None: that is found out on the long way."""
+    def short(self, short: ShortGet, headers: Headers, user: User) -> Noted | None:
+        """What is to be written of such gets, until a role or the policy changes; None: that is
+        found out on the long way."""
         sender: Sender | None = headers.audit_memo
         if sender is None or sender.user is not user or sender.policy is not self._policy:
             return None
         found: Short | None = short.audited.get(sender.rules)
         if found is None:
             found = self._make_short(short, sender.rules)
-        return found if found.level <= METADATA else None
+        if found.level > METADATA:
+            return None
+        end = ALLOWED
+        if found.level and not user.is_master and self.reason is not None:
+            end = self._why(self.reason(user, short.info))
+        return Noted(*found, sender.asker, sender.origin, end)
 
     def _make_short(self, short: ShortGet, rules: RuleSet) -> Short:
         info = short.info
@@ -151,33 +169,19 @@ class Auditor:
         return made
 
     def note_short(
-        self,
-        parts: Short,
-        info: RequestInfo,
-        headers: Headers,
-        line: bytes,
-        received_seconds: float,
+        self, noted: Noted, line: bytes, received_seconds: float, now_seconds: float
     ) -> None:
         """Write down a get that was answered out of memory; `line` has its id."""
-        level, received, complete = parts
+        level, received, complete, asker, origin, end = noted
         self.levels[level] += 1
-        if not level:
-            return
-        sender: Sender = headers.audit_memo
-        user, asker, origin, mark = sender.user, sender.asker, sender.origin, line[10:-2]
+        at, mark = received_seconds, line[10:-2]
         try:
             if received is not None:
                 before, stage, about = received
-                when = self._pair(received_seconds, received_seconds)
-                event = (before, mark, stage, asker, origin, about, when, NO_ANNOTATIONS)
-                self._put(b"".join(event))
+                self._put((before, mark, stage, asker, origin, about, at, at, NO_ANNOTATIONS))
             if complete is not None:
                 before, stage, about = complete
-                why = ALLOWED
-                if not user.is_master and self.reason is not None:
-                    why = self._why(self.reason(user, info))
-                when = self._pair(received_seconds, self._monotonic())
-                self._put(b"".join((before, mark, stage, asker, origin, about, when, why)))
+                self._put((before, mark, stage, asker, origin, about, at, now_seconds, end))
         except Exception:
             self.failures += 1
             logger.exception(FAILED)
@@ -259,13 +263,11 @@ class Auditor:
         record = context.audit = Record(kind, sender, uri, is_allowed=is_allowed)
         stage = kind.stages.get(RECEIVED)
         if sender is not None and stage is not None:
-            received = request.received_seconds
-            event = (
-                *(kind.head, quoted_id(request.answer_lines), stage, uri, kind.verb),
-                *(sender.asker, sender.origin, kind.about.part(info.name)),
-                *(self._pair(received, received), NO_ANNOTATIONS),
-            )
-            self._put(b"".join(event))
+            received, mark = request.received_seconds, quoted_id(request.answer_lines)
+            about = kind.about.part(info.name)
+            who = sender.asker, sender.origin
+            before = stage + uri + kind.verb
+            self._put((kind.head, mark, before, *who, about, received, received, NO_ANNOTATIONS))
         return record
 
     def _refused(self, context: Context, code: int) -> Record:
@@ -371,13 +373,11 @@ class Auditor:
             who = user_part(None), origin_part(request.headers, request.peer)
         else:
             who = sender.full, sender.origin
-        event = (
-            *(kind.head, quoted_id(request.answer_lines), begin, record.uri, kind.verb),
-            *(*who, about, how, objects),
-            self._pair(request.received_seconds, self._monotonic()),
-            self._notes(context, record, is_cut=is_cut),
-        )
-        self._put(b"".join(event))
+        mark, before = quoted_id(request.answer_lines), begin + record.uri + kind.verb
+        about = about + how + objects if objects else about + how
+        times = request.received_seconds, self._monotonic()
+        notes = self._notes(context, record, is_cut=is_cut)
+        self._put((kind.head, mark, before, *who, about, *times, notes))
 
     def _notes(self, context: Context, record: Record, *, is_cut: bool) -> bytes:
         noted, reason = context.annotations, ""

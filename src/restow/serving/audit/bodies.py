@@ -87,14 +87,15 @@ def _decoded(context: Context, body: bytes, media: str) -> Any:
 
 def response_body(answer: Response, *, omits_managed_fields: bool) -> Body:
     """What was answered."""
-    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    if not body:
+    length = _length(answer)
+    if not length:
         return NOTHING
-    if len(body) > OBJECT_BYTES_MAX or _GZIP in answer.headers:
+    if length > OBJECT_BYTES_MAX or _GZIP in answer.headers:
         return _CUT
+    body = _whole(answer)
     try:
         if _YAML in answer.headers:
-            if len(body) > YAML_BYTES_MAX:
+            if length > YAML_BYTES_MAX:
                 return _CUT
             return _shown(yaml_codec.decode(body).value, omits_managed_fields)
         return _shown(orjson.loads(body), omits_managed_fields)
@@ -130,9 +131,9 @@ def status_part(answer: Response, *, is_secret: bool) -> bytes:
 
 
 def _status_of(answer: Response) -> dict[str, Any]:
-    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    if len(body) > STATUS_BYTES_MAX or _GZIP in answer.headers:
+    if _length(answer) > STATUS_BYTES_MAX or _GZIP in answer.headers:
         return {}
+    body = _whole(answer)
     try:
         if _YAML in answer.headers:
             found: Any = yaml_codec.decode(body).value
@@ -141,6 +142,16 @@ def _status_of(answer: Response) -> dict[str, Any]:
     except (StatusError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+
+
+def _length(answer: Response) -> int:
+    """How long a body is; a long list is not put together to find out."""
+    body = answer.body
+    return len(body) if isinstance(body, bytes) else sum(map(len, body))
+
+
+def _whole(answer: Response) -> bytes:
+    return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
 
 
 def name_in(answer: Response) -> str:

@@ -72,14 +72,9 @@ class AuditIds:
         return self.line()
 
 
-def id_in(line: bytes) -> bytes:
-    """The id in a header line; nothing for no line."""
-    return line[len(_LINE) : -len(_LINE_END)]
-
-
-def quoted_id(line: bytes) -> bytes:
-    """The same as it stands in a JSON text, without its quotation marks."""
-    found = id_in(line)
-    if b'"' in found or b"\\" in found:
-        return orjson.dumps(found.decode())[1:-1]
-    return found
+def quoted_line(line: bytes) -> bytes:
+    """A header line whose id may stand in a JSON text between quotation marks: `line[10:-2]`."""
+    if b'"' in line or b"\\" in line:
+        quoted = orjson.dumps(line[len(_LINE) : -len(_LINE_END)].decode())
+        return b"%b%b%b" % (_LINE, quoted[1:-1], _LINE_END)
+    return line

@@ -3,9 +3,10 @@
     kind, level | id | stage, uri, verb | user, addresses, agent | object | status, bodies | times
                                                                                    | annotations
 
-Most events differ in their id and times alone, so nothing else is encoded for them. What comes from
-a client is always encoded as JSON, and in ASCII: then no character of it ends a line, whoever reads
-the log.
+Most events differ in their id and times alone, so nothing else is encoded for them. They are put
+together when they are written, many at once: that costs a third of doing it between two answers.
+What comes from a client is always encoded as JSON, and in ASCII: then no character of it ends a
+line, whoever reads the log.
 
 Not here: which events there are (`auditor`), and what is left out (`redaction`).
 """
@@ -14,10 +15,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -27,6 +28,13 @@ from restow.serving.audit.redaction import TRUNCATED
 from restow.serving.context import User
 from restow.serving.listener.request import Headers, Peer
 from restow.serving.request_info import RequestInfo
+
+Parts: TypeAlias = "tuple[bytes, bytes, bytes, bytes, bytes, bytes]"
+"""What an event may share with others: what stands before the id, what stands before the user, the
+user, the origin, the object and all else up to the times, the end."""
+Event: TypeAlias = "tuple[Parts, bytes, float, float]"
+"""An event that is still in parts: those, the header line with its id, fit for JSON, when its
+request was received, and when it happened."""
 
 AGENT_LENGTH_MAX: Final = 1_024
 ADDRESSES_MAX: Final = 16
@@ -45,6 +53,9 @@ _DECISION: Final = "authorization.k8s.io/decision"
 _REASON: Final = "authorization.k8s.io/reason"
 PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9.:-]+")
 PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._:~-]+")
+_RECEIVED: Final = b',"requestReceivedTimestamp":"'
+_AND_NOW: Final = b'Z","stageTimestamp":"'
+_END: Final = b'Z"'
 _DIGITS: Final = tuple(b"%03d" % number for number in range(1000))
 _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
@@ -170,31 +181,41 @@ class Stamps:
         self._second = -1
         self._text = b""
 
-    def pair(self, received_seconds: float, now_seconds: float) -> bytes:
-        """The two times of an event, of two moments of the other clock."""
+    def together(self, events: Sequence[Event]) -> bytes:
+        """The lines of some events, at least one, which came one soon after another."""
+        pieces: list[bytes] = []
+        add, digits, begin, text = pieces.extend, _DIGITS, 0, b""
+        offset = self._offset(events[-1][3])
+        for (head, stage, who, origin, about, end), line, received, now in events:
+            # Both times in microseconds of the same millisecond, as it is with most.
+            before = int((received + offset) * 1_000_000) - begin
+            micros = int((now + offset) * 1_000_000) - begin
+            if not 0 <= micros < 1000:
+                milli = (begin + micros) // 1000
+                before, micros = before + begin - milli * 1000, micros + begin - milli * 1000
+                begin, text = milli * 1000, self._moment(milli)
+            add((head, line[10:-2], stage, who, origin, about, _RECEIVED))
+            if 0 <= before < 1000:
+                add((text, digits[before]))
+            else:
+                milli, before = divmod(begin + before, 1000)
+                add((self._moment(milli), digits[before]))
+            add((_AND_NOW, text, digits[micros], _END, end))
+        return b"".join(pieces)
+
+    def _offset(self, now_seconds: float) -> float:
+        """What lies between both clocks, measured once a second."""
         if now_seconds >= self._turn_seconds:
             self._offset_seconds = self._clock.wall().timestamp() - self._clock.monotonic()
             self._turn_seconds = now_seconds + 1
-        offset, digits = self._offset_seconds, _DIGITS
-        received = int((received_seconds + offset) * 1_000_000)
-        now = int((now_seconds + offset) * 1_000_000)
-        second, micros = now // 1_000_000, now % 1_000_000
+        return self._offset_seconds
+
+    def _moment(self, milli: int) -> bytes:
+        """A moment up to its milliseconds."""
+        second, digits = milli // 1000, _DIGITS[milli % 1000]
         if second != self._second:
             self._second, self._text = second, _second_text(second)
-        text, before = self._text, received % 1_000_000
-        return b"".join(
-            (
-                b',"requestReceivedTimestamp":"',
-                text if received // 1_000_000 == second else _second_text(received // 1_000_000),
-                digits[before // 1000],
-                digits[before % 1000],
-                b'Z","stageTimestamp":"',
-                text,
-                digits[micros // 1000],
-                digits[micros % 1000],
-                b'Z"',
-            )
-        )
+        return self._text + digits
 
 
 def _second_text(second: int) -> bytes:

@@ -12,6 +12,8 @@ Not here: when something is written (`sink`).
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import gzip
 import os
 import re
@@ -19,6 +21,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,7 +38,7 @@ SAME_MOMENT_MAX: Final = 1_000
 _MEGABYTE: Final = 1024 * 1024
 _MOMENT: Final = "%Y-%m-%dT%H-%M-%S"
 _MOMENT_PATTERN: Final = r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)\.(\d{3})"
-_OPEN: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class LogRefused(OSError):
@@ -64,23 +67,26 @@ class LogFile:
         self._clock = clock
         self._is_stdout = path == STANDARD_OUTPUT
         self._path = Path(path)
-        self._is_torn = False
         self.rotations = 0
         """How many full files there were."""
+        self.problem = ""
+        """Why it could not be written the last time that it could not."""
         self._fd = sys.stdout.fileno() if self._is_stdout else self._open()
+        self._is_torn = not self._is_stdout and _is_torn(self._fd)
 
     def __repr__(self) -> str:
         return f"<LogFile {self._path}>"
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Append lines; how many of them are not in the file, because it could not be written."""
+        """Append lines, or several together; how many of them are not in the file, because it
+        could not be written. `problem` says why."""
         done = 0
         while done < len(lines):
             piece, count = self._piece(lines, done)
-            try:
-                self._append(piece)
-            except OSError:
-                return len(lines) - done
+            taken = self._append(piece)
+            if taken < len(piece):
+                left = lines[done + count :]
+                return piece.count(b"\n", taken) + sum(each.count(b"\n") for each in left)
             done += count
         return 0
 
@@ -109,23 +115,49 @@ class LogFile:
             count += 1
         return b"".join(lines[first : first + count]), count
 
-    def _append(self, piece: bytes) -> None:
-        if not self._is_stdout:
-            self._look(len(piece))
-        if self._is_torn:
-            piece = b"\n" + piece  # what is broken off must not spoil the next line
-        view = memoryview(piece)
-        while view:
+    def _append(self, piece: bytes) -> int:
+        """How many bytes of it were taken: all, or up to the last line that was."""
+        taken = 0
+        try:
+            if not self._is_stdout:
+                self._look(len(piece))
+            if self._is_torn:
+                self._write(b"\n")  # what is broken off must not spoil the next line
+                self._is_torn = False
+            while taken < len(piece):
+                taken += self._write(memoryview(piece)[taken:])
+        except OSError as error:
+            self.problem = _described(error)
+            whole = piece.rfind(b"\n", 0, taken) + 1
+            if whole < taken:
+                self._is_torn = not self._take_back(taken - whole)
+            return whole
+        return taken
+
+    def _write(self, data: bytes | memoryview) -> int:
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:
+            os.set_blocking(self._fd, True)  # a pipe that somebody reads slowly
+            return os.write(self._fd, data)
+
+    def _take_back(self, nbytes: int) -> bool:
+        """Cut off what is broken off at the end. Not while others have the file open, too: what
+        they have appended would go with it."""
+        if self._is_stdout:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
-                written = os.write(self._fd, view)
-            except BlockingIOError:
-                os.set_blocking(self._fd, True)  # a pipe that somebody reads slowly
-                continue
-            except OSError:
-                self._is_torn = self._is_torn or len(view) < len(piece)
-                raise
-            view = view[written:]
-        self._is_torn = False
+                end = os.lseek(self._fd, 0, os.SEEK_CUR)
+                if os.fstat(self._fd).st_size != end:
+                    return False
+                os.ftruncate(self._fd, end - nbytes)
+            finally:
+                fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def _look(self, nbytes: int) -> None:
         """Go on in another file, if this one is full, or is not there any more."""
@@ -147,7 +179,7 @@ class LogFile:
         fresh = self._open()
         os.close(self._fd)
         self._fd = fresh
-        self._is_torn = False
+        self._is_torn = _is_torn(fresh)
 
     def _open(self) -> int:
         try:
@@ -161,6 +193,8 @@ class LogFile:
                 raise LogRefused(f"audit log {self._path}: not a file")
             if stat.S_IMODE(found.st_mode) & ~MODE:
                 os.fchmod(fd, MODE)
+            with suppress(OSError):  # who has it for himself is cutting something off, or no log
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # says only: it is open
         except OSError as error:
             os.close(fd)
             if isinstance(error, LogRefused):
@@ -211,6 +245,19 @@ class LogFile:
             oldest = self._clock.wall() - timedelta(days=rotation.age_max_days)
             gone.update(path for moment, path in backups if moment < oldest)
         return sorted(gone)
+
+
+def _is_torn(fd: int) -> bool:
+    """Whether a file ends in the middle of a line."""
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+
+
+def _described(error: OSError) -> str:
+    """Which error it is, by the name that one looks for."""
+    if isinstance(error, LogRefused) or error.errno is None:
+        return str(error)
+    return f"{errno.errorcode.get(error.errno, error.errno)}, {error.strerror}"
 
 
 def _compress(path: Path) -> None:

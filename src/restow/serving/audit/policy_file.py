@@ -12,6 +12,7 @@ from typing import Any, Final
 from restow.machinery import yaml_codec
 from restow.machinery.name_formats import subdomain_problem
 from restow.machinery.status_error import StatusError
+from restow.runtime import read_regular_file
 from restow.serving.audit.policy import (
     LEVELS,
     NONE,
@@ -45,16 +46,13 @@ class PolicyError(ValueError):
 def read_policy(path: Path) -> Policy:
     """The policy in a file. Raises PolicyError, which names the file."""
     try:
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
+        text = read_regular_file(path, bytes_max=FILE_BYTES_MAX)
     except OSError as error:
-        raise PolicyError(f"audit policy {path}: {error.strerror or error}") from error
+        raise PolicyError(f"--audit-policy-file {path}: {error.strerror or error}") from error
     try:
-        if len(text) > FILE_BYTES_MAX:
-            raise PolicyError(f"longer than {FILE_BYTES_MAX} bytes")
         return parse_policy(text)
     except PolicyError as error:
-        raise PolicyError(f"audit policy {path}: {error}") from error
+        raise PolicyError(f"--audit-policy-file {path}: {error}") from error
 
 
 def parse_policy(text: bytes) -> Policy:

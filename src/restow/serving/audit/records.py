@@ -17,7 +17,6 @@ from restow.serving.request_info import RequestInfo
 
 KINDS_MAX: Final = 4_096
 """Kinds of requests that are remembered, for each set of rules."""
-LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
 
 class Sender(NamedTuple):
@@ -44,6 +43,18 @@ class Short(NamedTuple):
     """What stands before the id, before the user, and behind the origin."""
 
 
+class Noted(NamedTuple):
+    """The same for one sender: all that is written of such a get, but for its id and times."""
+
+    level: Level
+    received: tuple[bytes, bytes, bytes] | None
+    complete: tuple[bytes, bytes, bytes] | None
+    asker: bytes
+    origin: bytes
+    end: bytes
+    """Why it was allowed."""
+
+
 class Kind:
     """What is written of all requests that differ in nothing but the object and its content."""
 
@@ -54,7 +65,7 @@ class Kind:
 
     def __init__(self, info: RequestInfo, decision: Decision) -> None:
         self.is_secret = holds_secrets(info)
-        self.is_long = info.verb == "watch" or info.subresource in LONG_SUBRESOURCES
+        self.is_long = info.is_long
         # Of what holds secrets no bodies are written, whatever the policy says.
         self.level = min(decision.level, METADATA) if self.is_secret else decision.level
         self.omits_managed_fields = decision.omits_managed_fields

@@ -1,8 +1,9 @@
-"""From lines to a file: together and later, or one by one and at once.
+"""From events to a file: together and later, or one by one and at once.
 
-In batches the answer does not wait for the disk: lines wait in memory, up to a limit, and a task
-hands them to a thread. What finds no room, or no disk, is lost; it is counted, and logged once
-until it goes well again. A process that is killed loses what waits: a fraction of a second.
+In batches the answer does not wait for the disk: events wait in memory, up to a limit, and a task
+hands the lines of many to a thread. What finds no room, or no disk, is lost; it is counted, and
+logged once until it goes well again. A process that is killed loses what waits: a fraction of a
+second.
 
 Blocking, each line is with the system before its answer goes out. A slow disk makes a slow server.
 
@@ -16,10 +17,15 @@ import logging
 from typing import Final
 
 from restow.runtime import Clock, Tasks, TasksClosed, TasksFull
+from restow.serving.audit.lines import OWN_BYTES, Event, Stamps
 from restow.serving.audit.log_file import LogFile
 
 BATCH_SECONDS: Final = 0.2
-"""How long lines wait for others."""
+"""How long events wait for others."""
+TEXT_EVENTS: Final = 64
+TEXT_BYTES: Final = 64 * 1024
+"""Of so many events lines are made at once: while they are in the processor's caches, and with
+memory that need not be asked of the system each time."""
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -32,18 +38,21 @@ class _Counting:
         self._file = file
         self.written = 0
         self.dropped_full = 0
-        """Lines that found no room to wait."""
+        """Events that found no room to wait."""
         self.dropped_disk = 0
-        """Lines that the disk did not take."""
+        """Events that the disk did not take."""
         self._in_trouble = 0
 
     def _note(self, taken: int, lost: int) -> None:
-        """Count what has become of some lines, and say when that changes."""
+        """Count what has become of some events, and say when that changes."""
         self.written += taken
         self.dropped_disk += lost
         if lost:
             if not self._in_trouble:
-                logger.error("the audit log cannot be written: events are lost until it can be")
+                logger.error(
+                    "the audit log cannot be written (%s): events are lost until it can be",
+                    self._file.problem,
+                )
             self._in_trouble += lost
         elif self._in_trouble and taken:
             logger.warning("the audit log is written again; %d events are lost", self._in_trouble)
@@ -51,7 +60,7 @@ class _Counting:
 
 
 class BatchSink(_Counting):
-    """Writes lines later, many at once."""
+    """Writes events later, many at once."""
 
     def __init__(
         self,
@@ -63,8 +72,14 @@ class BatchSink(_Counting):
     ) -> None:
         super().__init__(file)
         self._clock = clock
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._together = Stamps(clock).together
+        self._events: list[Event] = []
+        """The latest, of which no lines are made yet."""
+        self._events_bytes = 0
+        self._texts: list[bytes] = []
+        """Lines of those before, many in each."""
+        self._texts_count = 0
+        self._texts_bytes = 0
         self._waiting_bytes_max = waiting_bytes_max
         self._wake = asyncio.Event()
         self._is_awake = False
@@ -72,16 +87,29 @@ class BatchSink(_Counting):
         self._is_overfull = False
         self._writer = tasks.spawn("write", self._run())
 
-    def put(self, line: bytes) -> None:
-        nbytes = self._waiting_bytes + len(line)
-        if nbytes > self._waiting_bytes_max:
+    def put(self, event: Event) -> None:
+        # What it shares with others does not count.
+        own_bytes = OWN_BYTES + len(event[2]) + len(event[5]) + len(event[8])
+        nbytes = self._events_bytes + own_bytes
+        if nbytes + self._texts_bytes > self._waiting_bytes_max:
             self._drop()
             return
-        self._waiting_bytes = nbytes
-        self._waiting.append(line)
+        self._events_bytes = nbytes
+        events = self._events
+        events.append(event)
+        if len(events) >= TEXT_EVENTS or nbytes >= TEXT_BYTES:
+            self._make_text()
         if not self._is_awake:
             self._is_awake = True
             self._wake.set()
+
+    def _make_text(self) -> None:
+        """Make lines of the latest events, while they are at hand."""
+        text = self._together(self._events)
+        self._texts.append(text)
+        self._texts_count += len(self._events)
+        self._texts_bytes += len(text)
+        self._events, self._events_bytes = [], 0
 
     def _drop(self) -> None:
         self.dropped_full += 1
@@ -97,7 +125,7 @@ class BatchSink(_Counting):
         self._file.close()
 
     async def _run(self) -> None:
-        while not self._is_closed or self._waiting:
+        while not self._is_closed or self._events or self._texts:
             await self._wake.wait()
             if not self._is_closed:
                 await self._clock.sleep(BATCH_SECONDS)
@@ -105,27 +133,31 @@ class BatchSink(_Counting):
             self._is_awake = False
             if self._is_closed:
                 self._wake.set()
-            lines, self._waiting = self._waiting, []
+            if self._events:
+                self._make_text()
+            texts, self._texts = self._texts, []
+            count, self._texts_count = self._texts_count, 0
             before = self._file.rotations
-            lost = await asyncio.to_thread(self._file.write, lines)
+            lost = await asyncio.to_thread(self._file.write, texts)
             # Only now: what is being written is still in memory.
-            self._waiting_bytes -= sum(map(len, lines))
+            self._texts_bytes -= sum(map(len, texts))
             self._is_overfull = False
-            self._note(len(lines) - lost, lost)
+            self._note(count - lost, lost)
             if self._file.rotations != before:
                 await asyncio.to_thread(_tidy, self._file)
 
 
 class BlockingSink(_Counting):
-    """Writes each line at once."""
+    """Writes each event at once."""
 
-    def __init__(self, file: LogFile, tasks: Tasks) -> None:
+    def __init__(self, file: LogFile, clock: Clock, tasks: Tasks) -> None:
         super().__init__(file)
+        self._together = Stamps(clock).together
         self._tasks = tasks
 
-    def put(self, line: bytes) -> None:
+    def put(self, event: Event) -> None:
         before = self._file.rotations
-        lost = self._file.write((line,))
+        lost = self._file.write((self._together((event,)),))
         self._note(1 - lost, lost)
         if self._file.rotations != before:
             try:

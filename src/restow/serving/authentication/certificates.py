@@ -8,6 +8,7 @@ from typing import Final
 from restow.machinery import status
 from restow.runtime import Clock
 from restow.serving.authentication.authorities import Authorities
+from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.tokens import shows_token
 from restow.serving.context import User
 from restow.serving.listener.request import Request
@@ -49,3 +50,8 @@ class CertificateAuthenticator:
             certificate.organizations,
             extra=((CREDENTIAL_ID, (f"X509SHA256={fingerprint}",)),),
         )
+
+    def credential_of(self, request: Request) -> Credential:
+        certificate = request.peer.certificate
+        assert certificate is not None
+        return Credential(certificate.not_after_epoch_seconds)

@@ -13,8 +13,12 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from restow.machinery import status
-from restow.machinery.status_error import StatusError
 from restow.serving.authentication.anonymous import EVERYWHERE, AnonymousAccess
+from restow.serving.authentication.credentials import (
+    WITHOUT_END,
+    Credential,
+    TellsOfCredentials,
+)
 from restow.serving.authentication.impersonation import is_wished_for
 from restow.serving.authentication.tokens import shows_token
 from restow.serving.context import ANONYMOUS, Sender, User
@@ -85,21 +89,33 @@ class Authentication:
         user, keeps_seconds = self._find(request)
         if keeps_seconds > 0 and not is_wished_for(headers):
             good_until = request.received_seconds + keeps_seconds
-            headers.memo = Sender(user, _is_plain(request), good_until)
+            is_plain = _is_plain(request)
+            headers.memo = Sender(user, is_plain=is_plain, good_until_seconds=good_until)
         return user
 
     def user_of(self, token: str) -> User | None:
-        """Whose a token is, as TokenReview asks; None if nobody's. May raise `DoAgain`."""
+        """Whose a token is, as TokenReview asks; None if nobody's. May raise `DoAgain`, and a 503
+        when it cannot be known now: that is no word about the token."""
         for authenticator, _ in self._authenticators:
             if not isinstance(authenticator, KnowsTokens):
                 continue
             try:
                 user = authenticator.user_of(token)
-            except StatusError:
+            except status.Unauthorized:
                 return None
             if user is not None:
                 return _known(user)
         return None
+
+    def credential_of(self, request: Request) -> Credential:
+        """By what the sender of a request is known, whom it may speak for besides. Raises 401, and
+        may raise `DoAgain`."""
+        for authenticator, _ in self._authenticators:
+            if authenticator.authenticate(request) is not None:
+                if isinstance(authenticator, TellsOfCredentials):
+                    return authenticator.credential_of(request)
+                return WITHOUT_END
+        raise status.unauthorized()
 
     def _find(self, request: Request) -> tuple[User, float]:
         for authenticator, keeps_seconds in self._authenticators:

@@ -23,6 +23,7 @@ import orjson
 from restow.machinery import status
 from restow.runtime import Clock
 from restow.serving.authentication.authorities import Authorities
+from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Headers, Request
 
@@ -117,6 +118,12 @@ class FrontProxyAuthenticator:
             _first(headers, trust.uid_headers),
             _extra(headers, trust.extra_prefixes),
         )
+
+    def credential_of(self, request: Request) -> Credential:
+        """The proxy's: what it was shown itself is not known here."""
+        certificate = request.peer.certificate
+        assert certificate is not None
+        return Credential(certificate.not_after_epoch_seconds)
 
 
 def _first(headers: Headers, names: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 from restow.machinery import jwt, status
 from restow.machinery.jwt import Jwt, JwtInvalid
 from restow.runtime import Runtime
+from restow.serving.authentication.credentials import WITHOUT_END, Credential
 from restow.serving.authentication.oidc_claims import user_of_claims
 from restow.serving.authentication.oidc_config import ALGORITHMS, JwtAuthenticator
 from restow.serving.authentication.oidc_keys import IssuerKeys
@@ -135,6 +136,13 @@ class OidcAuthenticator:
         named = found.claims.get("iss")
         issuer = self._issuers.get(named) if isinstance(named, str) else None
         return None if issuer is None else issuer.user_of(found)
+
+    def credential_of(self, request: Request) -> Credential:
+        token = bearer_token(request)
+        with suppress(JwtInvalid):
+            if token is not None:
+                return Credential(jwt.moment(jwt.read(token).claims, "exp"))
+        return WITHOUT_END
 
     def troubles(self) -> Iterator[tuple[str, str]]:
         """Issuers whose keys could not be fetched last, and why."""

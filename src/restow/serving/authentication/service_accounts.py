@@ -75,7 +75,7 @@ class AccountTrust:
 class _Seen(NamedTuple):
     """What was found of an object that a token needs."""
 
-    entry: Entry
+    revision: int
     uid: str
     gone_at: float
     """When its deletion begins to count, in seconds of the epoch."""
@@ -199,7 +199,7 @@ class AccountAuthenticator:
         if entry is None:
             return None
         seen = known.seen.get(bound)
-        if seen is None or seen.entry is not entry:
+        if seen is None or seen.revision != entry[0]:
             seen = known.seen[bound] = _see(entry, bound.kind)
         return seen
 
@@ -214,7 +214,7 @@ def _see(entry: Entry, kind: str) -> _Seen:
         with suppress(ValueError):
             held = hashlib.sha256(b64decode((obj.get("data") or {}).get("token") or "")).digest()
     is_invalid = bool((metadata.get("labels") or {}).get(INVALID_SINCE))
-    return _Seen(entry, metadata.get("uid") or "", gone_at, held, is_invalid)
+    return _Seen(entry[0], metadata.get("uid") or "", gone_at, held, is_invalid)
 
 
 def _check_held(secret: _Seen, digest: bytes) -> None:

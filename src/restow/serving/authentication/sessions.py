@@ -5,7 +5,9 @@
 Both are sealed texts: who it is, until when, and a mark made with a key that the servers of a
 cluster share. So any of them can open what another has sealed, and nothing is kept anywhere but
 the tickets that were used. A cookie is sent by a browser whoever asks it to, so it counts for
-reading only, and only where no other credential is sent. Not here: how a ticket travels.
+reading only, and only where no other credential is sent. Neither is good for longer than the
+credential that they stand for: they end with it, and with a token that is taken out of its list.
+Not here: how a ticket travels.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from restow.runtime import Runtime
+from restow.serving.authentication.credentials import WITHOUT_END, Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Request
 
@@ -31,10 +35,24 @@ COOKIE: Final = "__Host-restow-session"
 """The prefix makes browsers take it from this host only, over TLS, for all paths."""
 SEALED_LENGTH_MAX: Final = 8_192
 NONCE_BYTES: Final = 16
-_KEY_PURPOSE: Final = b"restow sessions 1"
+_KEY_PURPOSE: Final = b"restow sessions 2"
+_TOKEN_PURPOSE: Final = b"restow token of a session "
+_TOKEN_MARK_BYTES: Final = 16
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 Purpose = Literal["ticket", "session"]
+
+
+class Bound(NamedTuple):
+    """What a ticket or a session depends on."""
+
+    ends_epoch_seconds: float | None = None
+    """When the credential ends that was shown."""
+    token_mark: str = ""
+    """Tells a token that must still be known, to those who have the key; empty: it was none."""
+
+
+UNBOUND: Final = Bound()
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -44,6 +62,7 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     uid: str
     expires_epoch_seconds: float
     nonce: str
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +72,37 @@ class Pass:
     user: User
     expires: datetime
     nonce: str
+    bound: Bound
 
 
 class Sessions:
     """Seals and opens tickets and cookies."""
 
-    def __init__(self, key: bytes, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        runtime: Runtime,
+        *,
+        token_hashes: Callable[[], Mapping[bytes, object]] = dict,
+    ) -> None:
+        """`token_hashes`: those of the tokens that are good now."""
         # A key of its own, so that nothing sealed for another purpose can be taken for a session.
         self._key = hmac.digest(key, _KEY_PURPOSE, hashlib.sha256)
         self._clock = runtime.clock
         self._ids = runtime.ids
+        self._token_hashes = token_hashes
+        self._marked: Mapping[bytes, object] = {}
+        self._token_marks: frozenset[str] = frozenset()
 
-    def ticket_for(self, user: User) -> tuple[str, datetime]:
+    def ticket_for(self, user: User, credential: Credential = WITHOUT_END) -> tuple[str, datetime]:
         """A ticket for a user who has shown a credential, and when it ends."""
-        return self._seal("ticket", user, TICKET_SECONDS)
+        mark = self._token_mark(credential.token_hash) if credential.token_hash else ""
+        bound = Bound(credential.ends_epoch_seconds, mark)
+        return self._seal("ticket", user, TICKET_SECONDS, bound)
 
-    def session_for(self, user: User) -> tuple[str, datetime]:
-        """A cookie's value for the user of a ticket, and when it ends."""
-        return self._seal("session", user, SESSION_SECONDS)
+    def session_for(self, user: User, bound: Bound = UNBOUND) -> tuple[str, datetime]:
+        """A cookie's value for the user of a ticket, bound as that is, and when it ends."""
+        return self._seal("session", user, SESSION_SECONDS, bound)
 
     def open_ticket(self, text: str) -> Pass | None:
         """Who a ticket is for; None if it is none, or too late. Whether it was used is not known
@@ -88,8 +120,13 @@ class Sessions:
         value = cookie_of(request)
         return None if value is None else self.open_session(value)
 
-    def _seal(self, purpose: Purpose, user: User, seconds: float) -> tuple[str, datetime]:
+    def _seal(
+        self, purpose: Purpose, user: User, seconds: float, bound: Bound
+    ) -> tuple[str, datetime]:
         expires = self._clock.wall() + timedelta(seconds=seconds)
+        ends = bound.ends_epoch_seconds
+        if ends is not None and ends < expires.timestamp():
+            expires = datetime.fromtimestamp(ends, UTC)
         sealed = _Sealed(
             purpose=purpose,
             name=user.name,
@@ -97,6 +134,7 @@ class Sessions:
             uid=user.uid,
             expires_epoch_seconds=expires.timestamp(),
             nonce=self._ids.nonce(NONCE_BYTES),
+            bound=bound,
         )
         body = _encode(msgspec.json.encode(sealed))
         return f"{body}.{_encode(self._mark(body))}", expires
@@ -114,7 +152,23 @@ class Sessions:
         expires = datetime.fromtimestamp(sealed.expires_epoch_seconds, UTC)
         if sealed.purpose != purpose or self._clock.wall() >= expires:
             return None
-        return Pass(User(sealed.name, sealed.groups, sealed.uid), expires, sealed.nonce)
+        if sealed.bound.token_mark and not self._is_known(sealed.bound.token_mark):
+            return None
+        user = User(sealed.name, sealed.groups, sealed.uid)
+        return Pass(user, expires, sealed.nonce, sealed.bound)
+
+    def _is_known(self, token_mark: str) -> bool:
+        """Whether the token of a mark is still good. They are marked anew when others are good."""
+        hashes = self._token_hashes()
+        if hashes is not self._marked:
+            self._token_marks = frozenset(map(self._token_mark, hashes))
+            self._marked = hashes
+        return token_mark in self._token_marks
+
+    def _token_mark(self, token_hash: bytes) -> str:
+        """With the key: from a cookie that was stolen nobody guesses the token."""
+        digest = hmac.digest(self._key, _TOKEN_PURPOSE + token_hash, hashlib.sha256)
+        return digest[:_TOKEN_MARK_BYTES].hex()
 
     def _mark(self, body: str) -> bytes:
         return hmac.digest(self._key, body.encode(), hashlib.sha256)

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from restow.machinery import status
+from restow.runtime import read_regular_file
+from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Request
 
@@ -55,6 +57,14 @@ class TokenAuthenticator:
     def user_of(self, token: str) -> User | None:
         """The user of a token, or None."""
         return self._users.get(_hash(token))
+
+    def credential_of(self, request: Request) -> Credential:
+        return Credential(token_hash=_hash(bearer_token(request) or ""))
+
+    @property
+    def hashes(self) -> Mapping[bytes, object]:
+        """Of all tokens that are good now; another object when there are others."""
+        return self._users
 
 
 def bearer_token(request: Request) -> str | None:
@@ -107,10 +117,7 @@ def read_token_file(path: Path) -> dict[str, User]:
 
     Raises ValueError that names the line, and never a token; OSError.
     """
-    with path.open("rb") as file:
-        data = file.read(TOKEN_FILE_BYTES_MAX + 1)
-    if len(data) > TOKEN_FILE_BYTES_MAX:
-        raise ValueError(f"{path}: more than {TOKEN_FILE_BYTES_MAX} bytes")
+    data = read_regular_file(path, bytes_max=TOKEN_FILE_BYTES_MAX)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -10,7 +10,7 @@ rules themselves (`restow.machinery.rbac`), and who may write roles (`escalation
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,8 @@ from restow.serving.request_info import RequestInfo
 
 DECISIONS_MAX: Final = 10_000
 """How many are remembered. What is asked for is the client's text: more are worked out anew."""
+ASKED_LENGTH_MAX: Final = 1_024
+"""Of the words of a question that is remembered: in a review they are as long as anybody likes."""
 LACKS_SHOWN_MAX: Final = 5
 
 _ALL_NAMES: Final = None
@@ -42,7 +44,7 @@ _NOT_KNOWN: Final = frozenset({"\0"})
 
 
 class Rbac:
-    """The authorizer of a cluster. `start` it, `close` it. Satisfies `Authorizer`."""
+    """The authorizer of a cluster. `start` it, `close` it. Satisfies `Authorizer`, `Lasting`."""
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Rbac:
         defaults: Iterable[tuple[str, str, Object]] = (),
     ) -> None:
         self._book = RoleBook(defaults)
+        self.listeners: Final[list[Callable[[], None]]] = []
+        """Called when a role or binding has changed."""
         self._decisions: dict[_Asked, _Names] = {}
         self._reasons: dict[tuple[object, ...], str] = {}
         self._followings = [
@@ -71,6 +75,8 @@ class Rbac:
         """A role or binding has changed."""
         self._decisions.clear()
         self._reasons.clear()
+        for tell in self.listeners:
+            tell()
 
     async def start(self) -> None:
         """Know all roles and bindings. Raises a StatusError when they cannot be read."""
@@ -123,9 +129,10 @@ class Rbac:
                 break
         if names is not _ALL_NAMES:
             names = frozenset(found)
-        if len(self._decisions) >= DECISIONS_MAX:
-            self._decisions.clear()
-        self._decisions[asked] = names
+        if sum(map(len, asked[2:])) <= ASKED_LENGTH_MAX:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[asked] = names
         return names
 
     def _allows_path(self, user: User, info: RequestInfo) -> bool:
@@ -146,15 +153,16 @@ class Rbac:
         place = (
             (info.namespace, info.group, info.resource, info.subresource, name_of(info))
             if info.is_resource
-            else info.path
+            else (info.path,)
         )
         asked = (user.name, user.groups, info.verb, place)
         found = self._reasons.get(asked)
         if found is None:
             found = self._find_reason(user, info)
-            if len(self._reasons) >= DECISIONS_MAX:
-                self._reasons.clear()
-            self._reasons[asked] = found
+            if len(info.verb) + sum(map(len, place)) <= ASKED_LENGTH_MAX:
+                if len(self._reasons) >= DECISIONS_MAX:
+                    self._reasons.clear()
+                self._reasons[asked] = found
         return found
 
     def _find_reason(self, user: User, info: RequestInfo) -> str:

@@ -55,7 +55,7 @@ class RoleBook:
         """By plural and path of a role."""
         self._bindings: dict[tuple[str, str], Binding] = {}
         self._given: dict[Place, dict[str, Source]] = {}
-        """By who has something where: the bindings, by name."""
+        """By who has something where: the bindings, by path."""
         for plural, path, obj in defaults:
             self.put(plural, path, obj)
 
@@ -71,17 +71,17 @@ class RoleBook:
         before = self._bindings.pop((plural, path), None)
         if before is not None:
             for place in _places(before):
-                self._withdraw(place, before.name)
+                self._withdraw(place, path)
         binding = None if obj is None else read_binding(obj)
         if binding is None or bool(binding.namespace) is not (plural == BINDINGS):
             return
         self._bindings[plural, path] = binding
         for place, subject in _places(binding).items():
-            self._given.setdefault(place, {})[binding.name] = Source(binding, subject)
+            self._given.setdefault(place, {})[path] = Source(binding, subject)
 
-    def _withdraw(self, place: Place, name: str) -> None:
+    def _withdraw(self, place: Place, path: str) -> None:
         given = self._given[place]
-        del given[name]
+        del given[path]
         if not given:
             del self._given[place]
 
@@ -92,8 +92,8 @@ class RoleBook:
             for group in reversed(user.groups):
                 found |= self._given.get((place, True, group), {})
             found |= self._given.get((place, False, user.name), {})
-            for name in sorted(found):
-                yield self._grant(found[name])
+            for path in sorted(found):
+                yield self._grant(found[path])
 
     def _grant(self, source: Source) -> Grant:
         rules = self.rules_of(source.binding.role, source.binding.namespace)

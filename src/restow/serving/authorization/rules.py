@@ -5,7 +5,8 @@ Whoever asks builds a `RequestInfo` and asks the server's `Authorizer`. Not here
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, runtime_checkable
 
 from restow.machinery import status
 from restow.machinery.names import GroupResource
@@ -32,6 +33,15 @@ class Authorizer(Protocol):
     def reason(self, user: User, info: RequestInfo) -> str:
         """Why it is allowed, or what is wrong with the roles of somebody whom it is refused; empty
         when there is nothing to say. Asked of what has been decided, and not on hot paths."""
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """An authorizer whose decisions hold until it says otherwise: they may be kept that long."""
+
+    @property
+    def listeners(self) -> list[Callable[[], None]]:
+        """Called when it may decide otherwise than before."""
 
 
 class MastersOnly:

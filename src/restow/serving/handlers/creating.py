@@ -114,6 +114,10 @@ async def _store(server: Server, context: Context, resource: Resource, obj: Obje
             )
         except PlaceMoved:
             continue  # it was changed since this server heard of it
+        except status.AlreadyExists:
+            if context.give_back is not None:
+                context.give_back()
+            raise
     raise status.server_timeout(resource.kind.group_resource, "create")
 
 

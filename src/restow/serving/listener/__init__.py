@@ -33,7 +33,9 @@ from restow.serving.listener.tls import (
     TlsError,
     TlsFiles,
     TlsMaterial,
+    TlsPart,
     TlsPolicy,
+    check_pair,
 )
 from restow.serving.listener.tunnel import Tunnel, TunnelEnd
 
@@ -62,9 +64,11 @@ __all__ = [
     "TlsError",
     "TlsFiles",
     "TlsMaterial",
+    "TlsPart",
     "TlsPolicy",
     "Tunnel",
     "TunnelEnd",
+    "check_pair",
     "encode_chunk",
     "header_block",
     "open_front_sockets",

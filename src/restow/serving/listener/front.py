@@ -48,7 +48,12 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
     opened: list[socket.socket] = []
     try:
         for family, _kind, protocol, _name, address in dict.fromkeys(found):
-            listening = socket.socket(family, socket.SOCK_STREAM, protocol)
+            try:
+                listening = socket.socket(family, socket.SOCK_STREAM, protocol)
+            except OSError:
+                if len(found) == 1:
+                    raise
+                continue  # a name may have addresses of a kind that this machine does not speak
             opened.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if reuse_port:
@@ -68,6 +73,8 @@ async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket
         for listening in opened:
             listening.close()
         raise
+    if not opened:
+        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {bind} port {port}: no such addresses")
     return opened
 
 
@@ -91,6 +98,8 @@ def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socke
         for listening in opened:
             listening.close()
         raise
+    if not opened:
+        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {bind} port {port}: no such addresses")
     return opened
 
 

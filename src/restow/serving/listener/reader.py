@@ -370,6 +370,7 @@ class RequestReader:
 
     def _begin_body(self, request: Request, length: int) -> Request | None:
         if length > self._limits.body_bytes_max:
+            self._request = request  # who refuses it should know who has sent it
             raise too_large(self._limits.body_bytes_max)
         begin = self._position
         end = begin + length

@@ -132,6 +132,9 @@ Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
 App: TypeAlias = "Callable[[Request], Promise]"
 # Asked when a head is complete and its body is not: an answer here spares reading the body.
 Gate: TypeAlias = "Callable[[Request], Response | None]"
+GivenUp: TypeAlias = "Callable[[Request, Response], Response]"
+"""Told of a request that is read no further, and of the answer that it would get; the answer that
+it gets."""
 
 
 class Quick(NamedTuple):

@@ -16,7 +16,14 @@ from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.front import FrontDoor, open_sockets
 from restow.serving.listener.limits import Budget, Limits
-from restow.serving.listener.response import App, ErrorBody, Gate, Quick, plain_error_body
+from restow.serving.listener.response import (
+    App,
+    ErrorBody,
+    Gate,
+    GivenUp,
+    Quick,
+    plain_error_body,
+)
 from restow.serving.listener.shared import Counters, Shared
 from restow.serving.listener.tls import TlsMaterial
 
@@ -66,6 +73,7 @@ class Listener:
         tls: TlsMaterial | None = None,
         limits: Limits | None = None,
         gate: Gate | None = None,
+        given_up: GivenUp | None = None,
         quick: Quick | None = None,
         error_body: ErrorBody = plain_error_body,
         reuse_port: bool = False,
@@ -75,6 +83,7 @@ class Listener:
         shared = Shared(
             app=app,
             gate=gate,
+            given_up=given_up,
             quick=quick,
             error_body=error_body,
             limits=limits,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from restow.runtime import Clock, InvariantViolation, Tasks
 from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.reader import Lines
-from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, Quick
+from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
 from restow.serving.listener.states import ANSWERING, STREAMING
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Shared:
     fatal: Callable[[InvariantViolation], None]
     tasks: Tasks
     budget: Budget
+    given_up: GivenUp | None = None
     quick: Quick | None = None
     quick_head: bytes = b""
     """Status, date and headers of quick answers; empty while there are none."""

@@ -7,12 +7,15 @@ and when files are looked at again, is not known here.
 
 from __future__ import annotations
 
-import hashlib
+import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
+
+from restow.runtime import read_regular_file
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Of a certificate file; bundles of all authorities of the world have a quarter of it."""
@@ -50,6 +53,20 @@ class NamedPair:
     names: tuple[str, ...]
 
 
+class TlsPart(NamedTuple):
+    """Files that are taken together or not at all: a certificate with its key, or authorities."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.paths) == 2
+
+    def read(self) -> tuple[bytes, ...]:
+        """What they hold. It blocks. TlsError names the file."""
+        return tuple(map(_read, self.paths))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """Where the certificate chain, its key, and the authorities of client certificates are."""
@@ -59,10 +76,11 @@ class TlsFiles:
     client_ca_files: tuple[Path, ...] = ()
     named: tuple[NamedPair, ...] = ()
 
-    def all(self) -> Iterator[Path]:
-        yield from (self.cert_file, self.key_file, *self.client_ca_files)
-        for pair in self.named:
-            yield from (pair.cert_file, pair.key_file)
+    def parts(self) -> tuple[TlsPart, ...]:
+        """All of them, by what is taken together. The first is the pair that all others see."""
+        own = TlsPart((self.cert_file, self.key_file))
+        named = (TlsPart((pair.cert_file, pair.key_file)) for pair in self.named)
+        return (own, *named, *(TlsPart((path,)) for path in self.client_ca_files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,46 +93,49 @@ class TlsPolicy:
     client_certificates: ClientCertificates = "optional"
 
 
+Contents = Mapping[TlsPart, tuple[bytes, ...]]
+
+
 class TlsMaterial:
-    """Certificates in use. `reload` reads the files again; open connections keep what they have."""
+    """Certificates in use; open connections keep what they have.
+
+    What was read stays in memory: so one part can be renewed while the files of another are wrong.
+    """
 
     def __init__(self, files: TlsFiles, policy: TlsPolicy | None = None) -> None:
+        """Reads the files. Raises TlsError."""
         self.files = files
         self.policy = policy or TlsPolicy()
-        self._stamp = b""
-        self._current, self._named = self._load()
+        self.parts: Final = files.parts()
+        self._contents: Contents = {part: part.read() for part in self.parts}
+        self._current, self._named = self._build(self._contents)
         # Servers hold on to one context, so each handshake is passed on to the current one.
-        self.context = make_context(files, self.policy)
+        self.context, _ = self._build(self._contents)
         self.context.sni_callback = self._switch
+
+    def in_use(self, part: TlsPart) -> tuple[bytes, ...]:
+        """What the files held when they were taken."""
+        return self._contents[part]
 
     def reload(self) -> None:
         """Use the files as they are now for new connections; TlsError leaves all as it was."""
-        self._current, self._named = self._load()
+        self.take({part: part.read() for part in self.parts})
 
-    def reload_if_changed(self) -> bool:
-        """The same, if they hold something else than what is used; whether they did."""
-        if _stamp_of(self.files) == self._stamp:
-            return False
-        self.reload()
-        return True
+    def take(self, contents: Contents) -> None:
+        """Use this for new connections, and all else as before. TlsError leaves all as it was."""
+        wanted = {**self._contents, **contents}
+        self._current, self._named = self._build(wanted)
+        self._contents = wanted
 
-    def _load(self) -> tuple[ssl.SSLContext, dict[str, ssl.SSLContext]]:
-        files, policy = self.files, self.policy
-        stamp = _stamp_of(files)
-        current = make_context(files, policy)
+    def _build(self, contents: Contents) -> tuple[ssl.SSLContext, dict[str, ssl.SSLContext]]:
+        authorities = {part: data[0] for part, data in contents.items() if not part.is_pair}
+        first, *others = (part for part in self.parts if part.is_pair)
+        current = _make_context(first, contents[first], authorities, self.policy)
         named: dict[str, ssl.SSLContext] = {}
-        for pair in files.named:
-            own = TlsFiles(
-                cert_file=pair.cert_file,
-                key_file=pair.key_file,
-                client_ca_files=files.client_ca_files,
-            )
-            context = make_context(own, policy)
+        for pair, part in zip(self.files.named, others, strict=True):
+            context = _make_context(part, contents[part], authorities, self.policy)
             for name in pair.names:
                 named.setdefault(name.lower(), context)
-        if _stamp_of(files) != stamp:
-            raise TlsError(f"{files.cert_file} or a file with it is being written just now")
-        self._stamp = stamp
         return current, named
 
     def _switch(
@@ -128,31 +149,69 @@ class TlsMaterial:
         ssl_object.context = context
 
 
-def make_context(files: TlsFiles, policy: TlsPolicy | None = None) -> ssl.SSLContext:
-    """A context for a server, from files; TlsError names the one that is wrong."""
-    policy = policy or TlsPolicy()
+def check_pair(part: TlsPart) -> None:
+    """Refuse a certificate and a key that do not belong together, or cannot be used. TlsError."""
+    _make_context(part, part.read(), {}, TlsPolicy())
+
+
+def _make_context(
+    part: TlsPart,
+    pair: tuple[bytes, ...],
+    authorities: Mapping[TlsPart, bytes],
+    policy: TlsPolicy,
+) -> ssl.SSLContext:
+    """A context for a server, from what was read; TlsError names the file that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[policy.min_version]
     if ciphers := [CIPHER_SUITES[each] for each in policy.cipher_suites if CIPHER_SUITES[each]]:
         context.set_ciphers(":".join(ciphers))
+    elif policy.cipher_suites:
+        # Of TLS 1.2 none is wished for, and OpenSSL has no word for that.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     # A resumed session would skip the check of the client's certificate, so there is none.
     context.num_tickets = 0
     try:
-        context.load_cert_chain(files.cert_file, files.key_file, password=_refuse_password)
+        with _as_file(pair[0]) as cert_file, _as_file(pair[1]) as key_file:
+            context.load_cert_chain(cert_file, key_file, password=_refuse_password)
     except (OSError, ValueError) as error:
-        place = f"certificate {files.cert_file} with key {files.key_file}"
-        raise TlsError(f"{place} cannot be used: {error}") from error
-    for path in files.client_ca_files:
+        place = f"certificate {part.paths[0]} with key {part.paths[1]}"
+        raise TlsError(f"{place} cannot be used: {_reason(error)}") from error
+    for authority, pem in authorities.items():
         try:
-            context.load_verify_locations(path)
+            with _as_file(pem) as ca_file:
+                context.load_verify_locations(ca_file)
         except OSError as error:
-            raise TlsError(f"client authority {path} cannot be used: {error}") from error
-    if files.client_ca_files:
+            text = f"client authority {authority.paths[0]} cannot be used: {_reason(error)}"
+            raise TlsError(text) from error
+    if authorities:
         is_required = policy.client_certificates == "required"
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """A path to what is in memory: OpenSSL takes a key from a file only, and no disk shall see it.
+
+    So what is loaded is what was read and judged, whatever the files hold by now.
+    """
+    file = os.memfd_create("tls", os.MFD_CLOEXEC)
+    try:
+        os.write(file, data)
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)
+
+
+def _reason(error: Exception) -> str:
+    """What OpenSSL means, without where in its code it was found."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    if isinstance(error, ssl.SSLError):
+        return "it is not in PEM form"
+    return str(error)
 
 
 def _refuse_password() -> str:
@@ -160,16 +219,8 @@ def _refuse_password() -> str:
     raise ValueError("the key is encrypted with a password: give one that is not")
 
 
-def _stamp_of(files: TlsFiles) -> bytes:
-    """What the files hold; times and numbers of files tell too little. TlsError names the file."""
-    whole = hashlib.sha256()
-    for path in files.all():
-        try:
-            with path.open("rb") as file:
-                content = file.read(FILE_BYTES_MAX + 1)
-        except OSError as error:
-            raise TlsError(f"{path} cannot be used: {error.strerror}") from error
-        if len(content) > FILE_BYTES_MAX:
-            raise TlsError(f"{path} cannot be used: it has over {FILE_BYTES_MAX} bytes")
-        whole.update(hashlib.sha256(content).digest())
-    return whole.digest()
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+    except OSError as error:
+        raise TlsError(f"{path} cannot be used: {error.strerror}") from error

@@ -97,7 +97,14 @@ class Wire(asyncio.Protocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Say why, read no further, and close."""
-        self._respond_and_end(self._error(refused.status, refused.message), None)
+        response = self._error(refused.status, refused.message)
+        request, given_up = self._reader.half_read, self._shared.given_up
+        if request is not None and given_up is not None:
+            try:
+                response = given_up(request, response)
+            except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+                response = self._internal_error(request, error)
+        self._respond_and_end(response, request)
 
     def _respond_and_end(self, response: Response, request: Request | None) -> None:
         self._shared.counters.requests_refused += 1

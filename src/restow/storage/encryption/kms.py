@@ -132,7 +132,8 @@ class Plugin:
         """The key that the plug-in has chosen. Raises `Unavailable` before it has."""
         for seed in reversed(self._writing.values()):
             return seed.key_id
-        raise Unavailable(f"the KMS plug-in {self.name} has named no key yet: {self.problem}")
+        text = f"the KMS plug-in {self.name} has named no key yet"
+        raise Unavailable(f"{text}: {self.problem}", told=text)
 
     def seal(self, key_id: str, key: str, value: bytes) -> bytes:
         """Raises `Unavailable` without a seed under that key, or when it is too old."""
@@ -142,10 +143,11 @@ class Plugin:
         else:
             raise Unavailable(f"this server has no seed under {key_id} of the KMS plug-in")
         if self._clock.monotonic() > self._writes_until:
-            raise Unavailable(
+            text = (
                 f"the KMS plug-in {self.name} has not confirmed its key for"
-                f" {WRITE_SECONDS_MAX:.0f} s, so nothing is written under it: {self.problem}"
+                f" {WRITE_SECONDS_MAX:.0f} s, so nothing is written under it"
             )
+            raise Unavailable(f"{text}: {self.problem}", told=text)
         return seed.seal(key, value)
 
     # Reading.
@@ -223,7 +225,8 @@ class Plugin:
                 raise self._unavailable()
 
     def _unavailable(self) -> Unavailable:
-        return PluginSilent(f"the KMS plug-in {self.name} does not decrypt: {self._silence}")
+        text = f"the KMS plug-in {self.name} does not decrypt"
+        return PluginSilent(f"{text}: {self._silence}", told=text)
 
     async def _ask(self, tail: bytes, envelope: Envelope) -> None:
         try:

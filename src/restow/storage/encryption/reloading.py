@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime
+from restow.runtime import Runtime, check_regular, in_own_thread, read_regular_file
 from restow.storage.encryption.configuration import (
     FILE_BYTES_MAX,
     NOTHING,
@@ -181,11 +181,12 @@ class ReloadedKeys:
             await self._retired.pop().close()
         now = self._runtime.clock.monotonic()
         try:
-            signature = await asyncio.to_thread(_signature_of, self.path)
+            # A thread of its own: a file system that does not answer must not keep us from ending.
+            signature = await in_own_thread("encryption", partial(_signature_of, self.path))
             is_due = now >= self._try_again_at if self._try_again_at else False
             if signature == self._seen and not is_due and now < self._seen_at + CONTENT_SECONDS:
                 return False
-            data = await asyncio.to_thread(_read, self.path)
+            data = await in_own_thread("encryption", partial(_read, self.path))
         except ConfigurationRefused as error:
             self._refuse(str(error))
             return False
@@ -302,31 +303,18 @@ class ReloadedKeys:
 def _signature_of(path: str) -> _Signature:
     try:
         status = Path(path).stat()
+        check_regular(status, path)
     except OSError as error:
         raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
-    _check_kind(status)
     return status.st_mtime_ns, status.st_ino, status.st_size, status.st_ctime_ns
-
-
-def _check_kind(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigurationRefused(
-            "it is no regular file: a pipe or a device may never end, and can be read only once"
-        )
 
 
 def _read(path: str) -> bytes:
     """For a thread: nobody knows how long a file system takes."""
     try:
-        # It may have become a pipe since it was looked at; so opening must not wait for a writer.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            _check_kind(os.fstat(file.fileno()))
-            data = file.read(FILE_BYTES_MAX + 1)
+        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
     except OSError as error:
         raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfigurationRefused(f"it has more than {FILE_BYTES_MAX} bytes")
-    return data
 
 
 def _warn_if_open_to_all(path: str) -> None:

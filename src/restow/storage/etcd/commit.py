@@ -84,4 +84,5 @@ class Committer:
             )
         except CallFailed as failed:
             # It was refused, so nothing happened; only the reason cannot be told.
-            raise Unavailable(f"etcd refused, and then did not say why: {failed}") from failed
+            text = "etcd refused, and then did not say why"
+            raise Unavailable(f"{text}: {failed}", told=text) from failed

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from restow.runtime import Backoff, Runtime
+from restow.runtime import Backoff, Runtime, in_own_thread
 from restow.storage.errors import StorageClosed
 from restow.storage.etcd.credentials import Credentials, load_credentials
 from restow.storage.etcd.errors import (
@@ -248,7 +248,7 @@ class Connection:
         Calls under way end where they are; streams end with their old connection, and are mended.
         `OpenRefused` leaves all as it was.
         """
-        found = await asyncio.to_thread(self._load)
+        found = await in_own_thread("certificates of etcd", self._load)
         if found == self._credentials or self._closed:
             return False
         self._credentials = found

@@ -6,6 +6,8 @@ Not here: when files are read again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -35,17 +37,30 @@ class Credentials:
 def load_credentials(options: EtcdOptions, now: datetime) -> Credentials:
     """Read the files; `OpenRefused` names the one that is wrong, and says why. Blocks."""
     if options.ca_file is not None:
-        _certificates(options.ca_file)
+        with _named("--etcd-cafile"):
+            _certificates(options.ca_file)
     if options.cert_file is not None and options.key_file is not None:
-        check_secret(options.key_file)
-        certificate = _certificates(options.cert_file)[0]
-        _check_time(options.cert_file, certificate, now)
-        _check_pair(options.cert_file, certificate, options.key_file)
+        with _named("--etcd-keyfile"):
+            check_secret(options.key_file)
+        with _named("--etcd-certfile"):
+            certificate = _certificates(options.cert_file)[0]
+            _check_time(options.cert_file, certificate, now)
+        with _named("--etcd-keyfile"):
+            _check_pair(options.cert_file, certificate, options.key_file)
     return Credentials(
         authorities=read_file(options.ca_file),
         chain=read_file(options.cert_file),
         key=read_file(options.key_file),
     )
+
+
+@contextmanager
+def _named(flag: str) -> Iterator[None]:
+    """Let a refusal begin with the word that somebody has written."""
+    try:
+        yield
+    except OpenRefused as error:
+        raise OpenRefused(f"{flag}: {error}") from error
 
 
 def check_secret(path: Path) -> None:

@@ -113,6 +113,10 @@ _CODES: Final = {
 }
 
 
+UNREACHABLE: Final = "the store cannot be reached"
+"""What clients are told, whatever stands in the way."""
+
+
 class CallFailed(Exception):
     """A call to etcd failed. Stays inside this package."""
 
@@ -151,17 +155,19 @@ def translate(failed: CallFailed, *, asked: Revision | None = None) -> StorageEr
         case Cause.FUTURE:
             return FutureRevision(at, Revision(at - 1))
         case Cause.FULL:
-            return StoreFull(
-                f"{text}; compact and defragment etcd or raise its quota, then disarm its alarm"
-            )
+            todo = "; compact and defragment etcd or raise its quota, then disarm its alarm"
+            return StoreFull(text + todo, told="etcd's quota is used up" + todo)
         case Cause.TOO_LARGE:
-            return TransactionTooLarge(text)
+            return TransactionTooLarge(text, told="etcd takes less at once")
         case Cause.INVALID:
-            return InvalidTransaction(text)
+            return InvalidTransaction(text, told="the store takes no such request")
         case Cause.DAMAGED:
-            return StoreDamaged(text)
+            return StoreDamaged(text, told="the store says that it is damaged")
         case Cause.DENIED:
-            return OpenRefused(f"{text}; check etcd's user, password and role")
+            return OpenRefused(
+                f"{text}; check etcd's user, password and role",
+                told="the store does not let this server in",
+            )
         case (
             Cause.CERTIFICATE
             | Cause.OWN_CERTIFICATE
@@ -170,7 +176,7 @@ def translate(failed: CallFailed, *, asked: Revision | None = None) -> StorageEr
             | Cause.TOKEN_STALE
             | Cause.LOST
         ):
-            return Unavailable(text)
+            return Unavailable(text, told=UNREACHABLE)
 
 
 def translate_opening(failed: CallFailed) -> StorageError:

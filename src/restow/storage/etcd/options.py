@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from restow.runtime import Backoff
+from restow.runtime import Backoff, read_regular_file
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import key_problem
 
+FILE_BYTES_MAX: Final = 1024 * 1024
 _QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file"})
 _RECONNECT: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=2, jitter=0.5)
 
@@ -109,6 +110,6 @@ def _read_secret(path: Path) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
     except OSError as error:
         raise OpenRefused(f"cannot read {path}: {error.strerror}") from error

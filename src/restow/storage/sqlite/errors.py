@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import apsw
 
 from restow.storage.errors import (
@@ -13,6 +15,8 @@ from restow.storage.errors import (
     Unavailable,
 )
 
+NO_ROOM: Final = "no space left for the store"
+
 
 def translate(error: Exception) -> StorageError:
     """The storage error that says the same; total over everything that apsw can raise."""
@@ -20,15 +24,17 @@ def translate(error: Exception) -> StorageError:
         case StorageError():
             return error
         case apsw.FullError():
-            return StoreFull(f"no space left for the store: {error}")
+            return StoreFull(f"no space left for the store: {error}", told=NO_ROOM)
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(f"the store file is damaged: {error}")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
-            return OpenRefused(f"the store file cannot be opened for writing: {error}")
+            text = "the store file cannot be opened for writing"
+            return OpenRefused(f"{text}: {error}", told=text)
         case OSError() if error.errno in NO_SPACE:
-            return StoreFull(f"no space left for the store: {error}")
+            return StoreFull(f"no space left for the store: {error}", told=NO_ROOM)
         case _:
-            return Unavailable(f"the store failed: {type(error).__name__}: {error}")
+            text = f"the store failed: {type(error).__name__}"
+            return Unavailable(f"{text}: {error}", told=text)
 
 
 def is_settled(error: Exception) -> bool:

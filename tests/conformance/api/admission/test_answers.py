@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from restow.serving.admission import webhooks_transport
 from restow.testing.admission_webhook import AdmissionWebhook, allow, answer, deny, patch
 from restow.testing.api_client import JSON_PATCH, ApiClient
 from restow.testing.conversion_webhook import Raw
 from tests.conformance.api.admission.conftest import Configure
+from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
 
 Object = dict[str, Any]
@@ -118,6 +120,25 @@ async def test_a_webhook_that_fails(
             told = 'Internal error occurred: failed calling webhook "rules.example.com": '
             assert reply.message.startswith(told)
             assert "secret text" not in reply.message + caplog.text
+
+
+async def test_a_flood_does_not_pass_by_a_webhook(
+    server: RunningServer,
+    webhook: AdmissionWebhook,
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More writes at once than may ask a webhook wait until they may: one that may be left out, and
+    is against all of them, refuses each."""
+    monkeypatch.setattr(webhooks_transport, "CALLS_MAX", 2)
+    await give(server, "maps", rule("*", "configmaps"))
+    await configure("Validating", webhook.hook(failurePolicy="Ignore"))
+    webhook.respond = deny("no")
+    clients = [client_of(server) for _ in range(10)]
+    replies = await asyncio.gather(*(each.post(CONFIG_MAPS, config_map("a")) for each in clients))
+    assert [reply.status for reply in replies] == [400] * len(clients)
+    for each in clients:
+        await each.close()
 
 
 async def test_cve_2020_8561_no_redirect_is_followed(

@@ -206,7 +206,7 @@ async def test_what_is_asked(
     assert (await WRITES["scale"](api)).status == 200
     scale = webhook.requests[0]
     assert scale["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-    assert (scale["subResource"], scale["options"]["kind"]) == ("scale", "PatchOptions")
+    assert (scale["subResource"], scale["options"]["kind"]) == ("scale", "UpdateOptions")
     assert (scale["object"]["kind"], scale["object"]["spec"]) == ("Scale", {"replicas": 3})
     assert scale["oldObject"]["spec"] == {"replicas": 1}
     webhook.forget()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from restow.serving.admission import Attributes
+from restow.serving.admission.dear import DearWork
 from restow.testing.api_client import MERGE_PATCH, ApiClient, Reply
 from tests.conformance.api.policies.cases import (
     BINDINGS,
+    GROUP,
     MAPS,
     OUTCOMES,
     PARAMS,
@@ -26,6 +31,8 @@ from tests.conformance.api.policies.cases import (
 from tests.conformance.api.rights import client_of, give
 from tests.conformance.api.rights import rule as right
 from tests.conformance.api.servers import RunningServer
+
+WAIT_SECONDS = 10.0
 
 pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
 
@@ -213,3 +220,50 @@ async def test_parameters_need_the_right_to_read_them(server: RunningServer) -> 
     await give(server, "secrets", right("get", "secrets", names="s"), namespace="default")
     assert (await jane.post(BINDINGS, binding)).status == 201
     await jane.close()
+
+
+async def test_others_are_answered_while_an_expression_takes_long(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expressions that are dear, also in variables, messages and conditions of webhooks, are not
+    evaluated where requests are answered: they hold up their own write alone."""
+    begun: asyncio.Queue[str] = asyncio.Queue()
+    go_on: asyncio.Queue[None] = asyncio.Queue()
+    run = DearWork.run
+
+    async def held(self: DearWork, work: Callable[[], Any], attributes: Attributes) -> Any:
+        begun.put_nowait(attributes.user.name)
+        await go_on.get()
+        return await run(self, work, attributes)
+
+    monkeypatch.setattr(DearWork, "run", held)
+    dear = "object.data.all(a, object.data.all(b, object.data.all(c, 'x' != a + b + c)))"
+    spec = policy(
+        must("!variables.dear", messageExpression=f"{dear} ? 'dear' : 'cheap'"),
+        variables=[{"name": "dear", "expression": dear}],
+    )
+    await bind(server, spec)
+    hook = {
+        "name": "rules.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/never"},
+        "rules": [rule()],
+        "matchConditions": [{"name": "dear", "expression": f"!({dear})"}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    body: dict[str, Any] = {"metadata": {"name": "c"}, "webhooks": [hook]}
+    assert (await server.client.post(f"{GROUP}/mutatingwebhookconfigurations", body)).status == 201
+    await give(server, "maps", right("*", "configmaps"))
+    maps = MAPS.replace("{ns}", "default")
+    jane = client_of(server)
+    body = {"metadata": {"name": "a"}, "data": {f"key-{number}": "" for number in range(12)}}
+    write = asyncio.ensure_future(jane.post(maps, body))
+    for _ in range(3):  # the condition of the webhook, the variable, the message
+        assert await asyncio.wait_for(begun.get(), WAIT_SECONDS) == "jane"
+        assert (await server.client.get(maps)).status == 200
+        assert not write.done()
+        go_on.put_nowait(None)
+    reply = await write
+    await jane.close()
+    assert reply.status == 422
+    assert reply.message.endswith("denied request: dear")

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from restow.machinery.rbac import missing
-from restow.machinery.rbac_objects import AUTO_UPDATE, rules_of
+from restow.machinery.rbac_objects import AUTO_UPDATE, read_role, rules_of
 from restow.resources.catalog import builtin_catalog
 from restow.resources.housekeeping.bootstrap_roles import BINDINGS, ROLES, default_objects
-from restow.resources.housekeeping.roles import RoleKeeper, completed, ensure_roles
+from restow.resources.housekeeping.roles import (
+    AT_ONCE_MAX,
+    RoleKeeper,
+    completed,
+    ensure_roles,
+)
 from tests.unit.resources.housekeeping.world import World, open_world
 
 RBAC = "rbac.authorization.k8s.io"
@@ -195,3 +200,47 @@ async def test_roles_gather_others() -> None:
         await world.edit("ClusterRole", "top", lambda obj: obj.update(rules=[other]), group=RBAC)
         await settled(world, keeper)
         assert await rules("top") == [rule], "whatever else is written there goes"
+
+
+async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many roles only the one that was changed is read again, and who gathers it."""
+    read: list[str] = []
+
+    def reading(obj: Any) -> Any:
+        read.append(obj["metadata"]["name"])
+        return read_role(obj)
+
+    monkeypatch.setattr("restow.resources.housekeeping.roles.read_role", reading)
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+    async with open_world() as world:
+        keeper = RoleKeeper(world.store, world.catalog, world.runtime)
+        for number in range(2 * AT_ONCE_MAX):
+            await world.create("ClusterRole", f"r{number:03}", group=RBAC, rules=[rule])
+        selector = {"matchExpressions": [{"key": "to", "operator": "Exists"}]}
+        await world.create(
+            "ClusterRole", "top", group=RBAC, aggregationRule={"clusterRoleSelectors": [selector]}
+        )
+        observed = await world.observe(keeper)
+
+        async def changed(name: str, change: Any) -> list[str]:
+            await world.edit("ClusterRole", name, change, group=RBAC)
+            read.clear()
+            await observed.settle(keeper.queue, keeper.reconcile)
+            return read
+
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert len(read) == 2 * AT_ONCE_MAX + 1
+        labels = {"labels": {"to": "x"}}
+        assert await changed("r001", lambda obj: obj["metadata"].update(labels)) == ["r001", "top"]
+        assert await changed("r002", lambda obj: obj.update(rules=[])) == ["r002"]
+        note = {"annotations": {"a": "b"}}
+        assert await changed("r001", lambda obj: obj["metadata"].update(note)) == ["r001"]
+        assert await changed("r001", lambda obj: obj.update(rules=[])) == ["r001", "top"]
+        await keeper.look_again()
+        read.clear()
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert read == [], "what has not changed is not read again"
+        found = await world.get("ClusterRole", "top", group=RBAC)
+        assert found is not None
+        assert found.get("rules") in ([], None)
+        await observed.close()

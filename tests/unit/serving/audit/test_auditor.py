@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from restow.machinery import status
-from restow.runtime import Runtime, SimulatedClock
+from restow.runtime import Clock, Runtime, SimulatedClock
 from restow.serving.answers import error_answer
 from restow.serving.audit import AuditIds, Auditor, parse_policy
+from restow.serving.audit.lines import Event, Stamps
 from restow.serving.context import Context, User
 from restow.serving.listener import (
     Headers,
@@ -31,11 +32,12 @@ PODS = "/api/v1/namespaces/a/pods"
 class Lines:
     """A sink that keeps what it gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.lines: list[bytes] = []
+        self._stamps = Stamps(clock)
 
-    def put(self, line: bytes) -> None:
-        self.lines.append(line)
+    def put(self, event: Event) -> None:
+        self.lines.append(self._stamps.together([event]))
 
     def events(self) -> list[dict[str, Any]]:
         assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in self.lines)
@@ -51,8 +53,8 @@ class Bench:
 
     def __init__(self, level: str = "Metadata") -> None:
         rules = [{"level": level, "omitStages": ["RequestReceived"]}]
-        self.sink = Lines()
         self.clock = SimulatedClock()
+        self.sink = Lines(self.clock)
         policy = parse_policy(orjson.dumps({**POLICY, "rules": rules}))
         self.auditor = Auditor(policy, self.sink, self.clock)
         self._ids = AuditIds(Runtime.simulated(1).ids)

@@ -181,10 +181,12 @@ async def test_stamps() -> None:
     stamps = Stamps(clock)
 
     def found(received: float, now: float) -> list[str]:
-        return list(orjson.loads(b"{%b}" % stamps.pair(received, now)[1:]).values())
+        event = (b"{", b"", b"", b"", b"", b'"a":1', received, now, b"}")
+        return list(orjson.loads(stamps.together([event])).values())[1:]
 
     assert found(0.0, 0.5) == ["2026-01-02T03:04:05.250000Z", "2026-01-02T03:04:05.750000Z"]
     assert found(0.5, 1.0) == ["2026-01-02T03:04:05.750000Z", "2026-01-02T03:04:06.250000Z"]
+    assert found(0.9999, 1.0001) == ["2026-01-02T03:04:06.249900Z", "2026-01-02T03:04:06.250100Z"]
     await clock.advance(100)
     clock.skew_seconds = 3600
     assert found(99.75, 100.0) == ["2026-01-02T04:05:45.000000Z", "2026-01-02T04:05:45.250000Z"]

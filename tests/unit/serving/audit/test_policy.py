@@ -251,7 +251,7 @@ def test_file(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"policy.yaml: No such file"):
         read_policy(file)
     file.write_bytes(b"#" * (FILE_BYTES_MAX + 1))
-    with pytest.raises(PolicyError, match=r"policy.yaml: longer than"):
+    with pytest.raises(PolicyError, match=r"--audit-policy-file .*policy.yaml: it has more than"):
         read_policy(file)
     file.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: none}]\n")
     with pytest.raises(PolicyError, match=r"policy.yaml: rules\[0\].level"):

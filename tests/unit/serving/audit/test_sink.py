@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import logging
 import os
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from restow.runtime import Runtime, SimulatedClock, SystemClock
+from restow.serving.audit.lines import OWN_BYTES, Event
 from restow.serving.audit.log_file import LogFile, LogRefused, Rotation
-from restow.serving.audit.sink import BatchSink, BlockingSink
+from restow.serving.audit.sink import TEXT_BYTES, TEXT_EVENTS, BatchSink, BlockingSink
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+WRITE = os.write
 LINE = b"x" * 1023 + b"\n"
 MEGABYTE = [LINE] * 1024
 
@@ -143,16 +146,24 @@ def test_shared_file(tmp_path: Path) -> None:
     assert (tmp_path / "audit.log").read_bytes() == b"again\n"
 
 
+def event(name: str, *, about: bytes = b"") -> Event:
+    """An event whose line begins with a name."""
+    return (name.encode(), b"", b" ", b"", b"", about, 0.0, 0.0, b"\n")
+
+
 class Disk:
     """A log file whose disk can refuse, or take its time."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
+        """The names that they begin with."""
+        self.pieces = 0
         self.refuses = False
         self.go_on = threading.Event()
         self.go_on.set()
         self.begun = threading.Event()
         self.rotations = 0
+        self.problem = "ENOSPC, No space left on device"
         self.closed = False
 
     def write(self, lines: Sequence[bytes]) -> int:
@@ -160,7 +171,9 @@ class Disk:
         self.go_on.wait()
         if self.refuses:
             return len(lines)
-        self.lines += lines
+        for piece in lines:
+            self.lines += [line.split()[0] for line in piece.splitlines()]
+            self.pieces += 1
         return 0
 
     def tidy(self) -> None:
@@ -175,17 +188,21 @@ async def reach(condition: threading.Event) -> None:
 
 
 async def test_batches() -> None:
-    """Lines are written in order, and all of them before the sink is closed."""
+    """Events are written in order, some at a time, and all of them before the sink is closed."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
     sink = BatchSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
-    for number in range(100):
-        sink.put(b"%d\n" % number)
+    for number in range(TEXT_EVENTS + 10):
+        sink.put(event(f"{number}"))
     assert not disk.lines
+    sink.put(event("large", about=b" " * TEXT_BYTES))
+    sink.put(event("last"))
     await sink.close()
     await tasks.close()
-    assert disk.lines == [b"%d\n" % number for number in range(100)]
-    assert (sink.written, sink.dropped_full, disk.closed) == (100, 0, True)
+    numbers = [b"%d" % number for number in range(TEXT_EVENTS + 10)]
+    assert disk.lines == [*numbers, b"large", b"last"]
+    assert disk.pieces == 3
+    assert (sink.written, sink.dropped_full, disk.closed) == (len(disk.lines), 0, True)
 
 
 async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
@@ -193,18 +210,19 @@ async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
     goes on, and so does the log afterwards."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
-    sink = BatchSink(disk, runtime.clock, tasks, waiting_bytes_max=10)  # type: ignore[arg-type]
+    room = 2 * (OWN_BYTES + len(" \n"))
+    sink = BatchSink(disk, runtime.clock, tasks, waiting_bytes_max=room)  # type: ignore[arg-type]
     disk.go_on.clear()
-    sink.put(b"12345\n")
+    sink.put(event("1"))
     await reach(disk.begun)
-    sink.put(b"678\n")
+    sink.put(event("2"))
     for _ in range(5):
-        sink.put(b"9\n")  # what is being written counts, too
+        sink.put(event("3"))  # what is being written counts, too
     assert sink.dropped_full == 5
     disk.go_on.set()
     await sink.close()
     await tasks.close()
-    assert disk.lines == [b"12345\n", b"678\n"]
+    assert disk.lines == [b"1", b"2"]
     assert sink.written == 2
     assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == [
         "the audit log is not written as fast as events come: some are lost"
@@ -215,37 +233,69 @@ async def test_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
     """Lines that the disk refuses are counted, and said once; so is that it goes well again."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
-    sink = BlockingSink(disk, tasks)  # type: ignore[arg-type]
+    sink = BlockingSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
     disk.refuses = True
     for _ in range(3):
-        sink.put(b"1\n")
+        sink.put(event("1"))
     disk.refuses = False
-    sink.put(b"2\n")
+    sink.put(event("2"))
     disk.rotations = 1
-    sink.put(b"3\n")
+    sink.put(event("3"))
     await sink.close()
     await tasks.close()
-    assert (sink.written, sink.dropped_disk, disk.lines) == (2, 3, [b"2\n", b"3\n"])
+    assert (sink.written, sink.dropped_disk, disk.lines) == (2, 3, [b"2", b"3"])
     said = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert said[0] == "the audit log cannot be written: events are lost until it can be"
+    assert said[0] == (
+        "the audit log cannot be written (ENOSPC, No space left on device): events are lost until"
+        " it can be"
+    )
     assert said[1] == "the audit log is written again; 3 events are lost"
 
 
-def test_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that broke off stands alone: the next one begins behind it on a line of its own."""
-    path = tmp_path / "audit.log"
-    file = LogFile(str(path), SystemClock())
-    write, room = os.write, [3]
+def full_after(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes so many bytes and no more."""
+    room = [nbytes]
 
-    def full(fd: int, data: bytes | memoryview) -> int:
+    def write(fd: int, data: bytes | memoryview) -> int:
         if not room[0]:
-            raise OSError(28, "No space left on device")
-        count, room[0] = write(fd, bytes(data)[: room[0]]), 0
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = WRITE(fd, bytes(data)[: room[0]])
+        room[0] -= count
         return count
 
-    monkeypatch.setattr(os, "write", full)
-    assert file.write([b'{"a":1}\n']) == 1
     monkeypatch.setattr(os, "write", write)
-    assert file.write([b'{"b":2}\n']) == 0
+
+
+def test_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What broke off is taken back to the last whole line, which counts; then it goes on."""
+    path = tmp_path / "audit.log"
+    file = LogFile(str(path), SystemClock())
+    lines = [b'{"a":1}\n', b'{"b":2}\n{"c":3}\n', b'{"d":4}\n']
+    full_after(11, monkeypatch)
+    assert file.write(lines) == 3
+    assert file.problem == "ENOSPC, No space left on device"
+    assert path.read_bytes() == b'{"a":1}\n'
+    monkeypatch.setattr(os, "write", WRITE)
+    assert file.write([b'{"e":5}\n']) == 0
     file.close()
-    assert path.read_bytes() == b'{"a\n{"b":2}\n'
+    assert path.read_bytes() == b'{"a":1}\n{"e":5}\n'
+
+
+def test_a_shared_file_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others have the log open, what broke off stays, on a line of its own; for whoever
+    opens such a log, too."""
+    path = tmp_path / "audit.log"
+    file, other = LogFile(str(path), SystemClock()), LogFile(str(path), SystemClock())
+    full_after(3, monkeypatch)
+    assert file.write([b'{"a":1}\n']) == 1
+    monkeypatch.setattr(os, "write", WRITE)
+    assert file.write([b'{"b":2}\n']) == 0
+    full_after(3, monkeypatch)
+    assert file.write([b'{"c":3}\n']) == 1
+    monkeypatch.setattr(os, "write", WRITE)
+    for each in (file, other):
+        each.close()
+    third = LogFile(str(path), SystemClock())
+    assert third.write([b'{"d":4}\n']) == 0
+    third.close()
+    assert path.read_bytes() == b'{"a\n{"b":2}\n{"c\n{"d":4}\n'

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.runtime import SimulatedClock
 from restow.serving.authentication import (
@@ -137,6 +138,29 @@ def test_what_is_known_is_kept_for_moments() -> None:
         authentication.authenticate(asked)
     assert refused.value.code == 401
     assert asked.headers.memo is None
+
+
+class _Silent:
+    """Knows tokens, and cannot say so now."""
+
+    keeps_seconds = 0.0
+
+    def __init__(self, error: StatusError) -> None:
+        self._error = error
+
+    def authenticate(self, request: Request) -> User | None:
+        raise self._error
+
+    def user_of(self, token: str) -> User | None:
+        raise self._error
+
+
+def test_what_cannot_be_known_is_not_denied() -> None:
+    """A review says of a bad token that it is nobody's, and of one that cannot be looked at now
+    nothing at all."""
+    assert Authentication([_Silent(status.unauthorized())]).user_of(GOOD) is None
+    with pytest.raises(status.ServiceUnavailable):
+        Authentication([_Silent(status.unavailable("later"))]).user_of(GOOD)
 
 
 def test_whoever_wishes_to_be_another_is_not_kept() -> None:

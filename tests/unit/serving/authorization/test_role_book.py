@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from restow.resources.catalog import builtin_catalog
 from restow.serving.authorization import rbac as decisions
 from restow.serving.authorization.rbac import Rbac
 from restow.serving.authorization.role_book import RoleBook
 from restow.serving.context import ANONYMOUS, User
-from restow.serving.request_info import parse_request
+from restow.serving.request_info import RequestInfo, parse_request
 from tests.unit.resources.housekeeping.world import open_world
 
 JANE = User("jane", ("developers", "system:authenticated"))
@@ -67,6 +69,45 @@ def test_each_binding_once() -> None:
     book.put("clusterrolebindings", "b", binding(subjects=[group]))
     assert held(book) == ["b"]
     assert list(book.grants(ANONYMOUS, "n")) == []
+
+
+def test_a_binding_counts_by_its_path() -> None:
+    """An object that says it has the name of another is one of its own, and can go."""
+    book = RoleBook([("clusterroles", "r", role())])
+    book.put("clusterrolebindings", "b", binding())
+    book.put("clusterrolebindings", "c", binding())
+    assert held(book) == ["b", "b"]
+    book.put("clusterrolebindings", "b", None)
+    book.put("clusterrolebindings", "c", None)
+    assert held(book) == []
+
+
+async def test_long_questions_are_not_remembered() -> None:
+    """A review asks in words of any length: they are answered, and take no room."""
+    async with open_world() as world:
+        found = Rbac(
+            world.store,
+            builtin_catalog(),
+            world.runtime,
+            defaults=[("clusterroles", "r", role()), ("clusterrolebindings", "b", binding())],
+        )
+        await found.start()
+        long = "x" * (decisions.ASKED_LENGTH_MAX + 1)
+        pods = RequestInfo(method="", path="", verb="get", is_resource=True, resource="pods")
+        asked = [
+            replace(pods, verb=long),
+            replace(pods, namespace=long),
+            replace(pods, group=long),
+            replace(pods, resource=long),
+            replace(pods, subresource=long),
+        ]
+        assert [found.allows(JANE, each) for each in asked] == [False, True, False, False, False]
+        assert [bool(found.reason(JANE, each)) for each in asked] == [False, True, *[False] * 3]
+        assert found.reason(JANE, replace(pods, name=long))
+        assert found.reason(JANE, RequestInfo(method="", path=f"/{long}", verb="get")) == ""
+        assert not found._decisions
+        assert not found._reasons
+        await found.close()
 
 
 async def test_decisions_are_bounded() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from restow.apiserver.pki import ensure_pki
 from restow.runtime import Runtime
-from restow.serving.listener import PullStream, TlsError, TlsFiles, TlsMaterial
+from restow.serving.listener import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
 from restow.testing.certificates import CertificateFiles, make_certificate
 from tests.unit.serving.listener.conftest import (
     Client,
@@ -106,6 +106,22 @@ async def test_old_versions_are_refused(harness: Harness, certificates: Certific
     assert b"HTTP" not in await plain.rest()
     await plain.close()
     assert len(harness.app.seen) == 1
+
+
+async def test_suites_of_the_newest_version_alone(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """Who names only suites of TLS 1.3 gets no other version with suites that nobody has named."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    policy = TlsPolicy(cipher_suites=("TLS_AES_256_GCM_SHA384",))
+    await harness.start(tls=TlsMaterial(files, policy))
+    context = client_context(certificates.ca_file)
+    client = await harness.connect(context=context)
+    client.get()
+    assert (await client.answer()).status == 200
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await harness.connect(context=context)
 
 
 async def test_sessions_are_not_resumed(harness: Harness, certificates: CertificateFiles) -> None:

@@ -18,7 +18,7 @@ from tests.unit.storage.sqlite.workload import integrity
 
 # A small file system of one's own: as root, or as root of a user namespace.
 UNSHARE = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
-MOUNT = 'mount -t tmpfs -o size=8m restow-test "$0" && exec "$@"'
+MOUNT = 'mount -t tmpfs -o size=8m,mode=700 restow-test "$0" && exec "$@"'
 
 
 def own_file_system(directory: Path, *command: str) -> list[str] | None:

@@ -36,6 +36,7 @@ from restow.machinery.structural.cel.program import (
     Program,
     check_expression,
 )
+from restow.machinery.structural.cel.run import Trial
 from restow.machinery.structural.cel.values import CelError, Timestamp
 
 OBJECT: Final = "object"
@@ -139,9 +140,11 @@ class Expression:
     """The variables that it reads."""
     program: Program
 
-    def run(self, values: dict[str, Any], *, cost_max: int = CALL_COST_MAX) -> Outcome:
-        """The value or the error, and what it cost."""
-        return self.program.run(values, cost_max=cost_max)
+    def run(
+        self, values: dict[str, Any], *, cost_max: int = CALL_COST_MAX, trial: Trial | None = None
+    ) -> Outcome:
+        """The value or the error, and what it cost. Raises TrialOver if it is only tried."""
+        return self.program.run(values, cost_max=cost_max, trial=trial)
 
 
 class Scope:
@@ -225,14 +228,16 @@ class Named(dict[str, Any]):
         values: Callable[[], dict[str, Any]],
         failed: Mapping[str, str] | None = None,
     ) -> None:
-        """`values` are those that the expressions read; `failed` are variables that can have none,
-        with the reason."""
+        """`values` are those that the expressions read, for each of them anew; `failed` are
+        variables that can have none, with the reason."""
         super().__init__()
         self._expressions = expressions
         self._values = values
         self._failed = dict(failed or {})
         self.cost = 0
         """What has been spent on them and was not asked for yet."""
+        self.trial: Trial | None = None
+        """If whatever reads them is only tried. What has been made then is kept all the same."""
 
     def take_cost(self) -> int:
         """What has been spent since this was asked last."""
@@ -246,7 +251,11 @@ class Named(dict[str, Any]):
         if name not in self._failed:
             expression = self._expressions[name]
             self._failed[name] = f'variable "{name}" is made from itself'
-            outcome = expression.run(self._values())
+            try:
+                outcome = expression.run(self._values(), trial=self.trial)
+            except BaseException:
+                del self._failed[name]  # it is not known yet
+                raise
             self.cost += outcome.cost
             if not outcome.error:
                 del self._failed[name]

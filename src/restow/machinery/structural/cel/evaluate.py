@@ -168,7 +168,11 @@ def _call(node: Call) -> Evaluate:
         values = tuple([each(run) for each in args])
         chosen = overloads[0] if is_known else dispatch(overloads, values)
         result = chosen.run(*values)
-        run.spend(chosen.cost(values, result) if chosen.cost is not None else 1)
+        cost = chosen.cost(values, result) if chosen.cost is not None else 1
+        if chosen.is_dear_by_decree:
+            run.spend_by_decree(cost)
+        else:
+            run.spend(cost)
         return result
 
     return call
@@ -189,6 +193,15 @@ def _binary(overload: Overload, left: Evaluate, right: Evaluate) -> Evaluate:
         run.spend(cost(values, result))
         return result
 
+    def decreed(run: Run) -> Any:
+        values = (left(run), right(run))
+        result = function(*values)
+        assert cost is not None
+        run.spend_by_decree(cost(values, result))
+        return result
+
+    if overload.is_dear_by_decree:
+        return decreed
     return plain if cost is None else counted
 
 

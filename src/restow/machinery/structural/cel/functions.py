@@ -71,6 +71,8 @@ class Overload:
     is_member: bool = False
     cost: Cost | None = None
     """What a call costs, from arguments and result; 1 if nothing is said."""
+    is_dear_by_decree: bool = False
+    """Whether a call takes far less time than others that cost as much."""
 
 
 def member(  # noqa: PLR0917 - a row of a table

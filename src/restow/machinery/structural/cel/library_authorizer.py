@@ -182,6 +182,11 @@ def _fixed(args: tuple[Any, ...], _: Any) -> int:
     return CHECK_COST
 
 
+def _check(id_: str, of: Type, run: Callable[..., Decision]) -> Overload:
+    made = member("check", id_, (of, STRING), DECISION, run, _fixed)
+    return replace(made, is_dear_by_decree=True)
+
+
 AUTHORIZATION: Final[list[Overload]] = [
     member("path", "authorizer_path", (AUTHORIZER, STRING), PATH_CHECK, _path),
     member("group", "authorizer_group", (AUTHORIZER, STRING), GROUP_CHECK, GroupCheck),
@@ -198,10 +203,8 @@ AUTHORIZATION: Final[list[Overload]] = [
     _more("name", "name"),
     _selector("fieldSelector", "field_selector"),
     _selector("labelSelector", "label_selector"),
-    member("check", "pathcheck_check", (PATH_CHECK, STRING), DECISION, _check_path, _fixed),
-    member(
-        "check", "resourcecheck_check", (RESOURCE_CHECK, STRING), DECISION, _check_resource, _fixed
-    ),
+    _check("pathcheck_check", PATH_CHECK, _check_path),
+    _check("resourcecheck_check", RESOURCE_CHECK, _check_resource),
     member("allowed", "decision_allowed", (DECISION,), BOOL, lambda decision: decision.is_allowed),
     # Whoever is asked says yes or no, and neither why nor what went wrong.
     member("reason", "decision_reason", (DECISION,), STRING, lambda _: ""),

@@ -16,9 +16,9 @@ from restow.machinery.structural.cel.declarations import Declared
 from restow.machinery.structural.cel.environment import RULES, Environment
 from restow.machinery.structural.cel.evaluate import compile_node
 from restow.machinery.structural.cel.nodes import Node
-from restow.machinery.structural.cel.run import Evaluate, Run
+from restow.machinery.structural.cel.run import Evaluate, Run, Trial
 from restow.machinery.structural.cel.syntax import SyntaxProblem, parse, told_at
-from restow.machinery.structural.cel.values import CelError, CostExceeded
+from restow.machinery.structural.cel.values import CelError, CostExceeded, TrialOver
 
 SELF: Final = "self"
 OLD_SELF: Final = "oldSelf"
@@ -40,12 +40,32 @@ class Program:
         self.cost_max = cost_max
         """What it costs at most, as estimated."""
 
-    def run(self, variables: dict[str, Any], *, cost_max: int = CALL_COST_MAX) -> Outcome:
-        """The value or the error, and what it cost."""
-        run = Run(variables, cost_max)
+    def run(
+        self,
+        variables: dict[str, Any],
+        *,
+        cost_max: int = CALL_COST_MAX,
+        trial: Trial | None = None,
+    ) -> Outcome:
+        """The value or the error, and what it cost. Raises TrialOver if it is only tried and is
+        dearer than that; then `variables` may have others than before."""
+        if trial is not None:
+            return self._try(variables, cost_max, trial)
+        return self._run(Run(variables, cost_max))
+
+    def _try(self, variables: dict[str, Any], cost_max: int, trial: Trial) -> Outcome:
+        tried_max = min(cost_max, max(trial.cost_left, 0))
+        run = Run(variables, tried_max, cost_max)
+        outcome = self._run(run)
+        trial.cost_left -= run.cost - (run.cost_max - tried_max)
+        return outcome
+
+    def _run(self, run: Run) -> Outcome:
         try:
             return Outcome(self._evaluate(run), run.cost)
         except CostExceeded:
+            if run.cost <= run.whole_cost_max:
+                raise TrialOver from None
             message = "operation cancelled: actual cost limit exceeded"
             return Outcome(None, run.cost, message)
         except CelError as error:

@@ -27,6 +27,10 @@ class CostExceeded(Exception):
     """An expression did more work than one call may; ends the evaluation at once."""
 
 
+class TrialOver(Exception):
+    """An expression is no longer cheap; nothing is known of its value."""
+
+
 def no_such_overload() -> CelError:
     """The types of the arguments, known only now, fit no function."""
     return CelError("no such overload")

@@ -1,0 +1,63 @@
+"""Files that an operator has named by a flag: read with care, and refused by the name of the flag.
+
+Whoever gets a refusal looks for the word that he has written, so each has it. Not here: what the
+files are for, and when they are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from restow.apiserver.certificates import PkiError
+from restow.runtime import read_regular_file
+from restow.serving.listener import TlsError
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+"""Of any of them; bundles of all authorities of the world have a quarter of it."""
+
+
+class OptionRefused(PkiError, ValueError):
+    """A file that was given and cannot be used. Names the flag, the file, and what is wrong."""
+
+
+@contextmanager
+def named(flag: str, path: Path) -> Iterator[None]:
+    """Let what is refused within name the flag that has brought it, and the file."""
+    try:
+        yield
+    except OptionRefused:
+        raise
+    except (OSError, PkiError, TlsError, ValueError) as error:
+        text = str(error)
+        if isinstance(error, OSError):
+            text = f"it cannot be read: {error.strerror or error}"
+        place = flag if str(path) in text else f"{flag} {path}"
+        raise OptionRefused(f"{place}: {text}") from error
+
+
+def read_option(flag: str, path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """What is in the file of a flag. It blocks. Raises OptionRefused."""
+    with named(flag, path):
+        return read_regular_file(path, bytes_max=bytes_max)
+
+
+def read_authorities(flag: str, path: Path) -> bytes:
+    """The same for one that must hold certificates in PEM form."""
+    pem = read_option(flag, path)
+    with named(flag, path):
+        check_authorities(pem)
+    return pem
+
+
+def check_authorities(pem: bytes) -> None:
+    """Raises PkiError for what holds no certificate."""
+    try:
+        x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        # Not the words of the library: they send people to its questions and answers.
+        raise PkiError("it does not hold a certificate in PEM form") from None

@@ -1,0 +1,62 @@
+"""Webhooks that look at an object in another version than it was sent in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.resources.catalog import builtin_catalog
+from restow.resources.custom.definitions import definition_of
+from restow.resources.custom.hosting import custom_resource
+from restow.storage.memory import MemoryStorage
+from restow.testing.admission_webhook import AdmissionWebhook
+from tests.conformance.api.admission.conftest import BASE
+from tests.conformance.api.servers import start_server
+from tests.unit.serving.custom_kinds import GROUP, gadget, gadget_definition
+
+GADGETS = f"/apis/{GROUP}/v1/namespaces/default/gadgets"
+# Knows less than the version that objects are sent in, and has a default of its own.
+NARROW: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "color": {"type": "string"},
+                "size": {"type": "integer", "default": 3},
+            },
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["mutating", "validating"])
+async def test_a_look_in_another_version_changes_nothing(tmp_path: Path, kind: str) -> None:
+    """What a webhook is shown in its own version, with that version's defaults and without what it
+    does not know, is a copy: the object is stored as it was sent."""
+    definition, catalog = gadget_definition(), builtin_catalog()
+    definition["spec"]["versions"][1]["schema"] = {"openAPIV3Schema": NARROW}
+    catalog.host(custom_resource(definition_of(definition, 1)))
+    server = await start_server(MemoryStorage(), catalog)
+    webhook = await AdmissionWebhook.start(tmp_path / "webhook")
+    api = server.client
+    rule = {
+        "operations": ["*"],
+        "apiGroups": [GROUP],
+        "apiVersions": ["v1beta1"],
+        "resources": ["gadgets"],
+    }
+    try:
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        body = {"metadata": {"name": "c"}, "webhooks": [webhook.hook(rules=[rule])]}
+        assert (await api.post(f"{BASE}/{kind}webhookconfigurations", body)).status == 201
+        made = await api.post(GADGETS, gadget("g", color="red", count=7))
+        [asked] = webhook.requests
+        assert asked["object"]["spec"] == {"color": "red", "size": 3}
+        assert made.json["spec"] == {"color": "red", "count": 7}
+        assert (await api.get(f"{GADGETS}/g")).json["spec"] == {"color": "red", "count": 7}
+    finally:
+        await webhook.stop()
+        await server.stop()
