@@ -119,6 +119,8 @@ class Pki:
     front_proxy_ca_pem: bytes = field(repr=False)
     # Equal on all servers of a cluster, and tells nothing about the keys.
     fingerprint: str
+    fingerprint_before: str
+    """The same as earlier releases made it: with a given signing key in it."""
 
     @property
     def serving_ca_pem(self) -> bytes:
@@ -255,13 +257,17 @@ class _Maker:
         own_key = self._key(own_file)
         continue_key = bytes.fromhex(self._secret("continue.key"))
         client_ca_files = () if options.client_ca_file is None else (options.client_ca_file,)
+        signing_file = options.service_account_signing_key_file
+        signing_key: certs.AnyKey = own_key
+        if signing_file is not None and given.account_key_pem:
+            signing_key = certs.load_key(signing_file, given.account_key_pem)
         return Pki(
             directory=self._directory,
             ca_file=ca_file,
             serving_cert_file=cert_file,
             serving_key_file=key_file,
             client_ca_files=(ca_file, *client_ca_files),
-            service_account_key_file=options.service_account_signing_key_file or own_file,
+            service_account_key_file=signing_file or own_file,
             given=given,
             ca_pem=_read(ca_file),
             admin_cert_pem=admin_cert_pem,
@@ -274,6 +280,7 @@ class _Maker:
             front_proxy_key_file=proxy_key_file,
             front_proxy_ca_pem=_read(proxy_ca_file),
             fingerprint=certs.fingerprint(issuer.key, own_key, continue_key),
+            fingerprint_before=certs.fingerprint(issuer.key, signing_key, continue_key),
         )
 
     def _authority(self, file_name: str, name: str) -> Issuer:

@@ -389,7 +389,7 @@ async def _check_cluster(storage: Storage, pki: Pki) -> None:
     outcome = await storage.commit(create)
     if isinstance(outcome, Refused) and outcome.current is not None:
         found = outcome.current.value
-        if found != fingerprint:
+        if found not in (fingerprint, pki.fingerprint_before.encode()):
             raise OpenRefused(
                 "this store belongs to a cluster with other keys (its fingerprint is"
                 f" {found.decode(errors='replace')}, ours {pki.fingerprint}): copy the directory"

@@ -207,6 +207,23 @@ def test_a_copy_is_the_same_cluster(directory: Path, tmp_path: Path) -> None:
     assert ensure_pki(tmp_path / "copy", Runtime.system()).fingerprint != first.fingerprint
 
 
+def test_a_store_of_an_earlier_release(directory: Path, tmp_path: Path) -> None:
+    """Its mark had a given signing key in it: copies without our own key have that in common."""
+    first = ensure_pki(directory, Runtime.system())
+    assert first.fingerprint_before == first.fingerprint
+    given = tmp_path / "given.key"
+    given.write_bytes(key_pem(ec.generate_private_key(ec.SECP256R1())))
+    given.chmod(0o600)
+    options = PkiOptions(service_account_signing_key_file=given)
+    marks = []
+    for name in ("a", "b"):
+        shutil.copytree(directory, tmp_path / name)
+        (tmp_path / name / "service-account.key").unlink()
+        marks.append(ensure_pki(tmp_path / name, Runtime.system(), options))
+    assert marks[0].fingerprint != marks[1].fingerprint
+    assert marks[0].fingerprint_before == marks[1].fingerprint_before != first.fingerprint
+
+
 def key_pem(
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey,
 ) -> bytes:

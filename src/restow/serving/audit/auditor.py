@@ -27,7 +27,7 @@ from restow.serving.audit.bodies import (
     response_body,
     status_part,
 )
-from restow.serving.audit.ids import quoted_id
+from restow.serving.audit.ids import quoted_line
 from restow.serving.audit.lines import (
     ALLOWED,
     NO_ANNOTATIONS,
@@ -98,8 +98,9 @@ Reason: TypeAlias = "Callable[[User, RequestInfo], str]"
 class Sink(Protocol):
     """Where events go."""
 
-    def put(self, event: Event) -> None:
-        """Take an event. Never waits for anything but the disk, and never fails."""
+    def put(self, event: Event, own_bytes: int) -> None:
+        """Take an event, with how much of its parts was made for it alone. Never waits for
+        anything but the disk, and never fails."""
 
 
 class Auditor:
@@ -151,7 +152,14 @@ class Auditor:
         end = ALLOWED
         if found.level and not user.is_master and self.reason is not None:
             end = self._why(self.reason(user, short.info))
-        return Noted(*found, sender.asker, sender.origin, end)
+        who, received, complete = (sender.asker, sender.origin), None, None
+        if found.received is not None:
+            before, stage, about = found.received
+            received = (before, stage, *who, about, NO_ANNOTATIONS)
+        if found.complete is not None:
+            before, stage, about = found.complete
+            complete = (before, stage, *who, about, end)
+        return Noted(found.level, received, complete)
 
     def _make_short(self, short: ShortGet, rules: RuleSet) -> Short:
         info = short.info
@@ -172,19 +180,12 @@ class Auditor:
         self, noted: Noted, line: bytes, received_seconds: float, now_seconds: float
     ) -> None:
         """Write down a get that was answered out of memory; `line` has its id."""
-        level, received, complete, asker, origin, end = noted
+        level, received, complete = noted
         self.levels[level] += 1
-        at, mark = received_seconds, line[10:-2]
-        try:
-            if received is not None:
-                before, stage, about = received
-                self._put((before, mark, stage, asker, origin, about, at, at, NO_ANNOTATIONS))
-            if complete is not None:
-                before, stage, about = complete
-                self._put((before, mark, stage, asker, origin, about, at, now_seconds, end))
-        except Exception:
-            self.failures += 1
-            logger.exception(FAILED)
+        if received is not None:
+            self._put((received, line, received_seconds, received_seconds), 0)
+        if complete is not None:
+            self._put((complete, line, received_seconds, now_seconds), 0)
 
     def _why(self, reason: str) -> bytes:
         found = self._reasons.get(reason)
@@ -263,11 +264,11 @@ class Auditor:
         record = context.audit = Record(kind, sender, uri, is_allowed=is_allowed)
         stage = kind.stages.get(RECEIVED)
         if sender is not None and stage is not None:
-            received, mark = request.received_seconds, quoted_id(request.answer_lines)
-            about = kind.about.part(info.name)
-            who = sender.asker, sender.origin
-            before = stage + uri + kind.verb
-            self._put((kind.head, mark, before, *who, about, received, received, NO_ANNOTATIONS))
+            at, line = request.received_seconds, quoted_line(request.answer_lines)
+            who, about = (sender.asker, sender.origin), kind.about.part(info.name)
+            begin = stage + uri + kind.verb
+            parts = (kind.head, begin, *who, about, NO_ANNOTATIONS)
+            self._put((parts, line, at, at), len(begin) + len(about))
         return record
 
     def _refused(self, context: Context, code: int) -> Record:
@@ -373,11 +374,12 @@ class Auditor:
             who = user_part(None), origin_part(request.headers, request.peer)
         else:
             who = sender.full, sender.origin
-        mark, before = quoted_id(request.answer_lines), begin + record.uri + kind.verb
+        line, begin = quoted_line(request.answer_lines), begin + record.uri + kind.verb
         about = about + how + objects if objects else about + how
-        times = request.received_seconds, self._monotonic()
         notes = self._notes(context, record, is_cut=is_cut)
-        self._put((kind.head, mark, before, *who, about, *times, notes))
+        parts = (kind.head, begin, *who, about, notes)
+        own_bytes = len(begin) + len(about) + len(notes)
+        self._put((parts, line, request.received_seconds, self._monotonic()), own_bytes)
 
     def _notes(self, context: Context, record: Record, *, is_cut: bool) -> bytes:
         noted, reason = context.annotations, ""

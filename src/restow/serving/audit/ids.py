@@ -72,9 +72,13 @@ class AuditIds:
         return self.line()
 
 
+def id_in(line: bytes) -> bytes:
+    """The id in a header line; nothing for no line."""
+    return line[len(_LINE) : -len(_LINE_END)]
+
+
 def quoted_line(line: bytes) -> bytes:
-    """A header line whose id may stand in a JSON text between quotation marks: `line[10:-2]`."""
+    """The line with its id as it stands in a JSON text, without quotation marks."""
     if b'"' in line or b"\\" in line:
-        quoted = orjson.dumps(line[len(_LINE) : -len(_LINE_END)].decode())
-        return b"%b%b%b" % (_LINE, quoted[1:-1], _LINE_END)
+        return b"%b%b%b" % (_LINE, orjson.dumps(id_in(line).decode())[1:-1], _LINE_END)
     return line

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from restow.serving.audit.lines import HEADS, About, encode
+from restow.serving.audit.lines import HEADS, About, Parts, encode
 from restow.serving.audit.policy import METADATA, STAGES, Decision, Level, Policy, RuleSet
 from restow.serving.audit.redaction import holds_secrets
 from restow.serving.context import User
@@ -47,12 +47,8 @@ class Noted(NamedTuple):
     """The same for one sender: all that is written of such a get, but for its id and times."""
 
     level: Level
-    received: tuple[bytes, bytes, bytes] | None
-    complete: tuple[bytes, bytes, bytes] | None
-    asker: bytes
-    origin: bytes
-    end: bytes
-    """Why it was allowed."""
+    received: Parts | None
+    complete: Parts | None
 
 
 class Kind:

@@ -17,15 +17,16 @@ import logging
 from typing import Final
 
 from restow.runtime import Clock, Tasks, TasksClosed, TasksFull
-from restow.serving.audit.lines import OWN_BYTES, Event, Stamps
+from restow.serving.audit.lines import Event, Stamps
 from restow.serving.audit.log_file import LogFile
 
 BATCH_SECONDS: Final = 0.2
 """How long events wait for others."""
-TEXT_EVENTS: Final = 64
-TEXT_BYTES: Final = 64 * 1024
-"""Of so many events lines are made at once: while they are in the processor's caches, and with
-memory that need not be asked of the system each time."""
+EVENT_BYTES: Final = 256
+"""Of each event that is still in parts: its id, its times, and what holds them together."""
+TEXT_BYTES: Final = 64 * EVENT_BYTES
+"""Of so much lines are made at once: while it is in the processor's caches, and with memory that
+need not be asked of the system each time."""
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
@@ -87,17 +88,14 @@ class BatchSink(_Counting):
         self._is_overfull = False
         self._writer = tasks.spawn("write", self._run())
 
-    def put(self, event: Event) -> None:
-        # What it shares with others does not count.
-        own_bytes = OWN_BYTES + len(event[2]) + len(event[5]) + len(event[8])
-        nbytes = self._events_bytes + own_bytes
+    def put(self, event: Event, own_bytes: int) -> None:
+        nbytes = self._events_bytes + EVENT_BYTES + own_bytes
         if nbytes + self._texts_bytes > self._waiting_bytes_max:
             self._drop()
             return
         self._events_bytes = nbytes
-        events = self._events
-        events.append(event)
-        if len(events) >= TEXT_EVENTS or nbytes >= TEXT_BYTES:
+        self._events.append(event)
+        if nbytes >= TEXT_BYTES:
             self._make_text()
         if not self._is_awake:
             self._is_awake = True
@@ -155,7 +153,7 @@ class BlockingSink(_Counting):
         self._together = Stamps(clock).together
         self._tasks = tasks
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Event, own_bytes: int) -> None:
         before = self._file.rotations
         lost = self._file.write((self._together((event,)),))
         self._note(1 - lost, lost)

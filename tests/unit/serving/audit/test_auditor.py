@@ -36,7 +36,7 @@ class Lines:
         self.lines: list[bytes] = []
         self._stamps = Stamps(clock)
 
-    def put(self, event: Event) -> None:
+    def put(self, event: Event, own_bytes: int) -> None:
         self.lines.append(self._stamps.together([event]))
 
     def events(self) -> list[dict[str, Any]]:

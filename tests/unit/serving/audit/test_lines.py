@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.runtime import Runtime, SimulatedClock
-from restow.serving.audit.ids import AuditIds, id_in, quoted_id
+from restow.serving.audit.ids import AuditIds, id_in, quoted_line
 from restow.serving.audit.lines import (
     AGENT_LENGTH_MAX,
     About,
@@ -56,7 +56,7 @@ def test_echoed(said: str) -> None:
     """An id that a client brings is kept as it is, and is one text in the log."""
     line = AuditIds(Runtime.simulated(1).ids).line_for(request_of(("audit-id", said)))
     assert line == b"Audit-Id: %b\r\n" % said.encode()
-    assert orjson.loads(b'"%b"' % quoted_id(line)) == said
+    assert orjson.loads(b'"%b"' % id_in(quoted_line(line))) == said
 
 
 @pytest.mark.parametrize("said", ["", "a b", "a\tb", "\x01", "ä", "\x7f", "a\r\nX: y"])
@@ -181,7 +181,7 @@ async def test_stamps() -> None:
     stamps = Stamps(clock)
 
     def found(received: float, now: float) -> list[str]:
-        event = (b"{", b"", b"", b"", b"", b'"a":1', received, now, b"}")
+        event = ((b"{", b"", b"", b"", b'"a":1', b"}"), b"", received, now)
         return list(orjson.loads(stamps.together([event])).values())[1:]
 
     assert found(0.0, 0.5) == ["2026-01-02T03:04:05.250000Z", "2026-01-02T03:04:05.750000Z"]

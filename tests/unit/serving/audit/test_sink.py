@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from restow.runtime import Runtime, SimulatedClock, SystemClock
-from restow.serving.audit.lines import OWN_BYTES, Event
+from restow.serving.audit.lines import Event
 from restow.serving.audit.log_file import LogFile, LogRefused, Rotation
-from restow.serving.audit.sink import TEXT_BYTES, TEXT_EVENTS, BatchSink, BlockingSink
+from restow.serving.audit.sink import EVENT_BYTES, TEXT_BYTES, BatchSink, BlockingSink
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 WRITE = os.write
@@ -146,9 +146,9 @@ def test_shared_file(tmp_path: Path) -> None:
     assert (tmp_path / "audit.log").read_bytes() == b"again\n"
 
 
-def event(name: str, *, about: bytes = b"") -> Event:
+def event(name: str) -> Event:
     """An event whose line begins with a name."""
-    return (name.encode(), b"", b" ", b"", b"", about, 0.0, 0.0, b"\n")
+    return ((name.encode(), b" ", b"", b"", b"", b"\n"), b"", 0.0, 0.0)
 
 
 class Disk:
@@ -192,14 +192,14 @@ async def test_batches() -> None:
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
     sink = BatchSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
-    for number in range(TEXT_EVENTS + 10):
-        sink.put(event(f"{number}"))
+    numbers = [b"%d" % number for number in range(TEXT_BYTES // EVENT_BYTES + 10)]
+    for name in numbers:
+        sink.put(event(name.decode()), 0)
     assert not disk.lines
-    sink.put(event("large", about=b" " * TEXT_BYTES))
-    sink.put(event("last"))
+    sink.put(event("large"), TEXT_BYTES)
+    sink.put(event("last"), 0)
     await sink.close()
     await tasks.close()
-    numbers = [b"%d" % number for number in range(TEXT_EVENTS + 10)]
     assert disk.lines == [*numbers, b"large", b"last"]
     assert disk.pieces == 3
     assert (sink.written, sink.dropped_full, disk.closed) == (len(disk.lines), 0, True)
@@ -210,14 +210,14 @@ async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
     goes on, and so does the log afterwards."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
-    room = 2 * (OWN_BYTES + len(" \n"))
+    room = 2 * EVENT_BYTES
     sink = BatchSink(disk, runtime.clock, tasks, waiting_bytes_max=room)  # type: ignore[arg-type]
     disk.go_on.clear()
-    sink.put(event("1"))
+    sink.put(event("1"), 0)
     await reach(disk.begun)
-    sink.put(event("2"))
+    sink.put(event("2"), 0)
     for _ in range(5):
-        sink.put(event("3"))  # what is being written counts, too
+        sink.put(event("3"), 0)  # what is being written counts, too
     assert sink.dropped_full == 5
     disk.go_on.set()
     await sink.close()
@@ -236,11 +236,11 @@ async def test_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
     sink = BlockingSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
     disk.refuses = True
     for _ in range(3):
-        sink.put(event("1"))
+        sink.put(event("1"), 0)
     disk.refuses = False
-    sink.put(event("2"))
+    sink.put(event("2"), 0)
     disk.rotations = 1
-    sink.put(event("3"))
+    sink.put(event("3"), 0)
     await sink.close()
     await tasks.close()
     assert (sink.written, sink.dropped_disk, disk.lines) == (2, 3, [b"2", b"3"])
