@@ -17,6 +17,8 @@ from restow.serving.admission.review import Attributes
 from restow.serving.context import ANNOTATION_LENGTH_MAX, Context
 
 FAILURES_NOTED_MAX: Final = 50
+MESSAGE_NOTED_MAX: Final = 512
+"""Of a failure whose message is too long for a note: each character may need six."""
 _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 _REASONS: Final[dict[str, type[StatusError]]] = {
     "Forbidden": status.Forbidden,
@@ -110,6 +112,10 @@ def _note_failures(context: Context, failures: list[dict[str, Any]]) -> None:
     # Cut short, it would be JSON no more.
     while len(text := orjson.dumps(told).decode()) > ANNOTATION_LENGTH_MAX and len(told) > 1:
         told = told[: len(told) // 2]
+    if len(text) > ANNOTATION_LENGTH_MAX:
+        # One alone is too long: its message is, whatever else it says is short.
+        told = [{**told[0], "message": told[0]["message"][:MESSAGE_NOTED_MAX]}]
+        text = orjson.dumps(told).decode()
     context.annotate(_FAILURES, text)
 
 

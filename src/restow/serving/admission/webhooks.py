@@ -175,7 +175,9 @@ class ValidatingWebhooks:
                         hosted,
                         failed_open=f"failed-open.validating.{_NOTES}/round_0_index_{index}",
                     )
-                    for index, (hook, hosted) in enumerate(asked[first : first + AT_ONCE_MAX])
+                    for index, (hook, hosted) in enumerate(
+                        asked[first : first + AT_ONCE_MAX], first
+                    )
                 ),
                 return_exceptions=True,
             )
