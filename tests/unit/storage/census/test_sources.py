@@ -226,6 +226,7 @@ async def test_etcd_user_who_may_read_objects_only(tmp_path: Path) -> None:
         cluster.enable_auth(EtcdUser(name="admin", password="admin"))
         password = tmp_path / "password"
         password.write_text("secret\n")
+        password.chmod(0o600)
         census = await count(f"{cluster.url}?user=auditor&password-file={password}")
         assert census.objects == 1
         with pytest.raises(OpenRefused, match="check etcd's user"):
