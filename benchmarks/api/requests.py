@@ -39,34 +39,59 @@ class Rate:
 
 def get(target: Target, *, seconds: int, connections: int) -> Rate:
     """Reads of one object."""
-    return _run(target, _plain(target, f"{COLLECTION}/item-000000"), seconds, connections)
+    return _run(target, get_script(target), seconds, connections)
 
 
 def list_all(target: Target, *, seconds: int, connections: int) -> Rate:
     """Lists of the whole namespace."""
-    return _run(target, _plain(target, COLLECTION), seconds, connections)
+    return _run(target, list_script(target), seconds, connections)
 
 
 def create(target: Target, *, seconds: int, connections: int, name: str) -> Rate:
     """Creates of new objects."""
-    script = _body_script(target, "POST", f'"{COLLECTION}"', f'"{name}-" .. id .. "-" .. count')
-    return _run(target, script, seconds, connections)
+    return _run(target, create_script(target, name), seconds, connections)
 
 
 def update(target: Target, *, seconds: int, connections: int, items: int, mark: str = "") -> Rate:
     """Updates, without a condition, of objects that are there; each has another content.
 
     Another mark makes it another content than in an earlier run as well."""
-    number = f'string.format("item-%06d", (count * 64 + id) % {items})'
-    note = f'"{mark}" .. count'
-    script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', number, note=note)
-    return _run(target, script, seconds, connections)
+    return _run(target, update_script(target, items, mark), seconds, connections)
 
 
 def update_nothing(target: Target, *, seconds: int, connections: int) -> Rate:
     """Updates of one object, all but the first with the content that it has."""
     script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', '"item-000000"', note='"same"')
     return _run(target, script, seconds, connections)
+
+
+def get_script(target: Target) -> str:
+    return _plain(target, f"{COLLECTION}/item-000000")
+
+
+def list_script(target: Target) -> str:
+    return _plain(target, COLLECTION)
+
+
+def create_script(target: Target, name: str) -> str:
+    return _body_script(target, "POST", f'"{COLLECTION}"', f'"{name}-" .. id .. "-" .. count')
+
+
+def update_script(target: Target, items: int, mark: str) -> str:
+    return _of_items(target, "PUT", items, mark)
+
+
+def patch_script(target: Target, items: int, mark: str) -> str:
+    """Merge patches of objects that are there; each has another content."""
+    return _of_items(target, "PATCH", items, mark, form="application/merge-patch+json")
+
+
+def _of_items(
+    target: Target, method: str, items: int, mark: str, *, form: str = "application/json"
+) -> str:
+    number = f'string.format("item-%06d", (count * 64 + id) % {items})'
+    path, note = f'"{COLLECTION}/" .. name', f'"{mark}" .. count'
+    return _body_script(target, method, path, number, note=note, form=form)
 
 
 def _plain(target: Target, path: str) -> str:
@@ -77,7 +102,15 @@ wrk.path = "{path}"
 {_DONE}"""
 
 
-def _body_script(target: Target, method: str, path: str, name: str, *, note: str = "count") -> str:
+def _body_script(
+    target: Target,
+    method: str,
+    path: str,
+    name: str,
+    *,
+    note: str = "count",
+    form: str = "application/json",
+) -> str:
     data = json.dumps(DATA).replace("\\", "\\\\").replace("'", "\\'")
     return f"""
 local threads = 0
@@ -85,7 +118,7 @@ setup = function(thread) thread:set("id", threads); threads = threads + 1 end
 local count = 0
 local headers = {{
   ["Authorization"] = "Bearer {target.token}",
-  ["Content-Type"] = "application/json",
+  ["Content-Type"] = "{form}",
   ["Accept"] = "application/json",
 }}
 local data = '{data}'
@@ -105,14 +138,24 @@ def _run(target: Target, script: str, seconds: int, connections: int) -> Rate:
         file.write_text(script)
         before = target.cpu_seconds()
         done = subprocess.run(
-            ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(file), target.url],
+            command(target, file, seconds=seconds, connections=connections),
             capture_output=True,
             text=True,
             check=True,
             preexec_fn=on_other_cores,
         )
         cpu = target.cpu_seconds() - before
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return rate_of(target, done.stdout, cpu)
+
+
+def command(target: Target, script: Path, *, seconds: int, connections: int) -> list[str]:
+    """What runs a script."""
+    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), target.url]
+
+
+def rate_of(target: Target, printed: str, cpu_seconds: float) -> Rate:
+    """What such a run has printed."""
+    line = next(line for line in printed.splitlines() if line.startswith("RESULT "))
     found = json.loads(line.removeprefix("RESULT "))
     if found["bad"] or found["lost"] or not found["requests"]:
         raise SystemExit(f"{target.name}: requests failed: {found}")
@@ -120,5 +163,5 @@ def _run(target: Target, script: str, seconds: int, connections: int) -> Rate:
         per_second=found["requests"] / (found["microseconds"] / 1e6),
         p50_ms=found["p50"],
         p99_ms=found["p99"],
-        cpu_us=cpu / found["requests"] * 1e6,
+        cpu_us=cpu_seconds / found["requests"] * 1e6,
     )

@@ -100,7 +100,8 @@ class WatchCache:
         """How values become entries."""
         self._changes_max = changes_max
         self._changes_bytes_max = changes_bytes_max
-        self._entries: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
+        """By key without the root. To be read only; here for those who read a lot."""
         self._keys: list[str] = []
         self._changes: list[Change] = []
         self._changes_base = 0  # absolute index of _changes[0]; cursors are absolute
@@ -119,13 +120,13 @@ class WatchCache:
         """Whether nothing comes any more: another cache has taken its place. Watches end."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     # Filling.
 
     def load(self, items: Iterable[Item], revision: int) -> None:
         """Replace everything by what the store holds at a revision."""
-        self._entries = {}
+        self.entries = {}
         self.damaged = {}
         self.has_damaged_changes = False
         self.add(items)
@@ -138,7 +139,7 @@ class WatchCache:
 
     def end_load(self, revision: int) -> None:
         """All objects have been added, as they were at a revision."""
-        self._keys = sorted(self._entries)
+        self._keys = sorted(self.entries)
         self.memo = {}
         self._changes = []
         self._changes_base += 1 << 32  # no cursor of before is valid any more
@@ -176,7 +177,7 @@ class WatchCache:
 
     def _apply(self, event: Event) -> None:
         key = event.key[self._cut :]
-        before = self._entries.get(key)
+        before = self.entries.get(key)
         self.memo = {}
         now = damage = None
         if event.value is None:
@@ -187,7 +188,7 @@ class WatchCache:
             before = self._deleted(event, before)
         else:
             self._put(key, event.value, event.revision)
-            now = self._entries.get(key)
+            now = self.entries.get(key)
             if self.damaged:
                 damage = self.damaged.get(key)
             if before is None and now is not None:
@@ -213,7 +214,7 @@ class WatchCache:
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         try:
-            self._entries[key] = self.splicer.serve(value, revision)
+            self.entries[key] = self.splicer.serve(value, revision)
             if self.damaged:
                 self.damaged.pop(key, None)
         except StorageError as error:
@@ -224,7 +225,7 @@ class WatchCache:
             self._remove(key)
 
     def _remove(self, key: str) -> None:
-        if self._entries.pop(key, None) is not None:
+        if self.entries.pop(key, None) is not None:
             index = bisect_left(self._keys, key)
             if index < len(self._keys) and self._keys[index] == key:
                 del self._keys[index]
@@ -294,11 +295,11 @@ class WatchCache:
     # Reading.
 
     def get(self, key: str) -> Entry | None:
-        return self._entries.get(key)
+        return self.entries.get(key)
 
     def of_key(self, key: str) -> Entry | None:
         """The same by the whole key."""
-        return self._entries.get(key[self._cut :])
+        return self.entries.get(key[self._cut :])
 
     def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> Selection:
         """Objects whose key begins with `prefix`, from `start` on."""
@@ -308,7 +309,7 @@ class WatchCache:
         if limit:
             last = min(last, first + limit)
         chosen = keys[first:last]
-        return Selection(chosen, list(map(self._entries.__getitem__, chosen)), self.changed_at)
+        return Selection(chosen, list(map(self.entries.__getitem__, chosen)), self.changed_at)
 
     def count(self, prefix: str = "", *, start: str = "") -> int:
         """How many objects `select` would give without a limit."""

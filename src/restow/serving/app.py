@@ -227,15 +227,20 @@ class App:
         cache = self._caches.fresh(short.root)
         if cache is None:
             return None
-        entry = cache.get(short.path)
+        entry = cache.entries.get(short.path)
         if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
             return None
         now, mark = self._monotonic(), self._new_audit_line()
         short.tally.add(now - received_seconds)
         noted = known[1]
-        if noted is not None:
-            assert self._audit is not None
-            self._audit.note_short(noted, mark, received_seconds, now)
+        if noted is not None and (audit := self._audit) is not None:
+            # As `Auditor.note_short` does, written out.
+            level, received, complete = noted
+            audit.levels[level] += 1
+            if received is not None:
+                audit.put((received, mark, received_seconds, received_seconds), 0)
+            if complete is not None:
+                audit.put((complete, mark, received_seconds, now), 0)
         return mark, entry[2]
 
     def _known_get(self, sender: Sender, headers: Headers, short: ShortGet) -> KnownGet | None:

@@ -18,7 +18,7 @@ from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Purpose, n
 from restow.serving.request_info import RequestInfo
 
 if TYPE_CHECKING:
-    from restow.serving.limits import Seat
+    from restow.serving.limits import Room, Seat
 
 WARNINGS_MAX: Final = 64
 ANNOTATIONS_MAX: Final = 64
@@ -73,6 +73,7 @@ class Context:
         "remote",
         "request",
         "resource",
+        "room",
         "seat",
         "user",
         "warnings",
@@ -87,6 +88,8 @@ class Context:
         self.resource: Resource | None = None
         self.remote: GroupVersion | None = None
         """What another server serves, if the request is passed on to one."""
+        self.room: Room | None = None
+        """Where it has been told that there is a seat for it."""
         self.seat: Seat | None = None
         """What it holds while it waits, if it is one of those that need a seat for that."""
         self.warnings: list[str] = []

@@ -205,14 +205,14 @@ class InFlight:
         if seat is not None:
             self._check_moved(seat, user)
         elif not user.is_master:
-            room = self.room_of(context.info)
+            room = context.room = self.room_of(context.info)
             if room is not None and not room.has_seat_for(user.name):
                 raise refusal(room)
 
     def take(self, context: Context) -> Seat | None:
         """The seat of a request that has been checked in this moment and has to wait."""
         if context.seat is None and not context.user.is_master:
-            room = self.room_of(context.info)
+            room = context.room or self.room_of(context.info)
             if room is not None:
                 context.seat = room.take(context.user.name)
         return context.seat

@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeAlias
 from restow.runtime import Clock
 from restow.serving.audit.bodies import (
     NOTHING,
+    STATUS_BEGIN,
     TRUNCATED_NOTE,
     Body,
     name_in,
@@ -31,11 +32,10 @@ from restow.serving.audit.ids import quoted_line
 from restow.serving.audit.lines import (
     ALLOWED,
     NO_ANNOTATIONS,
-    PLAIN_PATH,
     Event,
     annotations_part,
     encode,
-    encode_plain,
+    encode_text,
     origin_part,
     user_part,
 )
@@ -81,7 +81,8 @@ _TIMED_OUT: Final = (
     b',"responseStatus":{"metadata":{},"status":"Failure","message":"request did not complete'
     b' within the allotted timeout","reason":"Timeout","code":504}'
 )
-_OK: Final = b',"responseStatus":{"metadata":{},"code":200}'
+_HOW: Final = {code: b',"responseStatus":{"metadata":{},"code":%d}' % code for code in (200, 201)}
+_OK: Final = _HOW[200]
 _SWITCHED: Final = b',"responseStatus":{"metadata":{},"code":101}'
 FAILED: Final = "a request could not be written to the audit log"
 _UNAUTHORIZED: Final = 401
@@ -114,7 +115,8 @@ class Auditor:
         self._policy = policy
         self._nobody = policy.rules_for(None)
         self._sink = sink
-        self._put = sink.put
+        self.put: Final = sink.put
+        """Have an event written, as it is."""
         self._clock = clock
         self._monotonic = clock.monotonic
         self.reason = reason
@@ -183,9 +185,9 @@ class Auditor:
         level, received, complete = noted
         self.levels[level] += 1
         if received is not None:
-            self._put((received, line, received_seconds, received_seconds), 0)
+            self.put((received, line, received_seconds, received_seconds), 0)
         if complete is not None:
-            self._put((complete, line, received_seconds, now_seconds), 0)
+            self.put((complete, line, received_seconds, now_seconds), 0)
 
     def _why(self, reason: str) -> bytes:
         found = self._reasons.get(reason)
@@ -211,7 +213,21 @@ class Auditor:
             record: Record | None = context.audit
             if record is None:
                 record = self._refused(context, answer.status)
-            if record.kind is not None:
+            kind = record.kind
+            if kind is None:
+                return
+            how, body = _HOW.get(answer.status), answer.body
+            if (
+                how is not None
+                and kind.is_brief
+                and record.sender is not None
+                and record.is_allowed
+                and not record.has_panicked
+                and context.annotations is None
+                and not (isinstance(body, bytes) and body.startswith(STATUS_BEGIN))
+            ):
+                self._complete_brief(context, record, answer, how)
+            else:
                 self._complete(context, record, answer)
         except Exception as error:  # noqa: BLE001 - logged inside
             self._failed(context, error)
@@ -257,18 +273,15 @@ class Auditor:
         if kind.level == NONE:
             context.audit = SILENT
             return SILENT
-        if request.query:
-            uri = encode(shown_uri(request.path, request.query))
-        else:
-            uri = encode_plain(shown_uri(request.path, ""), PLAIN_PATH)
+        uri = shown_uri(request.path, request.query)
         record = context.audit = Record(kind, sender, uri, is_allowed=is_allowed)
         stage = kind.stages.get(RECEIVED)
         if sender is not None and stage is not None:
             at, line = request.received_seconds, quoted_line(request.answer_lines)
             who, about = (sender.asker, sender.origin), kind.about.part(info.name)
-            begin = stage + uri + kind.verb
+            begin = stage + encode_text(uri) + kind.verb
             parts = (kind.head, begin, *who, about, NO_ANNOTATIONS)
-            self._put((parts, line, at, at), len(begin) + len(about))
+            self.put((parts, line, at, at), len(begin) + len(about))
         return record
 
     def _refused(self, context: Context, code: int) -> Record:
@@ -326,6 +339,20 @@ class Auditor:
             returned = response_body(answer, omits_managed_fields=omits)
         self._write(context, record, stage, how, name=name, bodies=(sent, returned))
 
+    def _complete_brief(
+        self, context: Context, record: Record, answer: Response, how: bytes
+    ) -> None:
+        """The same in fewer steps, for most requests: of their events parts are made later."""
+        info, request, user = context.info, context.request, context.user
+        name = info.name
+        if not name and info.verb == "create":
+            name = name_in(answer)
+        record.name, record.how, record.notes = name, how, ALLOWED
+        if not user.is_master and self.reason is not None:
+            record.notes = self._why(self.reason(user, info))
+        at, now = request.received_seconds, self._monotonic()
+        self.put((record, quoted_line(request.answer_lines), at, now), len(record.uri))
+
     def _stream(self, context: Context, record: Record, stream: Stream) -> None:
         kind = record.kind
         assert kind is not None
@@ -374,12 +401,13 @@ class Auditor:
             who = user_part(None), origin_part(request.headers, request.peer)
         else:
             who = sender.full, sender.origin
-        line, begin = quoted_line(request.answer_lines), begin + record.uri + kind.verb
+        line = quoted_line(request.answer_lines)
+        begin += encode_text(record.uri) + kind.verb
         about = about + how + objects if objects else about + how
         notes = self._notes(context, record, is_cut=is_cut)
         parts = (kind.head, begin, *who, about, notes)
         own_bytes = len(begin) + len(about) + len(notes)
-        self._put((parts, line, request.received_seconds, self._monotonic()), own_bytes)
+        self.put((parts, line, request.received_seconds, self._monotonic()), own_bytes)
 
     def _notes(self, context: Context, record: Record, *, is_cut: bool) -> bytes:
         noted, reason = context.annotations, ""

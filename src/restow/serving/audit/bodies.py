@@ -110,11 +110,15 @@ def _shown(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
     return Body(encode(value), metadata if isinstance(metadata, dict) else None)
 
 
+STATUS_BEGIN: Final = b'{"kind":"Status"'
+"""How a body begins that says how it went."""
+
+
 def status_part(answer: Response, *, is_secret: bool) -> bytes:
     """How it went."""
     code = answer.status
     if code < _FAILED and not (
-        isinstance(answer.body, bytes) and answer.body.startswith(b'{"kind":"Status"')
+        isinstance(answer.body, bytes) and answer.body.startswith(STATUS_BEGIN)
     ):
         return b',"responseStatus":{"metadata":{},"code":%d}' % code
     found = _status_of(answer)

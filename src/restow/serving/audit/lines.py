@@ -14,11 +14,10 @@ Not here: which events there are (`auditor`), and what is left out (`redaction`)
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
@@ -32,9 +31,9 @@ from restow.serving.request_info import RequestInfo
 Parts: TypeAlias = "tuple[bytes, bytes, bytes, bytes, bytes, bytes]"
 """What an event may share with others: what stands before the id, what stands before the user, the
 user, the origin, the object and all else up to the times, the end."""
-Event: TypeAlias = "tuple[Parts, bytes, float, float]"
-"""An event that is still in parts: those, the header line with its id, fit for JSON, when its
-request was received, and when it happened."""
+Event: TypeAlias = "tuple[Parts | HasParts, bytes, float, float]"
+"""An event that is still in parts: those, or who makes them; the header line with its id, fit for
+JSON; when its request was received, and when it happened."""
 
 AGENT_LENGTH_MAX: Final = 1_024
 ADDRESSES_MAX: Final = 16
@@ -51,13 +50,17 @@ ALLOWED: Final = (
 NO_ANNOTATIONS: Final = b"}\n"
 _DECISION: Final = "authorization.k8s.io/decision"
 _REASON: Final = "authorization.k8s.io/reason"
-PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9.:-]+")
-PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._:~-]+")
 _RECEIVED: Final = b',"requestReceivedTimestamp":"'
 _AND_NOW: Final = b'Z","stageTimestamp":"'
 _END: Final = b'Z"'
 _DIGITS: Final = tuple(b"%03d" % number for number in range(1000))
 _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+class HasParts(Protocol):
+    """Knows an event, and makes its parts when they are needed. That never fails."""
+
+    def parts(self) -> Parts: ...
 
 
 def encode(value: Any) -> bytes:
@@ -72,9 +75,10 @@ def encode(value: Any) -> bytes:
     return text if text.isascii() else _ENCODE(value).encode()
 
 
-def encode_plain(text: str, plain: re.Pattern[str]) -> bytes:
+def encode_text(text: str) -> bytes:
     """A text as JSON, in short if it has nothing but what is written as it is."""
-    return f'"{text}"'.encode() if plain.fullmatch(text) else encode(text)
+    is_plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+    return f'"{text}"'.encode() if is_plain else encode(text)
 
 
 def user_part(user: User | None) -> bytes:
@@ -140,7 +144,7 @@ class About:
         """The part of an event; nothing for what is no object."""
         if not self._begin:
             return b""
-        named = b',"name":' + encode_plain(name, PLAIN_NAME) if name else b""
+        named = b',"name":' + encode_text(name) if name else b""
         if uid or resource_version:
             known, version = _fields({"uid": uid}), _fields({"resourceVersion": resource_version})
             return b"".join((self._begin, named, known, self._middle, version, self._end))
@@ -186,7 +190,10 @@ class Stamps:
         pieces: list[bytes] = []
         add, digits, begin, text = pieces.extend, _DIGITS, 0, b""
         offset = self._offset(events[-1][3])
-        for (head, stage, who, origin, about, end), line, received, now in events:
+        for parts, line, received, now in events:
+            head, stage, who, origin, about, end = (
+                parts if isinstance(parts, tuple) else parts.parts()
+            )
             # Both times in microseconds of the same millisecond, as it is with most.
             before = int((received + offset) * 1_000_000) - begin
             micros = int((now + offset) * 1_000_000) - begin

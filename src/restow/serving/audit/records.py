@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from restow.serving.audit.lines import HEADS, About, Parts, encode
-from restow.serving.audit.policy import METADATA, STAGES, Decision, Level, Policy, RuleSet
+from restow.serving.audit.lines import HEADS, About, Parts, encode, encode_text
+from restow.serving.audit.policy import COMPLETE, METADATA, STAGES, Decision, Level, Policy, RuleSet
 from restow.serving.audit.redaction import holds_secrets
 from restow.serving.context import User
 from restow.serving.listener import PushStream, Tunnel
@@ -55,7 +55,7 @@ class Kind:
     """What is written of all requests that differ in nothing but the object and its content."""
 
     __slots__ = (
-        *("about", "head", "is_long", "is_secret", "level"),
+        *("about", "head", "is_brief", "is_long", "is_secret", "level"),
         *("omits_managed_fields", "stages", "verb"),
     )
 
@@ -72,6 +72,10 @@ class Kind:
             for stage in STAGES
             if stage not in decision.omitted
         }
+        self.is_brief = (
+            self.level <= METADATA and not self.is_long and COMPLETE not in decision.omitted
+        )
+        """Of those that go well, one event is written at the end, without bodies."""
         self.verb = b',"verb":%b,"user":' % encode(info.verb)
 
 
@@ -95,19 +99,31 @@ def kind_of(rules: RuleSet, info: RequestInfo) -> Kind:
 class Record:
     """One request that is being written down; without a kind it is not."""
 
-    __slots__ = ("has_panicked", "is_allowed", "kind", "sender", "uri")
+    __slots__ = ("has_panicked", "how", "is_allowed", "kind", "name", "notes", "sender", "uri")
 
     def __init__(
-        self, kind: Kind | None, sender: Sender | None, uri: bytes, *, is_allowed: bool | None
+        self, kind: Kind | None, sender: Sender | None, uri: str, *, is_allowed: bool | None
     ) -> None:
         self.kind = kind
         self.sender = sender
         self.uri = uri
         self.is_allowed = is_allowed
         self.has_panicked = False
+        # Of one that is done, and of which only the lines must still be made.
+        self.name = ""
+        self.how = self.notes = b""
+
+    def parts(self) -> Parts:
+        """The parts of its last event."""
+        kind, sender = self.kind, self.sender
+        assert kind is not None
+        assert sender is not None
+        begin = kind.stages[COMPLETE] + encode_text(self.uri) + kind.verb
+        about = kind.about.part(self.name) + self.how
+        return kind.head, begin, sender.full, sender.origin, about, self.notes
 
 
-SILENT: Final = Record(None, None, b"", is_allowed=None)
+SILENT: Final = Record(None, None, "", is_allowed=None)
 """Of a request that is not written down."""
 
 

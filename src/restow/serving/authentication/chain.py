@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from restow.machinery import status
 from restow.serving.authentication.anonymous import EVERYWHERE, AnonymousAccess
@@ -27,6 +27,7 @@ from restow.serving.negotiation import PLAIN_ACCEPTS, PRETTY_AGENTS
 
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
+USERS_MAX: Final = 1_024
 
 
 def _is_plain(request: Request) -> bool:
@@ -76,6 +77,8 @@ class Authentication:
     ) -> None:
         self._authenticators = tuple((each, each.keeps_seconds) for each in authenticators)
         self._anonymous = anonymous
+        self._users: dict[int, tuple[User, User]] = {}
+        """By who was named: that, and as whom it is known. So that it is the same each time."""
 
     def authenticate(self, request: Request) -> User:
         """Who sent a request. Raises 401."""
@@ -121,10 +124,21 @@ class Authentication:
         for authenticator, keeps_seconds in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:
-                return _known(user), keeps_seconds
+                return self._same(user), keeps_seconds
         if shows_token(request) or not self._anonymous.lets_in(request.path):
             raise status.unauthorized()
         return ANONYMOUS, 0.0
+
+    def _same(self, user: User) -> User:
+        """The user as it is known. Authenticators that remember users name the same ones again,
+        and others remember what they know of it."""
+        found = self._users.get(id(user))
+        if found is None:
+            if len(self._users) >= USERS_MAX:
+                self._users.clear()
+            # It is kept as well, or another could have its place in memory.
+            found = self._users[id(user)] = user, _known(user)
+        return found[1]
 
 
 def _known(user: User) -> User:

@@ -74,9 +74,12 @@ class AccountObjects:
             cache = self._store.fresh(resource)
         except StorageError as error:
             raise translate(error) from error
+        now = self._clock.monotonic()
         if cache is not None:
+            # It is so for a moment, even while others write.
+            self._fresh_until[resource.root] = now + FRESH_SECONDS
             return cache
-        if self._clock.monotonic() < self._fresh_until.get(resource.root, 0.0):
+        if now < self._fresh_until.get(resource.root, 0.0):
             cache = self._store.ready(resource)
             if cache is not None:
                 return cache

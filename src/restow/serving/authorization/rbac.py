@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from restow.machinery.name_formats import path_segment_problem
 from restow.machinery.rbac import Rule
@@ -39,8 +39,16 @@ _ALL_NAMES: Final = None
 _Names = frozenset[str] | None
 """The names that are allowed, or all."""
 _Asked = tuple[str, tuple[str, ...], str, str, str, str, str]
-_NOT_KNOWN: Final = frozenset({"\0"})
-"""No name, and no set that a decision is made of."""
+
+
+class _Decision(NamedTuple):
+    """What is known of all requests that differ in nothing but the object."""
+
+    names: _Names
+    grounds: tuple[tuple[_Names, str], ...]
+    """Which names are allowed by what, up to what allows all."""
+    lack: str
+    """What is wrong with the roles of those who are refused."""
 
 
 class Rbac:
@@ -57,8 +65,7 @@ class Rbac:
         self._book = RoleBook(defaults)
         self.listeners: Final[list[Callable[[], None]]] = []
         """Called when a role or binding has changed."""
-        self._decisions: dict[_Asked, _Names] = {}
-        self._reasons: dict[tuple[object, ...], str] = {}
+        self._decisions: dict[_Asked, _Decision] = {}
         self._followings = [
             Following(
                 store,
@@ -74,7 +81,6 @@ class Rbac:
     def _forget(self) -> None:
         """A role or binding has changed."""
         self._decisions.clear()
-        self._reasons.clear()
         for tell in self.listeners:
             tell()
 
@@ -99,6 +105,12 @@ class Rbac:
             return True
         if not info.is_resource:
             return always_allowed(user, info) or self._allows_path(user, info)
+        names = self._decision(user, info).names
+        if names is _ALL_NAMES:
+            return True
+        return bool(names) and name_of(info) in names
+
+    def _decision(self, user: User, info: RequestInfo) -> _Decision:
         asked = (
             user.name,
             user.groups,
@@ -108,32 +120,30 @@ class Rbac:
             info.resource,
             info.subresource,
         )
-        names = self._decisions.get(asked, _NOT_KNOWN)
-        if names is _NOT_KNOWN:
-            names = self._decide(user, info, asked)
-        if names is _ALL_NAMES:
-            return True
-        return bool(names) and name_of(info) in names
+        found = self._decisions.get(asked)
+        if found is None:
+            found = self._decide(user, info)
+            if sum(map(len, asked[2:])) <= ASKED_LENGTH_MAX:
+                if len(self._decisions) >= DECISIONS_MAX:
+                    self._decisions.clear()
+                self._decisions[asked] = found
+        return found
 
-    def _decide(self, user: User, info: RequestInfo, asked: _Asked) -> _Names:
+    def _decide(self, user: User, info: RequestInfo) -> _Decision:
         found: set[str] = set()
-        names: _Names = frozenset()
+        grounds: list[tuple[_Names, str]] = []
+        lacks: list[str] = []
         for grant in self._book.grants(user, info.namespace):
-            for rule in grant.rules:
-                if rule.matches(info.verb, info.group, info.resource, info.subresource):
-                    found.update(rule.resource_names)
-                    if not rule.resource_names:
-                        names = _ALL_NAMES
-                        break
+            if grant.lack and grant.lack not in lacks:
+                lacks.append(grant.lack)
+            names = _names_in(grant.rules, info)
+            if names is _ALL_NAMES or names:
+                grounds.append((names, f"RBAC: allowed by {grant.source}"))
             if names is _ALL_NAMES:
-                break
-        if names is not _ALL_NAMES:
-            names = frozenset(found)
-        if sum(map(len, asked[2:])) <= ASKED_LENGTH_MAX:
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
-            self._decisions[asked] = names
-        return names
+                return _Decision(_ALL_NAMES, tuple(grounds), "")
+            found |= names
+        lack = f"RBAC: {_together(lacks)}" if lacks else ""
+        return _Decision(frozenset(found), tuple(grounds), lack)
 
     def _allows_path(self, user: User, info: RequestInfo) -> bool:
         return any(
@@ -149,26 +159,19 @@ class Rbac:
         say."""
         if user.is_master or (not info.is_resource and always_allowed(user, info)):
             return ""
+        if not info.is_resource:
+            return self._reason_of_path(user, info)
         # The audit log asks for each request.
-        place = (
-            (info.namespace, info.group, info.resource, info.subresource, name_of(info))
-            if info.is_resource
-            else (info.path,)
-        )
-        asked = (user.name, user.groups, info.verb, place)
-        found = self._reasons.get(asked)
-        if found is None:
-            found = self._find_reason(user, info)
-            if len(info.verb) + sum(map(len, place)) <= ASKED_LENGTH_MAX:
-                if len(self._reasons) >= DECISIONS_MAX:
-                    self._reasons.clear()
-                self._reasons[asked] = found
-        return found
+        decision = self._decision(user, info)
+        for names, ground in decision.grounds:
+            if names is _ALL_NAMES or name_of(info) in names:
+                return ground
+        return decision.lack
 
-    def _find_reason(self, user: User, info: RequestInfo) -> str:
+    def _reason_of_path(self, user: User, info: RequestInfo) -> str:
         lacks: list[str] = []
-        for grant in self._book.grants(user, info.namespace if info.is_resource else ""):
-            if any(_allows(rule, info) for rule in grant.rules):
+        for grant in self._book.grants(user, ""):
+            if any(rule.allows_path(info.verb, info.path) for rule in grant.rules):
                 return f"RBAC: allowed by {grant.source}"
             if grant.lack and grant.lack not in lacks:
                 lacks.append(grant.lack)
@@ -189,12 +192,15 @@ class Rbac:
         return self._book.rules_of(role, namespace)
 
 
-def _allows(rule: Rule, info: RequestInfo) -> bool:
-    if not info.is_resource:
-        return rule.allows_path(info.verb, info.path)
-    if not rule.matches(info.verb, info.group, info.resource, info.subresource):
-        return False
-    return not rule.resource_names or name_of(info) in rule.resource_names
+def _names_in(rules: tuple[Rule, ...], info: RequestInfo) -> _Names:
+    """The names of which rules allow what a request is about."""
+    found: set[str] = set()
+    for rule in rules:
+        if rule.matches(info.verb, info.group, info.resource, info.subresource):
+            if not rule.resource_names:
+                return _ALL_NAMES
+            found.update(rule.resource_names)
+    return frozenset(found)
 
 
 def name_of(info: RequestInfo) -> str:

@@ -47,11 +47,12 @@ class Pulse:
             mapping = _Mapping(os.open(path.with_name(path.name + "-shm"), flags))
             _mappings[self._place] = mapping
         mapping.handles += 1
-        self._memory = mapping.memory
+        self.memory = mapping.memory
+        """The header now, `memory[:HEADER_BYTES]`: for those who look a lot."""
 
     def read(self) -> bytes:
         """The header now; equal bytes mean that nothing was committed in between."""
-        return self._memory[:HEADER_BYTES]
+        return self.memory[:HEADER_BYTES]
 
     def close(self) -> None:
         mapping = _mappings[self._place]

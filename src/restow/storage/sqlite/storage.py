@@ -47,7 +47,7 @@ from restow.storage.sqlite.batch import (
 from restow.storage.sqlite.errors import translate
 from restow.storage.sqlite.locks import FileLock, WriteLock
 from restow.storage.sqlite.notices import Notices
-from restow.storage.sqlite.pulse import Pulse
+from restow.storage.sqlite.pulse import HEADER_BYTES, Pulse
 from restow.storage.sqlite.reading import Readers, connect_reader
 from restow.storage.sqlite.writer import Writer
 
@@ -162,8 +162,10 @@ class SqliteStorage:
         return self._current_revision()
 
     def revision_now(self) -> Revision | None:
-        self._check_open()
-        if self._pulse.read() == self._seen:
+        # Asked by each read.
+        if self._closed:
+            self._check_open()
+        if self._pulse.memory[:HEADER_BYTES] == self._seen:
             return self._revision
         try:
             return self._current_revision()
