@@ -69,7 +69,9 @@ bench: environment ## Measure, and print the table
 	@$(BIN)/python -m benchmarks.coordination
 	@$(BIN)/python -m benchmarks.migration
 	@$(BIN)/python -m benchmarks.custom
-	@exec $(BIN)/python -m benchmarks.encryption
+	@$(BIN)/python -m benchmarks.encryption
+	@$(BIN)/python -m benchmarks.security
+	@exec $(BIN)/python -m benchmarks.hostile
 
 .PHONY: bench-long
 bench-long: environment ## A million objects: how fast they are migrated, and in how much memory
