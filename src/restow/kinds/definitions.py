@@ -68,6 +68,8 @@ class Subresource:
     """Set, with the group, if that kind lives in another group version."""
     body_kind: str = ""
     """The kind that is sent there, if it is another than the one that is answered."""
+    takes_path: bool = False
+    """Whether a path of somebody else's may follow its own, as in `/proxy/some/path`."""
 
 
 STATUS: Final = Subresource(name="status", verbs=VERBS_STATUS)
@@ -130,12 +132,28 @@ class Kind:
     """The kind in whose store, and in whose versions, objects of this one are kept."""
 
     tracks_generation: bool = False
+    generation_first: int = 1
+    """What a new object begins with. With 0 it has none until something of it changes."""
+    generation_is_fixed: bool = False
+    """Whether it stays at the first, whatever changes."""
+    generation_metadata: str = ""
+    """A field of the metadata whose change makes another generation, as that of a spec does."""
     unconditional_update: bool = True
     """Whether an update without a resource version overwrites whatever is there."""
     create_on_update: bool = False
     """Whether an update of what is not there creates it."""
+    create_keeps_status: bool = False
+    """Whether a new object has the status that it was sent with."""
     status_keeps_metadata: bool = False
     """Whether labels and the like stay as they are when the status is written."""
+    status_keeps: tuple[str, ...] = ()
+    """Those of them that do, where not all do."""
+    is_graceful: bool = False
+    """Whether a delete gives it time to end: it stays, marked, until somebody says it is over."""
+    orphans_by_default: bool = False
+    """Whether what it owns stays when it is deleted by someone who does not say what is to be."""
+    follows_owners: bool = True
+    """Whether it goes when its owners do; if not, no policy of a delete is of concern to it."""
     returns_deleted: bool = False
     """Whether a delete answers with the object instead of a Status."""
     name_rule: NameRuleName = "subdomain"
@@ -150,6 +168,8 @@ class Kind:
     """Checking one takes some milliseconds: they take turns, and others get theirs in between."""
     behaviour_missing: bool = False
     """It can be stored, but nothing acts on it yet: creating it gives a warning."""
+    deprecation: str = ""
+    """What whoever uses it is told: there is something better by now."""
 
     has_status: bool = field(init=False, repr=False, compare=False)
     """Whether `status` is written through a path of its own, and only there."""

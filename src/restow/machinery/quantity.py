@@ -5,6 +5,7 @@ Not here: which fields hold them, and arithmetic on sums of them.
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 # The text that clients know; upstream's own message.
@@ -13,9 +14,14 @@ WRONG_FORMAT: Final = (
 )
 # Longer numbers say nothing that fits into 64 bits, and cost time.
 LENGTH_MAX: Final = 64
-# Beyond 2^63-1, and finer than a nano, upstream rounds.
+# Finer than a nano, upstream rounds; beyond 2^63-1 only what has a binary suffix is cut. Here so is
+# what has more digits than anybody counts: its own form could be too long to be read again.
 _VALUE_MAX: Final = Fraction(2**63 - 1)
+_DIGITS_MAX: Final = 48
+_POWER_MAX: Final = LENGTH_MAX + 20
 _EXPONENT_MAX: Final = 18
+# The same few amounts are written again and again.
+FORMS_KEPT_MAX: Final = 4096
 
 _QUANTITY: Final = re.compile(
     r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
@@ -33,20 +39,36 @@ def is_quantity(text: str) -> bool:
 
 
 def parse(text: str) -> Fraction:
-    """The exact value, cut to what 64 bits and nano precision hold; ValueError if malformed."""
-    return _parse(text)[0]
+    """The exact value to the nano, unless it is absurdly large; ValueError if malformed."""
+    return read(text)[0]
+
+
+def is_canonical(text: str) -> bool:
+    """Whether a text is a quantity, and in the form that is stored."""
+    # What is too long is not kept in mind.
+    return len(text) <= LENGTH_MAX and _is_canonical(text)
+
+
+@lru_cache(FORMS_KEPT_MAX)
+def _is_canonical(text: str) -> bool:
+    return is_quantity(text) and canonical(text) == text
 
 
 def canonical(text: str) -> str:
     """The one form of all equal texts of a family: `0.5` is `500m`, `1024Mi` is `1Gi`."""
-    value, family = _parse(text)
-    if family == "binary" and abs(value) >= 1024:
-        return _write_binary(value)
+    return write(*read(text))
+
+
+def write(value: Fraction, family: str) -> str:
+    """The form of a value in a family."""
+    # What is no whole number of bytes would lose something.
+    if family == "binary" and abs(value) >= 1024 and value.denominator == 1:
+        return _write_binary(int(value))
     power = -9
     number = int(value * 10**9)
     if number == 0:
         return "0"
-    while number % 1000 == 0 and power < _EXPONENT_MAX:
+    while number % 1000 == 0 and (power < _EXPONENT_MAX or family == "exponent"):
         number //= 1000
         power += 3
     if family == "exponent":
@@ -54,7 +76,9 @@ def canonical(text: str) -> str:
     return f"{number}{_DECIMAL_SUFFIXES[power]}"
 
 
-def _parse(text: str) -> tuple[Fraction, str]:
+@lru_cache(FORMS_KEPT_MAX)  # what raises is not kept, so nothing that is long is
+def read(text: str) -> tuple[Fraction, str]:
+    """As `parse`, and the family that the text is of: what `write` needs. Raises ValueError."""
     match = _QUANTITY.fullmatch(text) if len(text) <= LENGTH_MAX else None
     if match is None:
         raise ValueError(WRONG_FORMAT)
@@ -69,18 +93,25 @@ def _parse(text: str) -> tuple[Fraction, str]:
     elif exponent:
         family = "exponent"
         # The bounds keep a short text from making a number of ten thousand digits.
-        power = max(-LENGTH_MAX - 10, min(int(exponent), LENGTH_MAX + 20))
+        power = max(-LENGTH_MAX - 10, min(int(exponent), _POWER_MAX))
         value *= Fraction(10) ** power
-    value = min(value, _VALUE_MAX)
+    if value > _VALUE_MAX and (
+        family == "binary" or int(exponent or 0) > _POWER_MAX or _digits(value) > _DIGITS_MAX
+    ):
+        value = _VALUE_MAX
     # Up, away from zero: a tiny wish is not no wish.
     nanos = -(-value * 10**9 // 1)
     value = Fraction(nanos, 10**9)
     return (-value if sign == "-" else value), family
 
 
-def _write_binary(value: Fraction) -> str:
-    number = -(-abs(value) // 1)
-    step = 0
+def _digits(value: Fraction) -> int:
+    """How many digits a number has that say something."""
+    return len(str(int(value * 10**9)).rstrip("0"))
+
+
+def _write_binary(value: int) -> str:
+    number, step = abs(value), 0
     while number % 1024 == 0 and step < len(_BINARY):
         number //= 1024
         step += 1

@@ -196,12 +196,10 @@ def zero_of_field(struct: Struct, field: Field) -> Any:
         return ABSENT
     match field.type:
         case Ref(name):
-            zero = zero_of_struct(struct.table.struct(name))
-            # Every reader of a kind expects its metadata.
-            is_metadata = struct.is_kind and field.json == "metadata"
-            return zero if zero or is_metadata or not field.omitempty else ABSENT
+            # Go's omitempty does not reach structs: an empty one is written.
+            return zero_of_struct(struct.table.struct(name))
         case Special.QUANTITY:
-            return "0"  # Go's omitempty does not reach structs, and this one has no empty form
+            return "0"  # a struct too, and one without an empty form
         case Special.INT_OR_STRING | Special.DURATION | Scalar() | ListOf() | MapOf():
             return ABSENT if field.omitempty else zero_of_type(struct, field.type)
         case _:

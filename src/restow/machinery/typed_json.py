@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from restow.machinery.quantity import is_quantity
+from restow.machinery.quantity import is_canonical as is_canonical_quantity
 from restow.machinery.type_values import (
     ABSENT,
     FLOAT_EXACT_MAX,
@@ -218,7 +218,7 @@ _SPECIAL_TESTS: Final[dict[Special, Test]] = {
     Special.TIME: lambda value: type(value) is str and is_canonical_time(value),
     Special.MICRO_TIME: lambda value: type(value) is str and is_canonical_micro_time(value),
     Special.DURATION: _is_canonical_duration,
-    Special.QUANTITY: lambda value: type(value) is str and is_quantity(value),
+    Special.QUANTITY: lambda value: type(value) is str and is_canonical_quantity(value),
     Special.INT_OR_STRING: lambda value: (
         type(value) is str or (type(value) is int and INT32_MIN <= value <= INT32_MAX)
     ),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final, NamedTuple, NoReturn
 
-from restow.machinery.quantity import WRONG_FORMAT, is_quantity
+from restow.machinery.quantity import WRONG_FORMAT, canonical, is_quantity
 from restow.machinery.status import BadRequest, bad_request
 from restow.machinery.type_values import (
     ABSENT,
@@ -353,7 +353,7 @@ def _duration(value: Any) -> Any:
 
 
 def _quantity(value: Any) -> Any:
-    # A bare number is read as its text. The text itself is kept: `0.5` is not made `500m` here.
+    # A bare number is read as its text. Clients compare texts: all write the same one.
     if type(value) is int:
         text = str(value) if abs(value) < 2**64 else ""
     elif type(value) is float:
@@ -362,7 +362,7 @@ def _quantity(value: Any) -> Any:
         text = _string(value).strip()
     if not is_quantity(text):
         raise ValueError(WRONG_FORMAT)
-    return text
+    return canonical(text)
 
 
 def _int_or_string(value: Any) -> Any:

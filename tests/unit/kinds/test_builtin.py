@@ -8,6 +8,7 @@ import pytest
 from restow.kinds.builtin import all_kinds, find_kind, find_resource
 from restow.kinds.definitions import Kind, SelectableField
 from restow.kinds.derived_types import all_types
+from restow.kinds.releases import shipped_release
 from restow.machinery.names import version_priority
 from restow.machinery.types import ListOf, Ref
 from restow.machinery.version_hash import storage_version_hash
@@ -143,9 +144,11 @@ def test_rules_of_update() -> None:
 
 
 def test_reviews_are_created_and_never_stored() -> None:
-    """Reviews have the one verb, and nothing is kept of them."""
-    reviews = [kind for kind in all_kinds() if not kind.persisted]
+    """Reviews have the one verb, and nothing is kept of them; nor of what is done or looked up."""
+    unstored = [kind for kind in all_kinds() if not kind.persisted]
+    reviews = [kind for kind in unstored if kind.kind.endswith("Review")]
     assert len(reviews) == 6
+    assert {kind.kind for kind in unstored if kind not in reviews} == {"Binding", "ComponentStatus"}
     assert all(kind.verbs == ("create",) for kind in reviews)
     namespaces = find_kind("", "Namespace")
     assert namespaces is not None
@@ -163,7 +166,8 @@ def test_names() -> None:
     assert service is not None
     assert pod is not None
     assert role.name_problem("system:node") is None
-    assert service.name_problem("1a") is not None
+    assert service.name_problem("1a") is None
+    assert service.name_problem("a.b") is not None
     assert pod.name_problem("a.b") is None
 
 
@@ -225,3 +229,9 @@ def test_types_of_our_own() -> None:
     assert all_types().of_kind("migration.k8s.io", "v1alpha1", "StorageStateSpec") is None
     assert all_types().of_kind("migration.k8s.io", "v9", "StorageState") is None
     assert all_types().of_kind("", "v1", "DeleteOptions") is not None
+
+
+def test_versions_are_served_as_in_a_stock_release() -> None:
+    """Who asks discovery for a kind by its name finds it in the versions that Kubernetes has."""
+    for kind in shipped_release("kubernetes-1.36").kinds:
+        assert kind.definition.served_versions == kind.served_versions, kind.definition.group_kind

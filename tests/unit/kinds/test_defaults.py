@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restow.kinds.builtin import all_kinds
 from restow.kinds.defaults import apply_defaults, prepare_create
-from restow.kinds.defaults.pods import pull_policy
+from restow.kinds.defaults.images import pull_policy
 from tests.unit.kinds.strategies import JSON
 
 Object = dict[str, Any]
@@ -43,6 +43,7 @@ def test_deployment() -> None:
                 "image": "nginx",
                 "ports": [{"protocol": "TCP"}],
                 "imagePullPolicy": "Always",
+                "resources": {},
                 "terminationMessagePath": "/dev/termination-log",
                 "terminationMessagePolicy": "File",
             }

@@ -28,13 +28,21 @@ def deployment(**container: Any) -> dict[str, Any]:
     }
 
 
+def with_empties(value: dict[str, Any]) -> dict[str, Any]:
+    """A deployment with the empty parts that Go writes where nothing was said."""
+    value["spec"]["strategy"] = {}
+    value["spec"]["template"]["metadata"] = {}
+    return value | {"status": {}}
+
+
 def container_of(value: Any) -> Any:
     return check(DEPLOYMENT, value).value["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_a_canonical_object_is_given_back_itself() -> None:
     """The usual write is neither copied nor changed."""
-    value = deployment(image="i", env=[{"name": "A", "value": "b"}], ports=[{"containerPort": 1}])
+    env, ports = [{"name": "A", "value": "b"}], [{"containerPort": 1}]
+    value = with_empties(deployment(image="i", env=env, ports=ports, resources={}))
     checked = check(DEPLOYMENT, value)
     assert checked.value is value
     assert checked.unknown == []
@@ -53,7 +61,7 @@ def test_unknown_fields_are_listed_with_their_paths_and_removed() -> None:
         "spec.template.spec.containers[0].foo",
         "spec.template.spec.containers[0].resources.bar",
     }
-    assert checked.value == deployment(resources={"limits": {"cpu": "1"}})
+    assert checked.value == with_empties(deployment(resources={"limits": {"cpu": "1"}}))
     assert value == before
 
 
@@ -164,7 +172,9 @@ def test_zeros_vanish_where_go_leaves_them_out() -> None:
     written["spec"]["strategy"] = {}
     written["spec"]["template"]["metadata"] = {"creationTimestamp": None}
     written["status"] = {}
-    assert check(DEPLOYMENT, written).value == deployment()
+    stored = with_empties(deployment(resources={}))
+    assert check(DEPLOYMENT, written).value == stored
+    assert check(DEPLOYMENT, deployment()).value == stored
 
 
 def test_zeros_of_pointers_stay() -> None:
@@ -173,7 +183,11 @@ def test_zeros_of_pointers_stay() -> None:
     spec = check(DEPLOYMENT, value).value["spec"]
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (0, 0)
     assert "paused" not in spec
-    assert container_of(deployment(securityContext={})) == {"name": "c", "securityContext": {}}
+    assert container_of(deployment(securityContext={})) == {
+        "name": "c",
+        "resources": {},
+        "securityContext": {},
+    }
 
 
 def test_fields_that_go_always_writes_are_there() -> None:
@@ -210,13 +224,13 @@ def test_times_of_python_clients_are_brought_into_form() -> None:
     }
 
 
-def test_quantities_may_be_numbers_and_keep_their_text() -> None:
-    """A number becomes its text; canonical forms are the business of defaults."""
+def test_quantities_may_be_numbers_and_get_their_one_form() -> None:
+    """A number becomes its text, and equal amounts are written alike."""
     limits = {"cpu": 0.5, "memory": "1024Mi", "pods": 3, "x": None}
     container = container_of(deployment(resources={"limits": limits}))
     assert container["resources"]["limits"] == {
-        "cpu": "0.5",
-        "memory": "1024Mi",
+        "cpu": "500m",
+        "memory": "1Gi",
         "pods": "3",
         "x": "0",
     }

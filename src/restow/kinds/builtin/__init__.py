@@ -45,9 +45,9 @@ GROUP_PRIORITIES: Final = {
     "coordination.k8s.io": 16500,
     "node.k8s.io": 16300,
     "discovery.k8s.io": 16200,
+    "resource.k8s.io": 16200,
     "flowcontrol.apiserver.k8s.io": 16100,
     "internal.apiserver.k8s.io": 16000,
-    "resource.k8s.io": 15900,
     # Its resource is also in migration.k8s.io: this group is the one meant by the bare name.
     "storagemigration.k8s.io": 15800,
     "migration.k8s.io": 15700,
@@ -97,6 +97,11 @@ def find_kind(group: str, kind: str) -> Kind | None:
     return _by_kind().get(GroupKind(group, kind))
 
 
+def has_group(group: str) -> bool:
+    """Whether a group is of built-in kinds."""
+    return group in _groups()
+
+
 def find_resource(group: str, plural: str) -> Kind | None:
     """A built-in kind by its group and plural."""
     return _by_resource().get(GroupResource(group, plural))
@@ -124,6 +129,11 @@ def api_service_priorities(group: str, version: str) -> tuple[int, int]:
 @cache
 def _by_kind() -> dict[GroupKind, Kind]:
     return {kind.group_kind: kind for kind in all_kinds()}
+
+
+@cache
+def _groups() -> frozenset[str]:
+    return frozenset(kind.group for kind in all_kinds())
 
 
 @cache

@@ -58,6 +58,7 @@ def _admission(
         storage=storage,
         subresources=subresources,
         tracks_generation=True,
+        status_keeps_metadata=True,
         **{**_OF_EXTENSION, "behaviour_missing": behaviour_missing},
     )
 
@@ -72,7 +73,7 @@ def _flow_control(kind: str, plural: str) -> Kind:
         namespaced=False,
         subresources=(STATUS,),
         tracks_generation=True,
-        unconditional_update=False,
+        status_keeps_metadata=True,
         behaviour_missing=True,
     )
 

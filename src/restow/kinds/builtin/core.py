@@ -11,6 +11,7 @@ from restow.kinds.definitions import (
     SCALE,
     STATUS,
     VERBS_ALL,
+    VERBS_STATUS,
     SelectableField,
     Subresource,
     declare,
@@ -26,6 +27,25 @@ _TOKEN: Final = Subresource(
     group="authentication.k8s.io",
     version="v1",
 )
+_EPHEMERAL: Final = Subresource(name="ephemeralcontainers", verbs=VERBS_STATUS)
+_RESIZE: Final = Subresource(name="resize", verbs=VERBS_STATUS)
+_BINDING: Final = Subresource(name="binding", verbs=("create",), kind="Binding")
+_EVICTION: Final = Subresource(
+    name="eviction", verbs=("create",), kind="Eviction", group="policy", version="v1"
+)
+_LOG: Final = Subresource(name="log", verbs=("get",))
+
+
+# What would reach a running container, if there were any here: each is answered with why not.
+def _connect(name: str, kind: str) -> Subresource:
+    return Subresource(name=name, verbs=("create", "get"), kind=kind)
+
+
+def _proxy(kind: str) -> Subresource:
+    verbs = ("create", "delete", "get", "patch", "update")
+    return Subresource(name="proxy", verbs=verbs, kind=kind, takes_path=True)
+
+
 # A namespace is emptied by a controller, one at a time, so there is no deleting of many.
 _NAMESPACE_VERBS: Final = tuple(verb for verb in VERBS_ALL if verb != "deletecollection")
 
@@ -63,6 +83,17 @@ _POD_FIELDS: Final = (
 )
 
 KINDS: Final = (
+    # It is done, not kept: a pod that is bound says itself to what.
+    declare("", "Binding", "bindings", verbs=("create",), persisted=False),
+    declare(
+        "",
+        "ComponentStatus",
+        "componentstatuses",
+        short="cs",
+        namespaced=False,
+        verbs=("get", "list"),
+        persisted=False,
+    ),
     declare("", "ConfigMap", "configmaps", short="cm", required=True),
     declare(
         "",
@@ -72,6 +103,7 @@ KINDS: Final = (
         key_prefix="services/endpoints",
         create_on_update=True,
         required=True,
+        deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
     declare(
         "",
@@ -80,6 +112,7 @@ KINDS: Final = (
         short="ev",
         selectable=_EVENT_FIELDS,
         create_on_update=True,
+        follows_owners=False,
         required=True,
     ),
     declare(
@@ -88,7 +121,6 @@ KINDS: Final = (
         "limitranges",
         short="limits",
         create_on_update=True,
-        behaviour_missing=True,
     ),
     declare(
         "",
@@ -110,7 +142,8 @@ KINDS: Final = (
         short="no",
         namespaced=False,
         key_prefix="minions",
-        subresources=(STATUS,),
+        create_keeps_status=True,
+        subresources=(STATUS, _proxy("NodeProxyOptions")),
         selectable=(
             SelectableField("spec.unschedulable", ("spec", "unschedulable"), absent="false"),
         ),
@@ -138,9 +171,22 @@ KINDS: Final = (
         "pods",
         short="po",
         categories="all",
-        subresources=(STATUS,),
+        subresources=(
+            STATUS,
+            _connect("attach", "PodAttachOptions"),
+            _BINDING,
+            _EPHEMERAL,
+            _EVICTION,
+            _connect("exec", "PodExecOptions"),
+            _LOG,
+            _connect("portforward", "PodPortForwardOptions"),
+            _proxy("PodProxyOptions"),
+            _RESIZE,
+        ),
         selectable=_POD_FIELDS,
         tracks_generation=True,
+        status_keeps=("ownerReferences",),
+        is_graceful=True,
         returns_deleted=True,
     ),
     declare("", "PodTemplate", "podtemplates", tracks_generation=True, returns_deleted=True),
@@ -154,6 +200,7 @@ KINDS: Final = (
         subresources=(STATUS, SCALE),
         selectable=(SelectableField("status.replicas", ("status", "replicas"), absent="0"),),
         tracks_generation=True,
+        orphans_by_default=True,
     ),
     declare(
         "",
@@ -171,11 +218,11 @@ KINDS: Final = (
         short="svc",
         categories="all",
         key_prefix="services/specs",
-        subresources=(STATUS,),
+        subresources=(STATUS, _proxy("ServiceProxyOptions")),
         selectable=selectable("spec.clusterIP", "spec.type"),
         create_on_update=True,
         returns_deleted=True,
-        name_rule="label-1035",
+        name_rule="label",
         required=True,
     ),
     declare(
@@ -197,6 +244,7 @@ KINDS: Final = (
         cohabits_with=GroupKind("", "Event"),
         selectable=(*_EVENT_FIELDS, *_REGARDING_FIELDS),
         create_on_update=True,
+        follows_owners=False,
         required=True,
     ),
 )

@@ -23,6 +23,7 @@ KINDS: Final = (
         versions="v1 v1beta1",
         served="v1",
         tracks_generation=True,
+        generation_metadata="labels",
         required=True,
     ),
     declare(
@@ -65,6 +66,7 @@ KINDS: Final = (
         served="v1",
         namespaced=False,
         subresources=(STATUS,),
+        status_keeps_metadata=True,
     ),
     declare(
         "node.k8s.io",
@@ -85,6 +87,7 @@ KINDS: Final = (
         short="pc",
         namespaced=False,
         tracks_generation=True,
+        generation_is_fixed=True,
     ),
     declare(
         _STORAGE,
@@ -93,7 +96,10 @@ KINDS: Final = (
         versions="v1 v1beta1",
         served="v1",
         namespaced=False,
+        tracks_generation=True,
+        generation_first=0,
         unconditional_update=False,
+        returns_deleted=True,
     ),
     declare(
         _STORAGE,
@@ -103,6 +109,7 @@ KINDS: Final = (
         served="v1",
         namespaced=False,
         unconditional_update=False,
+        returns_deleted=True,
     ),
     declare(
         _STORAGE,
@@ -130,7 +137,9 @@ KINDS: Final = (
         served="v1",
         namespaced=False,
         subresources=(STATUS,),
+        status_keeps_metadata=True,
         unconditional_update=False,
+        returns_deleted=True,
     ),
     declare(
         _STORAGE,
@@ -140,6 +149,7 @@ KINDS: Final = (
         served="v1",
         short="vac",
         namespaced=False,
+        returns_deleted=True,
     ),
     declare(
         _RESOURCE,
@@ -150,7 +160,12 @@ KINDS: Final = (
         returns_deleted=True,
     ),
     declare(
-        _RESOURCE, "ResourceClaim", "resourceclaims", subresources=(STATUS,), returns_deleted=True
+        _RESOURCE,
+        "ResourceClaim",
+        "resourceclaims",
+        subresources=(STATUS,),
+        status_keeps_metadata=True,
+        returns_deleted=True,
     ),
     declare(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
     declare(

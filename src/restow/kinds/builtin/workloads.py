@@ -1,7 +1,7 @@
 """Workloads and what scales, bounds and wakes them: apps, batch, autoscaling, policy.
 
-They are data here: nothing schedules or runs them. The kinds with several versions and a real
-conversion are among them, so each of their versions is served unless a release says otherwise.
+They are data here: nothing schedules or runs them. Old versions are decoded, and are served only in
+a release that says so.
 
 Only rows. What a column means is said in `restow.kinds.definitions`.
 """
@@ -39,10 +39,13 @@ KINDS: Final = (
         "Deployment",
         "deployments",
         versions="v1 v1beta2 v1beta1",
+        served="v1",
         short="deploy",
         categories="all",
         subresources=(STATUS, SCALE),
         tracks_generation=True,
+        generation_metadata="annotations",
+        status_keeps=("labels",),
     ),
     declare(
         "apps",
@@ -82,6 +85,7 @@ KINDS: Final = (
         "CronJob",
         "cronjobs",
         versions="v1 v1beta1 v2alpha1",
+        served="v1",
         short="cj",
         categories="all",
         subresources=(STATUS,),
@@ -95,12 +99,14 @@ KINDS: Final = (
         subresources=(STATUS,),
         selectable=_SUCCEEDED,
         tracks_generation=True,
+        orphans_by_default=True,
     ),
     declare(
         "policy",
         "PodDisruptionBudget",
         "poddisruptionbudgets",
         versions="v1 v1beta1",
+        served="v1",
         short="pdb",
         subresources=(STATUS,),
         tracks_generation=True,

@@ -9,10 +9,23 @@ Not here: metadata that every object gets, addresses that are handed out, and ad
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
-from restow.kinds.defaults import control, core, custom_definitions, pods, workloads
+from restow.kinds.defaults import (
+    control,
+    core,
+    custom_definitions,
+    devices,
+    pod_status,
+    pods,
+    services,
+    workloads,
+)
 from restow.kinds.defaults.fields import Object, child, put
+from restow.kinds.types import load_types
+from restow.machinery.names import GroupVersion
+from restow.machinery.type_values import fresh, zero_of_struct
 
 __all__ = ["apply_defaults", "has_defaults", "prepare_create", "prepare_update"]
 
@@ -20,7 +33,9 @@ _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
+_RESOURCE: Final = "resource.k8s.io"
 _STORAGE: Final = "storage.k8s.io"
+STATUSES_KEPT_MAX: Final = 512
 
 
 def _default_pod_template(obj: Object, _version: str) -> None:
@@ -32,13 +47,14 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     ("", "Endpoints"): core.default_endpoints,
     ("", "LimitRange"): core.default_limit_range,
     ("", "Namespace"): core.default_namespace,
+    ("", "Node"): core.default_node,
     ("", "PersistentVolume"): core.default_volume,
     ("", "PersistentVolumeClaim"): core.default_volume_claim,
     ("", "Pod"): pods.default_pod,
     ("", "PodTemplate"): _default_pod_template,
     ("", "ReplicationController"): workloads.default_replication_controller,
     ("", "Secret"): core.default_secret,
-    ("", "Service"): core.default_service,
+    ("", "Service"): services.default_service,
     (_ADMISSION, "MutatingAdmissionPolicy"): control.default_policy,
     (_ADMISSION, "MutatingAdmissionPolicyBinding"): control.default_policy_binding,
     (_ADMISSION, "MutatingWebhookConfiguration"): control.default_mutating_webhooks,
@@ -62,6 +78,8 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     (_NETWORKING, "NetworkPolicy"): core.default_network_policy,
     (_RBAC, "ClusterRoleBinding"): control.default_role_binding,
     (_RBAC, "RoleBinding"): control.default_role_binding,
+    (_RESOURCE, "ResourceClaim"): devices.default_claim,
+    (_RESOURCE, "ResourceClaimTemplate"): devices.default_claim_template,
     ("scheduling.k8s.io", "PriorityClass"): core.default_priority_class,
     (_STORAGE, "CSIDriver"): core.default_csi_driver,
     (_STORAGE, "StorageClass"): core.default_storage_class,
@@ -82,6 +100,23 @@ def apply_defaults(group: str, version: str, kind: str, obj: Object) -> None:
 
 def prepare_create(group: str, kind: str, obj: Object) -> None:
     """What an object has from its first moment, and keeps or loses later by what is done to it."""
+    _begin(group, kind, obj)
+    if "status" not in obj:
+        status = _empty_status(obj.get("apiVersion") or "", kind)
+        if status is not None:
+            obj["status"] = fresh(status)
+
+
+@lru_cache(STATUSES_KEPT_MAX)
+def _empty_status(api_version: str, kind: str) -> Object | None:
+    """What stands for the status of which nothing was said; None for kinds without one."""
+    group, version = GroupVersion.parse(api_version)
+    struct = load_types().of_kind(group, version, kind)
+    zero = None if struct is None else zero_of_struct(struct).get("status")
+    return zero if isinstance(zero, dict) else None
+
+
+def _begin(group: str, kind: str, obj: Object) -> None:
     match group, kind:
         case "", "Namespace":
             core.default_namespace(obj, "v1")
@@ -91,24 +126,43 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
                 spec["finalizers"] = [*finalizers, "kubernetes"]
             obj["status"] = {"phase": "Active"}
         case "", "Pod":
+            pod_status.begin_pod(obj)
+        case "", "PersistentVolume":
+            core.begin_volume(obj)
+        case "", "PersistentVolumeClaim":
             put(child(obj, "status"), "phase", "Pending")
-        case "", "PersistentVolume" | "PersistentVolumeClaim":
-            put(child(obj, "status"), "phase", "Pending")
+            core.join_data_sources(obj)
+        case "", "Service":
+            services.begin_service(obj)
         case "apiextensions.k8s.io", "CustomResourceDefinition":
             custom_definitions.begin(obj)
         case "apiregistration.k8s.io", "APIService":
             control.begin_api_service(obj)
+        case "apps", "DaemonSet":
+            workloads.begin_daemon_set(obj)
+        case "batch", "Job":
+            workloads.begin_job(obj)
         case "internal.apiserver.k8s.io", "StorageVersion":
             # Both are always written, even when there is nothing in them.
             child(obj, "spec")
             child(obj, "status")
+        case "resource.k8s.io", "ResourceSlice":
+            devices.begin_slice(obj)
 
 
 def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
     """What an object takes over from what it was, in the same write that changes it."""
     match group, kind:
+        case "", "PersistentVolumeClaim":
+            core.join_data_sources(new)
+        case "", "Pod":
+            pods.keep_from_old(new, old)
+        case "", "Service":
+            services.keep_from_old(new, old)
         case "apiextensions.k8s.io", "CustomResourceDefinition":
             custom_definitions.keep_from_old(new, old)
+        case "apps", "DaemonSet":
+            workloads.count_templates(new, old)
         case "certificates.k8s.io", "CertificateSigningRequest":
             # What was asked for, and by whom, stays: somebody may have approved it.
             new["spec"] = old.get("spec") or {}

@@ -1,4 +1,4 @@
-"""Defaults of the core group besides pods, and of network, storage and scheduling.
+"""Defaults of the core group besides pods and services, and of network, storage and scheduling.
 
 Not here: addresses and ports that a server would have to hand out.
 """
@@ -9,10 +9,9 @@ from base64 import b64encode
 from typing import Final
 
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all
+from restow.kinds.defaults.volumes import default_source
 
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
-_AFFINITY_SECONDS: Final = 10800
-_BALANCED: Final = ("NodePort", "LoadBalancer")
 
 
 def default_namespace(obj: Object, _version: str) -> None:
@@ -30,25 +29,6 @@ def default_secret(obj: Object, _version: str) -> None:
         for name, text in plain.items():
             if isinstance(text, str):
                 data[name] = b64encode(text.encode(errors="replace")).decode()
-
-
-def default_service(obj: Object, _version: str) -> None:
-    spec = child(obj, "spec")
-    put_all(spec, {"sessionAffinity": "None", "type": "ClusterIP"})
-    kind = spec.get("type")
-    if spec.get("sessionAffinity") == "ClientIP":
-        config = child(child(spec, "sessionAffinityConfig"), "clientIP")
-        put(config, "timeoutSeconds", _AFFINITY_SECONDS)
-    for port in items(spec, "ports"):
-        put(port, "protocol", "TCP")
-        if not port.get("targetPort") and port.get("port"):
-            port["targetPort"] = port["port"]
-    if kind != "ExternalName":
-        put(spec, "internalTrafficPolicy", "Cluster")
-    if kind in _BALANCED:
-        put(spec, "externalTrafficPolicy", "Cluster")
-    if kind == "LoadBalancer":
-        put(spec, "allocateLoadBalancerNodePorts", True)
 
 
 def default_endpoints(obj: Object, _version: str) -> None:
@@ -69,12 +49,47 @@ def default_endpoint_slice(obj: Object, version: str) -> None:
 def default_volume(obj: Object, _version: str) -> None:
     spec = child(obj, "spec")
     put_all(spec, {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"})
+    default_source(spec)
     put(child(obj, "status"), "phase", "Pending")
+
+
+def begin_volume(obj: Object) -> None:
+    """A volume that is new, and since when it is in its phase."""
+    since = child(obj, "metadata").get("creationTimestamp")
+    put_all(child(obj, "status"), {"phase": "Pending", "lastPhaseTransitionTime": since})
 
 
 def default_volume_claim(obj: Object, _version: str) -> None:
     put(child(obj, "spec"), "volumeMode", "Filesystem")
     put(child(obj, "status"), "phase", "Pending")
+
+
+def join_data_sources(obj: Object) -> None:
+    """What a claim is filled from stands in two fields; what was said in one, both say.
+
+    A source in another namespace only the newer one can name.
+    """
+    spec = child(obj, "spec")
+    source, reference = given(spec, "dataSource"), given(spec, "dataSourceRef")
+    if (source is None) == (reference is None):
+        return
+    if reference is None:
+        obj["spec"] = {**spec, "dataSourceRef": dict(source or {})}
+    elif not reference.get("namespace"):
+        kept = {name: value for name, value in reference.items() if name != "namespace"}
+        obj["spec"] = {**spec, "dataSource": kept}
+
+
+def default_node(obj: Object, _version: str) -> None:
+    spec = given(obj, "spec") or {}
+    first, listed = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    if first and listed[:1] != [first]:
+        spec["podCIDRs"] = [first]
+    elif listed and not first:
+        spec["podCIDR"] = listed[0]
+    status = given(obj, "status") or {}
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
 
 
 def default_limit_range(obj: Object, _version: str) -> None:

@@ -1,13 +1,16 @@
 """Defaults of pods, and of the templates from which workloads make pods.
 
-Not here: what an admission step adds, such as a service account.
+Not here: what a pod has from its first moment (`pod_status`), and what an admission step adds,
+such as a service account, a priority or tolerations.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all, put_numbers
+from restow.kinds.defaults.images import pull_policy
+from restow.kinds.defaults.volumes import default_field_ref, default_pod_volume
 
 _OF_SPEC: Final = {
     "restartPolicy": "Always",
@@ -26,48 +29,88 @@ _OF_PROBE: Final = {
     "failureThreshold": 3,
 }
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+# How long a pod stays on a node that is not well, an admission step says.
+_UNWELL: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-_FILE_MODE: Final = 0o644
-# Volumes whose files have a mode.
-_SOURCES_WITH_MODE: Final = ("secret", "configMap", "downwardAPI", "projected")
-_TOKEN_SECONDS: Final = 3600
 
 
 def default_template(obj: Object) -> None:
     """The template in a specification."""
-    default_pod_spec(child(child(obj, "template"), "spec"))
+    template = child(obj, "template")
+    child(template, "metadata")
+    default_pod_spec(child(template, "spec"))
 
 
 def default_pod(obj: Object, _version: str = "v1") -> None:
-    """A pod of its own."""
+    """A pod of its own. Some of it no template gets, since old templates do not have it."""
     spec = child(obj, "spec")
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    on_host = spec.get("hostNetwork") is True
     for name in _CONTAINERS[:2]:
         for container in items(spec, name):
             _requests_from_limits(given(container, "resources"))
+            for port in items(container, "ports") if on_host else ():
+                if port.get("containerPort"):
+                    put_numbers(port, {"hostPort": port["containerPort"]})
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     default_pod_spec(spec)
+    _default_addresses(given(obj, "status"))
+
+
+def keep_from_old(new: Object, old: Object) -> None:
+    """What a pod got when it was made, and who writes it again leaves out, as its manifest does."""
+    before, after = given(old, "spec") or {}, given(new, "spec")
+    if after is None or after is before:
+        return
+    found = {
+        name: before[name]
+        for name in ("priority", "preemptionPolicy")
+        if after.get(name) is None and before.get(name) is not None
+    }
+    tolerated = {_tolerated(each) for each in items(after, "tolerations")}
+    missing = [
+        each
+        for each in items(before, "tolerations")
+        if each.get("key") in _UNWELL and _tolerated(each) not in tolerated
+    ]
+    if missing:
+        found["tolerations"] = [*(after.get("tolerations") or []), *missing]
+    if found:
+        new["spec"] = {**after, **found}
+
+
+def _tolerated(toleration: Object) -> tuple[object, object]:
+    return toleration.get("key"), toleration.get("effect")
 
 
 def default_pod_spec(spec: Object) -> None:
     """The specification of a pod, wherever it stands."""
     put_all(spec, _OF_SPEC)
     child(spec, "securityContext")
-    on_host = spec.get("hostNetwork") is True
+    _default_account(spec)
     for name in _CONTAINERS:
         for container in items(spec, name):
-            _default_container(container, on_host=on_host)
+            _default_container(container)
     for volume in items(spec, "volumes"):
-        _default_volume(volume)
+        default_pod_volume(volume)
 
 
-def _default_container(container: Object, *, on_host: bool) -> None:
+def _default_account(spec: Object) -> None:
+    """The field has an older name, and what was said by either is read by both."""
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+
+
+def _default_container(container: Object) -> None:
     put_all(container, _OF_CONTAINER)
     put(container, "imagePullPolicy", pull_policy(container.get("image")))
+    child(container, "resources")
     for port in items(container, "ports"):
         put(port, "protocol", "TCP")
-        if on_host and port.get("containerPort"):
-            put_numbers(port, {"hostPort": port["containerPort"]})
     for name in _PROBES:
         probe = given(container, name)
         if probe is not None:
@@ -77,7 +120,9 @@ def _default_container(container: Object, *, on_host: bool) -> None:
     for name in ("postStart", "preStop"):
         _default_handler(given(lifecycle, name) or {})
     for variable in items(container, "env"):
-        _default_field_ref(given(variable, "valueFrom") or {})
+        source = given(variable, "valueFrom") or {}
+        default_field_ref(source)
+        put(given(source, "fileKeyRef") or {}, "optional", False)
 
 
 def _default_handler(handler: Object) -> None:
@@ -89,36 +134,6 @@ def _default_handler(handler: Object) -> None:
         grpc["service"] = ""
 
 
-def _default_field_ref(source: Object) -> None:
-    reference = given(source, "fieldRef")
-    if reference is not None:
-        put(reference, "apiVersion", "v1")
-
-
-def _default_volume(volume: Object) -> None:
-    if not any(name != "name" for name in volume):
-        volume["emptyDir"] = {}
-        return
-    for name in _SOURCES_WITH_MODE:
-        source = given(volume, name)
-        if source is not None:
-            put(source, "defaultMode", _FILE_MODE)
-    host_path = given(volume, "hostPath")
-    if host_path is not None and host_path.get("type") is None:
-        host_path["type"] = ""
-    for item in items(given(volume, "downwardAPI") or {}, "items"):
-        _default_field_ref(item)
-    for source in items(given(volume, "projected") or {}, "sources"):
-        token = given(source, "serviceAccountToken")
-        if token is not None:
-            put(token, "expirationSeconds", _TOKEN_SECONDS)
-        for item in items(given(source, "downwardAPI") or {}, "items"):
-            _default_field_ref(item)
-    claim = given(given(volume, "ephemeral") or {}, "volumeClaimTemplate")
-    if claim is not None:
-        put(child(claim, "spec"), "volumeMode", "Filesystem")
-
-
 def _requests_from_limits(resources: Object | None) -> None:
     limits = given(resources or {}, "limits")
     if limits:
@@ -127,12 +142,13 @@ def _requests_from_limits(resources: Object | None) -> None:
             requests.setdefault(name, quantity)
 
 
-def pull_policy(image: Any) -> str:
-    """An image that may change under its name is pulled each time."""
-    if not isinstance(image, str) or not image:
-        return "IfNotPresent"
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    if tag == "latest" or not (tag or digest):
-        return "Always"
-    return "IfNotPresent"
+def _default_addresses(status: Object | None) -> None:
+    """A pod's first address stands in two fields; the older one wins."""
+    if not status:
+        return
+    first, listed = status.get("podIP"), status.get("podIPs")
+    found = listed[0].get("ip") if isinstance(listed, list) and listed else None
+    if first and found != first:
+        status["podIPs"] = [{"ip": first}]
+    elif found and not first:
+        status["podIP"] = found

@@ -19,6 +19,9 @@ _PROGRESS_SECONDS: Final = 600
 _CPU_PERCENT: Final = 80
 _RETRIES: Final = 6
 _RETRIES_PER_INDEX: Final = 2**31 - 1
+_JOB_PREFIX: Final = "batch.kubernetes.io/"
+_DIGITS_MAX: Final = 18
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
 def default_deployment(obj: Object, version: str) -> None:
@@ -66,15 +69,19 @@ def default_stateful_set(obj: Object, version: str) -> None:
         {"podManagementPolicy": "OrderedReady", "replicas": 1, "revisionHistoryLimit": _HISTORY},
     )
     strategy = child(spec, "updateStrategy")
-    put(strategy, "type", "OnDelete" if version == "v1beta1" else "RollingUpdate")
-    if strategy.get("type") == "RollingUpdate":
-        put(child(strategy, "rollingUpdate"), "partition", 0)
+    if not strategy.get("type"):
+        strategy["type"] = "OnDelete" if version == "v1beta1" else "RollingUpdate"
+        if version != "v1beta1":
+            child(strategy, "rollingUpdate")
+    rolling = given(strategy, "rollingUpdate")
+    if strategy["type"] == "RollingUpdate" and rolling is not None:
+        put(rolling, "partition", 0)
     put_all(
         child(spec, "persistentVolumeClaimRetentionPolicy"),
         {"whenDeleted": "Retain", "whenScaled": "Retain"},
     )
     for claim in items(spec, "volumeClaimTemplates"):
-        put_all(claim, {"kind": "PersistentVolumeClaim", "apiVersion": "v1"})
+        claim |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
         put(child(claim, "spec"), "volumeMode", "Filesystem")
         put(child(claim, "status"), "phase", "Pending")
     default_template(spec)
@@ -88,6 +95,26 @@ def default_daemon_set(obj: Object, _version: str) -> None:
     if strategy.get("type") == "RollingUpdate":
         put_all(child(strategy, "rollingUpdate"), {"maxUnavailable": 1, "maxSurge": 0})
     default_template(spec)
+
+
+def begin_daemon_set(obj: Object) -> None:
+    child(child(obj, "metadata"), "annotations")[_TEMPLATE_GENERATION] = "1"
+
+
+def count_templates(new: Object, old: Object) -> None:
+    """How often the template of a daemon set has changed: old clients look at it."""
+    metadata = child(new, "metadata")
+    before = (given(given(old, "metadata") or {}, "annotations") or {}).get(_TEMPLATE_GENERATION)
+    count = int(before) if isinstance(before, str) and _is_count(before) else 0
+    if (given(new, "spec") or {}).get("template") != (given(old, "spec") or {}).get("template"):
+        count += 1
+    if count:
+        annotations = given(metadata, "annotations") or {}
+        metadata["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def default_job(obj: Object, _version: str) -> None:
@@ -106,13 +133,37 @@ def default_job(obj: Object, _version: str) -> None:
             "podReplacementPolicy": on_failure,
         },
     )
-    for rule in items(given(spec, "podFailurePolicy") or {}, "rules"):
-        for condition in items(rule, "onPodConditions"):
-            put(condition, "status", "True")
+    put(spec, "manualSelector", False)
+    _default_failure_policy(spec)
     labels = _template_labels(spec)
     if labels:
         _label_like_template(obj, labels)
     default_template(spec)
+
+
+def _default_failure_policy(spec: Object) -> None:
+    for rule in items(given(spec, "podFailurePolicy") or {}, "rules"):
+        for condition in items(rule, "onPodConditions"):
+            put(condition, "status", "True")
+
+
+def begin_job(obj: Object) -> None:
+    """A job finds its pods by its own uid, unless its client has chosen a selector."""
+    spec, metadata = child(obj, "spec"), child(obj, "metadata")
+    if spec.get("manualSelector") is True:
+        return
+    template = child(child(spec, "template"), "metadata")
+    labels = child(template, "labels")
+    # A job without labels has those of its pods.
+    has_same_labels = (metadata.get("labels") or {}) == labels
+    name, uid = metadata.get("name") or "", metadata.get("uid") or ""
+    for prefix in ("", _JOB_PREFIX):
+        labels.setdefault(f"{prefix}job-name", name)
+        labels.setdefault(f"{prefix}controller-uid", uid)
+    if has_same_labels:
+        metadata["labels"] = dict(labels)
+    selected = child(child(spec, "selector"), "matchLabels")
+    selected.setdefault(f"{_JOB_PREFIX}controller-uid", uid)
 
 
 def default_cron_job(obj: Object, _version: str) -> None:
@@ -127,7 +178,9 @@ def default_cron_job(obj: Object, _version: str) -> None:
         },
     )
     # The job itself gets its defaults when it is made.
-    default_template(child(child(spec, "jobTemplate"), "spec"))
+    job = child(child(spec, "jobTemplate"), "spec")
+    _default_failure_policy(job)
+    default_template(job)
 
 
 def default_autoscaler(obj: Object, version: str) -> None:

@@ -9,29 +9,41 @@ Not here: types (`restow.machinery.typed_json`) and metadata (`restow.machinery.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
+from restow.kinds.derived_types import all_types
 from restow.kinds.validation import (
     api_services,
     control,
     core,
     custom_definitions,
+    kind_rules,
     migrations,
+    pod_parts,
+    pod_rules,
     policies,
     quotas,
     roles,
     signing_requests,
     storage_versions,
+    volume_rules,
     webhook_configurations,
     workloads,
 )
 from restow.kinds.validation.fields import Causes, Object
+from restow.kinds.validation.frozen import frozen_problems
+from restow.kinds.validation.rules import Walk, walk_of
 from restow.machinery import field_errors as errors
 
 __all__ = ["validate"]
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
+_POD: Final = ("", "Pod")
+WALKS_KEPT_MAX: Final = 512
+_NO_CONTENT: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
+_TABLES: Final = pod_rules.RULES | volume_rules.RULES | kind_rules.RULES
 _SIGNING_REQUEST: Final = ("certificates.k8s.io", "CertificateSigningRequest")
 
 # Kinds that are not here have no rules beyond their types.
@@ -48,6 +60,8 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("", "ResourceQuota"): quotas.validate_quota,
     ("", "Secret"): core.validate_secret,
     ("", "Service"): core.validate_service,
+    (_ADMISSION, "MutatingAdmissionPolicy"): policies.validate_mutating_policy,
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): policies.validate_mutating_binding,
     (_ADMISSION, "MutatingWebhookConfiguration"): webhook_configurations.validate_webhooks,
     (_ADMISSION, "ValidatingAdmissionPolicy"): policies.validate_policy,
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): policies.validate_policy_binding,
@@ -87,14 +101,51 @@ def validate(
 ) -> Causes:
     """What is wrong with an object, or with its change from the old one by a path; empty if nothing
     is."""
-    found = _BY_KIND.get((group, kind))
-    if found is None:
-        return []
+    found = _BY_KIND.get((group, kind), _no_problems)
     try:
+        if old is not None and subresource in pod_parts.PARTS and (group, kind) == _POD:
+            # What has such a path may change by it; all else is as good as it was.
+            return found(new, new) + pod_parts.change_problems(new, old, subresource=subresource)
         causes = found(new, old)
+        causes += _table_problems(group, kind, new, old, known=causes)
+        if old is not None:
+            causes += frozen_problems(group, kind, new, old)
         if old is not None and (group, kind) == _SIGNING_REQUEST:
             causes += signing_requests.signing_change_problems(new, old, subresource=subresource)
         return causes
     except (AttributeError, TypeError, ValueError):
         # Types are checked before. Should one slip through, the client is at fault, not the server.
         return [errors.type_invalid("", kind, "a value in the object is of a wrong type")]
+
+
+def _table_problems(
+    group: str, kind: str, new: Object, old: Object | None, *, known: Causes
+) -> Causes:
+    """What the tables say of an object. What was wrong with the old one before is let through:
+    rules have become more, and what is stored must be able to change."""
+    walk = _walk_of(group, new.get("apiVersion") or "", kind)
+    if walk is None or (old is not None and not _has_other_content(new, old)):
+        return []
+    causes: Causes = []
+    walk(causes, "", new)
+    if not causes:
+        return []
+    accepted = list(known)
+    if old is not None:
+        walk(accepted, "", old)
+    return [cause for cause in causes if cause not in accepted]
+
+
+def _has_other_content(new: Object, old: Object) -> bool:
+    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NO_CONTENT)
+
+
+def _no_problems(_new: Object, _old: Object | None) -> Causes:
+    return []
+
+
+@lru_cache(WALKS_KEPT_MAX)
+def _walk_of(group: str, api_version: str, kind: str) -> Walk | None:
+    version = api_version.rpartition("/")[2]
+    struct = all_types().of_kind(group, version, kind)
+    return None if struct is None else walk_of(struct, _TABLES)

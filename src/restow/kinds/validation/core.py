@@ -23,6 +23,11 @@ from restow.kinds.validation.fields import (
     require,
     require_one_of,
 )
+from restow.kinds.validation.volume_rules import (
+    VOLUME_SOURCES,
+    check_access_modes,
+    check_size,
+)
 from restow.machinery import field_errors as errors
 from restow.machinery import quantity
 from restow.machinery.metadata_rules import label_problems
@@ -49,7 +54,6 @@ _SECRET_KEYS: Final = {
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
 _SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
-_ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _EVENT_TEXT_MAX: Final = 128
 _EVENT_NOTE_MAX: Final = 1024
 _CLUSTER_NAMESPACES: Final = ("default", "kube-system", "")
@@ -233,26 +237,55 @@ def validate_event(new: Object, old: Object | None) -> Causes:
     return causes
 
 
-def validate_volume_claim(new: Object, _old: Object | None) -> Causes:
+def validate_volume_claim(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
-    spec = part(new, "spec")
-    if not spec.get("accessModes"):
-        causes.append(errors.required("spec.accessModes", "at least 1 access mode is required"))
-    for mode in spec.get("accessModes") or ():
-        if mode not in _ACCESS_MODES:
-            causes.append(errors.not_supported("spec.accessModes", mode, _ACCESS_MODES))
-    size = part(spec, "resources", "requests").get("storage")
-    if size is None:
-        causes.append(errors.required("spec.resources[storage]"))
-    elif quantity.parse(str(size)) <= 0:
-        why = "must be greater than zero"
-        causes.append(errors.invalid("spec.resources[storage]", str(size), why))
+    if old is not None:
+        _check_claim_change(causes, part(new, "spec"), part(old, "spec"), part(old, "status"))
     return causes
 
 
-def validate_volume(new: Object, _old: Object | None) -> Causes:
+def _check_claim_change(causes: Causes, spec: Object, before: Object, status: Object) -> None:
+    """A claim may grow once it is bound, and take the name of its volume."""
+    fixed, fixed_before = dict(spec), dict(before)
+    if not before.get("volumeName"):
+        fixed_before.pop("volumeName", None)
+        fixed.pop("volumeName", None)
+    if status.get("phase") == "Bound":
+        for each in (fixed, fixed_before):
+            each.pop("volumeAttributesClassName", None)
+            resources = {k: v for k, v in part(each, "resources").items() if k != "requests"}
+            each["resources"] = resources
+        size, size_before = (
+            part(each, "resources", "requests").get("storage") or "0" for each in (spec, before)
+        )
+        if quantity.parse(str(size)) < quantity.parse(str(size_before)):
+            why = "field can not be less than status.capacity"
+            causes.append(errors.forbidden("spec.resources.requests.storage", why))
+    if fixed != fixed_before:
+        why = (
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for bound claims"
+        )
+        causes.append(errors.forbidden("spec", why))
+
+
+def validate_volume(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
-    require(causes, part(new, "spec"), field="spec", names=("accessModes", "capacity"))
+    spec = part(new, "spec")
+    check_access_modes(causes, "spec.accessModes", spec.get("accessModes"))
+    check_size(causes, "spec.capacity", spec.get("capacity"))
+    sources = [name for name in spec if name in VOLUME_SOURCES]
+    if not sources:
+        causes.append(errors.required("spec", "must specify a volume type"))
+    if "local" in sources and spec.get("nodeAffinity") is None:
+        why = "Local volume requires node affinity"
+        causes.append(errors.required("spec.nodeAffinity", why))
+    if old is not None:
+        before = part(old, "spec")
+        if {k: spec[k] for k in sources} != {k: before[k] for k in before if k in VOLUME_SOURCES}:
+            why = "spec.persistentvolumesource is immutable after creation"
+            causes.append(errors.forbidden("spec.persistentvolumesource", why))
+        keep(causes, spec, before, field="spec", names=("volumeMode",))
     return causes
 
 

@@ -26,8 +26,16 @@ _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _CONTAINERS: Final = ("initContainers", "containers")
 
 
-def check_pod_spec(causes: Causes, spec: Object, *, field: str, restart: tuple[str, ...]) -> None:
-    """All rules; `restart` says what may become of a container that has ended."""
+def check_pod_spec(
+    causes: Causes,
+    spec: Object,
+    *,
+    field: str,
+    restart: tuple[str, ...],
+    claims: tuple[str, ...] = (),
+) -> None:
+    """All rules; `restart` says what may become of a container that has ended, and `claims` what
+    volumes there will be besides its own."""
     if not spec.get("containers"):
         causes.append(errors.required(f"{field}.containers"))
     require_one_of(causes, spec, field=field, name="restartPolicy", values=restart)
@@ -35,7 +43,7 @@ def check_pod_spec(causes: Causes, spec: Object, *, field: str, restart: tuple[s
         text = spec.get(name)
         if text and (problem := rule(text)):
             causes.append(errors.invalid(f"{field}.{name}", text, problem))
-    volumes = _check_volumes(causes, spec, field)
+    volumes = _check_volumes(causes, spec, field) | set(claims)
     names: set[str] = set()
     for each in _CONTAINERS:
         for place, container in listed(spec, each, f"{field}.{each}"):

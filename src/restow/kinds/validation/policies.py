@@ -35,6 +35,8 @@ _NOT_FOUND_ACTIONS: Final = ("Deny", "Allow")
 _TEXT_OR_NULL: Final = (types.STRING, types.NULL)
 _NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 _NOT_NAMES: Final = RESERVED | {"true", "false", "null", "in"}
+_REINVOCATIONS: Final = ("IfNeeded", "Never")
+_PATCHES: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 _BOTH_EMPTY: Final = "validations or auditAnnotations must contain at least one item"
 
 
@@ -43,6 +45,15 @@ def validate_policy(new: Object, old: Object | None) -> Causes:
     spec, before = part(new, "spec"), part(old, "spec")
     if old is not None and spec == before:
         return []
+    causes = _check_matching(spec)
+    if spec.get("matchConditions") != before.get("matchConditions"):
+        scope = Scope(has_params=spec.get("paramKind") is not None)
+        causes += check_conditions(spec, "spec.matchConditions", scope)
+    return causes + _check_expressions(new, spec)
+
+
+def _check_matching(spec: Object) -> Causes:
+    """What policies of both kinds say about the requests they look at."""
     causes: Causes = []
     policy = spec.get("failurePolicy")
     if policy is None:
@@ -58,10 +69,47 @@ def validate_policy(new: Object, old: Object | None) -> Causes:
         causes += check_match_resources(match, "spec.matchConstraints")
         if not match.get("resourceRules"):
             causes.append(errors.required("spec.matchConstraints.resourceRules"))
-    if spec.get("matchConditions") != before.get("matchConditions"):
+    return causes
+
+
+def validate_mutating_policy(new: Object, old: Object | None) -> Causes:
+    """What is wrong with a policy that changes objects; its expressions are left alone."""
+    spec = part(new, "spec")
+    if old is not None and spec == part(old, "spec"):
+        return []
+    causes = _check_matching(spec)
+    if spec.get("matchConditions") != part(old, "spec").get("matchConditions"):
         scope = Scope(has_params=spec.get("paramKind") is not None)
         causes += check_conditions(spec, "spec.matchConditions", scope)
-    return causes + _check_expressions(new, spec)
+    scope = Scope(has_params=spec.get("paramKind") is not None, has_variables=True)
+    for field, variable in listed(spec, "variables", "spec.variables"):
+        causes += _check_variable(scope, variable, field)
+    if not spec.get("mutations"):
+        why = "mutations must contain at least one item"
+        causes.append(errors.required("spec.mutations", why))
+    for field, mutation in listed(spec, "mutations", "spec.mutations"):
+        causes += _check_mutation(mutation, field)
+    policy = spec.get("reinvocationPolicy")
+    if not policy:
+        causes.append(errors.required("spec.reinvocationPolicy"))
+    elif policy not in _REINVOCATIONS:
+        causes.append(errors.not_supported("spec.reinvocationPolicy", policy, _REINVOCATIONS))
+    return causes
+
+
+def _check_mutation(mutation: Object, where: str) -> Causes:
+    kind = mutation.get("patchType")
+    if not kind:
+        return [errors.required(f"{where}.patchType")]
+    if kind not in _PATCHES:
+        return [errors.not_supported(f"{where}.patchType", kind, tuple(_PATCHES))]
+    name = _PATCHES[kind]
+    if mutation.get(name) is None:
+        why = f"must be specified when patchType is {kind}"
+        return [errors.required(f"{where}.{name}", why)]
+    if not (part(mutation, name).get("expression") or "").strip():
+        return [errors.required(f"{where}.{name}.expression")]
+    return []
 
 
 def check_conditions(holder: Object, where: str, scope: Scope) -> Causes:
@@ -230,6 +278,15 @@ def validate_policy_binding(new: Object, old: Object | None) -> Causes:
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
         return []
+    actions = _check_actions(spec.get("validationActions") or [], "spec.validationActions")
+    return validate_mutating_binding(new, old) + actions
+
+
+def validate_mutating_binding(new: Object, old: Object | None) -> Causes:
+    """What is wrong with a binding of a policy that changes objects."""
+    spec = part(new, "spec")
+    if old is not None and spec == part(old, "spec"):
+        return []
     causes: Causes = []
     name = spec.get("policyName") or ""
     if not name:
@@ -240,7 +297,7 @@ def validate_policy_binding(new: Object, old: Object | None) -> Causes:
         causes += _check_param_ref(part(spec, "paramRef"), "spec.paramRef")
     if spec.get("matchResources") is not None:
         causes += check_match_resources(part(spec, "matchResources"), "spec.matchResources")
-    return causes + _check_actions(spec.get("validationActions") or [], "spec.validationActions")
+    return causes
 
 
 def _check_param_ref(reference: Object, where: str) -> Causes:

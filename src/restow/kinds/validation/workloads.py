@@ -24,6 +24,7 @@ from restow.kinds.validation.fields import (
 from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
 from restow.kinds.validation.schedules import schedule_problem, zone_problem
 from restow.machinery import field_errors as errors
+from restow.machinery import quantity
 from restow.machinery.metadata_rules import label_problems
 
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -31,9 +32,7 @@ _CONTAINERS: Final = ("initContainers", "containers")
 _POD_MUTABLE: Final = (
     "activeDeadlineSeconds",
     "ephemeralContainers",
-    "nodeName",
     "schedulingGates",
-    "terminationGracePeriodSeconds",
     "tolerations",
 )
 _POD_RULE: Final = (
@@ -52,6 +51,22 @@ _STATEFUL_MUTABLE: Final = (
     "minReadySeconds",
 )
 _WHOLE: Final = 100
+_TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
+_OF_RESOURCE: Final = (
+    ("averageUtilization", "averageValue"),
+    "must set either a target raw value or a target utilization",
+)
+# What a target of each type of metric says, and what is said of one that does not.
+_TARGETS: Final = {
+    "ContainerResource": _OF_RESOURCE,
+    "External": (
+        ("averageValue", "value"),
+        "must set either a target value for metric or a per-pod target",
+    ),
+    "Object": (("averageValue", "value"), "must set either a target value or averageValue"),
+    "Pods": (("averageValue",), "must specify a positive target averageValue"),
+    "Resource": _OF_RESOURCE,
+}
 _METRIC_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
 
 
@@ -61,7 +76,26 @@ def validate_pod(new: Object, old: Object | None) -> Causes:
     check_pod_spec(causes, spec, field="spec", restart=RESTART_POLICIES)
     if old is not None and _fixed_pod(spec) != _fixed_pod(part(old, "spec")):
         causes.append(errors.forbidden("spec", _POD_RULE))
+    if old is not None:
+        _check_pod_change(causes, spec, part(old, "spec"))
     return causes
+
+
+def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
+    """Tolerations come and never go, and gates before a pod go and never come."""
+    kept = [_without_seconds(each) for _, each in listed(spec, "tolerations", "")]
+    if any(_without_seconds(each) not in kept for _, each in listed(before, "tolerations", "")):
+        why = "existing toleration can not be modified except its tolerationSeconds"
+        causes.append(errors.forbidden("spec.tolerations", why))
+    gates = {each.get("name") for _, each in listed(before, "schedulingGates", "")}
+    for field, gate in listed(spec, "schedulingGates", "spec.schedulingGates"):
+        if gate.get("name") not in gates:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            causes.append(errors.forbidden(f"{field}.name", why))
+
+
+def _without_seconds(toleration: Object) -> Object:
+    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
 def _fixed_pod(spec: Object) -> Object:
@@ -103,14 +137,17 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
                     "`selector` does not match template `labels`",
                 )
             )
-    require_not_negative(
-        causes,
-        spec,
-        field="spec",
-        names=("replicas", "minReadySeconds", "revisionHistoryLimit"),
-    )
+    counted = ("replicas", "minReadySeconds", "revisionHistoryLimit")
+    # Of stateful sets nobody ever looked at the last.
+    names = counted[:2] if kind == "statefulset" else counted
+    require_not_negative(causes, spec, field="spec", names=names)
+    claims = listed(spec, "volumeClaimTemplates", "")
     check_pod_spec(
-        causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
+        causes,
+        part(spec, "template", "spec"),
+        field="spec.template.spec",
+        restart=("Always",),
+        claims=tuple(part(claim, "metadata").get("name") or "" for _, claim in claims),
     )
     return spec
 
@@ -130,6 +167,11 @@ def validate_deployment(new: Object, old: Object | None) -> Causes:
         why = "may not be specified when strategy `type` is 'Recreate'"
         causes.append(errors.forbidden("spec.strategy.rollingUpdate", why))
     _check_rolling_update(causes, part(strategy, "rollingUpdate"))
+    deadline = spec.get("progressDeadlineSeconds")
+    require_not_negative(causes, spec, field="spec", names=("progressDeadlineSeconds",))
+    if isinstance(deadline, int) and deadline <= (spec.get("minReadySeconds") or 0):
+        why = "must be greater than minReadySeconds"
+        causes.append(errors.invalid("spec.progressDeadlineSeconds", deadline, why))
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
     return causes
@@ -150,7 +192,10 @@ def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None
     require_not_negative(causes, obj, field=field, names=(name,))
     value = obj.get(name)
     if isinstance(value, str) and not _is_percentage(value):
-        why = "a valid percent string must be a numeric string followed by an ending '%'"
+        why = (
+            "a valid percent string must be a numeric string followed by an ending '%'"
+            " (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+        )
         causes.append(errors.invalid(f"{field}.{name}", value, why))
 
 
@@ -165,9 +210,29 @@ def validate_replica_set(new: Object, old: Object | None) -> Causes:
 def validate_daemon_set(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = _check_selected_template(causes, new, kind="daemonset")
+    strategy, field = part(spec, "updateStrategy"), "spec.updateStrategy"
+    kinds = ("RollingUpdate", "OnDelete")
+    if strategy.get("type") not in kinds:
+        causes.append(errors.not_supported(field, strategy.get("type") or "", kinds))
+    elif strategy["type"] == "RollingUpdate":
+        _check_daemons(causes, part(strategy, "rollingUpdate"), f"{field}.rollingUpdate")
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
     return causes
+
+
+def _check_daemons(causes: Causes, rolling: Object, field: str) -> None:
+    """Either some go before others come, or the other way round."""
+    for name in ("maxUnavailable", "maxSurge"):
+        _check_amount(causes, rolling, field=field, name=name)
+    absent, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    is_gone, is_more = absent not in (0, "0%", None), surge not in (0, "0%", None)
+    if is_gone and is_more:
+        why = "may not be set when maxUnavailable is non-zero"
+        causes.append(errors.invalid(f"{field}.maxSurge", surge, why))
+    elif not is_gone and not is_more:
+        why = "cannot be 0 when maxSurge is 0"
+        causes.append(errors.required(f"{field}.maxUnavailable", why))
 
 
 def validate_stateful_set(new: Object, old: Object | None) -> Causes:
@@ -305,7 +370,29 @@ def validate_autoscaler(new: Object, _old: Object | None) -> Causes:
         if not metric.get("type"):
             causes.append(errors.required(f"{field}.type", "must specify a metric source type"))
         require_one_of(causes, metric, field=field, name="type", values=_METRIC_TYPES)
+        _check_metric(causes, metric, field)
     return causes
+
+
+def _check_metric(causes: Causes, metric: Object, field: str) -> None:
+    kind = metric.get("type")
+    if kind not in _METRIC_TYPES:
+        return
+    name = f"{kind[0].lower()}{kind[1:]}"
+    if metric.get(name) is None:
+        why = "must populate information for the given metric source"
+        causes.append(errors.required(f"{field}.{name}", why))
+        return
+    target, where = part(metric, name, "target"), f"{field}.{name}.target"
+    if target.get("type") not in _TARGET_TYPES:
+        why = "must be either Utilization, Value, or AverageValue"
+        causes.append(errors.invalid(f"{where}.type", target.get("type") or "", why))
+    for each in ("value", "averageValue"):
+        if target.get(each) is not None and quantity.parse(str(target[each])) <= 0:
+            causes.append(errors.invalid(f"{where}.{each}", target[each], "must be positive"))
+    wanted, why = _TARGETS[kind]
+    if not any(target.get(each) is not None for each in wanted):
+        causes.append(errors.required(f"{where}.{wanted[0]}", why))
 
 
 def validate_budget(new: Object, _old: Object | None) -> Causes:

@@ -1,0 +1,49 @@
+"""Fields that stay as they are once their object exists.
+
+Only rows, and the one function that reads them. Kinds of which parts may change under conditions
+have functions of their own.
+
+Not here: metadata, whose fields no kind decides about.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.kinds.validation.fields import Causes, Object
+from restow.machinery import field_errors as errors
+
+_RESOURCE: Final = "resource.k8s.io"
+_STORAGE: Final = "storage.k8s.io"
+
+_FROZEN: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("apps", "ControllerRevision"): ("data",),
+    ("batch", "Job"): ("spec.successPolicy", "spec.managedBy"),
+    ("networking.k8s.io", "IPAddress"): ("spec.parentRef",),
+    (_RESOURCE, "ResourceClaim"): ("spec",),
+    (_RESOURCE, "ResourceClaimTemplate"): ("spec",),
+    (_RESOURCE, "ResourceSlice"): ("spec.driver", "spec.nodeName", "spec.pool.name"),
+    ("scheduling.k8s.io", "PriorityClass"): ("preemptionPolicy",),
+    (_STORAGE, "CSIDriver"): ("spec.attachRequired", "spec.volumeLifecycleModes"),
+    (_STORAGE, "CSIStorageCapacity"): ("nodeTopology", "storageClassName"),
+    (_STORAGE, "VolumeAttachment"): ("spec",),
+    (_STORAGE, "VolumeAttributesClass"): ("driverName", "parameters"),
+}
+
+
+def frozen_problems(group: str, kind: str, new: Object, old: Object) -> Causes:
+    """What was changed that may not change."""
+    causes: Causes = []
+    for path in _FROZEN.get((group, kind), ()):
+        value, before = _at(new, path), _at(old, path)
+        # What is empty and what is not there are the same.
+        if (value or None) != (before or None):
+            causes.append(errors.immutable(path, value))
+    return causes
+
+
+def _at(obj: Object, path: str) -> Any:
+    found: Any = obj
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,231 @@
+"""What may be written of a pod by a path of its own, and what stays as it was.
+
+    binding               the node it is bound to, as the server itself writes it
+    ephemeralcontainers   containers that are added to one that runs; none is changed or taken away
+    eviction              the condition that says why it goes, as the server itself writes it
+    resize                how much of processor and memory its containers get
+
+`keep_rest` puts back all that a path does not speak of, `change_problems` says what is wrong with
+the rest. Pure.
+
+Not here: rules of a pod as a whole (`workloads`, `pods`), and who writes by which path.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Final
+
+from restow.kinds.validation.fields import Causes, Object, listed, part, require
+from restow.machinery import field_errors as errors
+from restow.machinery import quantity
+from restow.machinery.name_formats import dns_label_problem
+
+BINDING: Final = "binding"
+EPHEMERAL: Final = "ephemeralcontainers"
+EVICTION: Final = "eviction"
+RESIZE: Final = "resize"
+PARTS: Final = frozenset({BINDING, EPHEMERAL, EVICTION, RESIZE})
+UNCOUNTED: Final = frozenset({BINDING, EVICTION})
+"""These make no other generation of a pod."""
+
+_CONTAINERS: Final = ("containers", "initContainers")
+_RESIZED: Final = ("cpu", "memory")
+_RESIZED_FIELDS: Final = ("resources", "resizePolicy")
+_KEPT_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+# What a container may not have that is added to look into the others.
+_NOT_EPHEMERAL: Final = (
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+)
+_NOT_EPHEMERAL_TEXT: Final = "cannot be set for an Ephemeral Container"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
+    """Put back into the new pod what the path says nothing of; changes it."""
+    if subresource not in (EPHEMERAL, RESIZE):
+        return
+    spec, before = part(new, "spec"), part(old, "spec")
+    if subresource == EPHEMERAL:
+        kept = {**before, "ephemeralContainers": spec.get("ephemeralContainers") or []}
+        if not kept["ephemeralContainers"]:
+            del kept["ephemeralContainers"]
+    else:
+        if any(len(_list(spec, name)) != len(_list(before, name)) for name in _CONTAINERS):
+            return  # it is refused, and is to be told what for
+        kept = {**before, **{name: _resized(spec, before, name) for name in _given(before)}}
+    new["spec"] = kept
+    for fields, was, names in (
+        (new, old, ("status",)),
+        (new["metadata"], old["metadata"], _KEPT_METADATA),
+    ):
+        for name in names:
+            if name in was:
+                fields[name] = was[name]
+            else:
+                fields.pop(name, None)
+
+
+def change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
+    """What is wrong with a change of a pod by a path."""
+    causes: Causes = []
+    is_mirror = _MIRROR in part(old, "metadata", "annotations")
+    if subresource == EPHEMERAL:
+        if is_mirror:
+            return [errors.forbidden("[]", "static pods do not support ephemeral containers")]
+        _check_ephemeral(causes, part(new, "spec"), part(old, "spec"))
+    elif subresource == RESIZE:
+        if is_mirror:
+            return [errors.forbidden("[]", "static pods cannot be resized")]
+        if part(old, "spec", "os").get("name") == "windows":
+            return [errors.forbidden("[]", "windows pods cannot be resized")]
+        _check_resize(causes, new, old)
+    return causes
+
+
+def quality_of(spec: Object) -> str:
+    """The class of service of a pod, by what its containers ask for and are limited to."""
+    wished: dict[str, Fraction] = {}
+    limits: dict[str, Fraction] = {}
+    all_limited = True
+    whole = part(spec, "resources")
+    if part(whole, "requests") or part(whole, "limits"):
+        found = [whole]
+    else:
+        found = [
+            part(each, "resources") for name in _CONTAINERS for _, each in listed(spec, name, name)
+        ]
+    for resources in found:
+        _add(wished, part(resources, "requests"))
+        all_limited = _add(limits, part(resources, "limits")) and all_limited
+    if not wished and not limits:
+        return "BestEffort"
+    if all_limited and wished == limits:
+        return "Guaranteed"
+    return "Burstable"
+
+
+def _add(total: dict[str, Fraction], amounts: Object) -> bool:
+    """Add up what counts; whether each of it is there."""
+    seen = 0
+    for name in _RESIZED:
+        amount = quantity.parse(str(amounts[name])) if name in amounts else Fraction(0)
+        if amount > 0:
+            total[name] = total.get(name, Fraction(0)) + amount
+            seen += 1
+    return seen == len(_RESIZED)
+
+
+def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
+    others = {each.get("name") for name in _CONTAINERS for _, each in listed(spec, name, name)}
+    names: set[Any] = set(others)
+    for place, each in listed(spec, "ephemeralContainers", "spec.ephemeralContainers"):
+        require(causes, each, field=place, names=("name", "image"))
+        name = each.get("name") or ""
+        if name and (problem := dns_label_problem(name)):
+            causes.append(errors.invalid(f"{place}.name", name, problem))
+        elif name in names:
+            causes.append(errors.duplicate(f"{place}.name", name))
+        names.add(name or None)
+        target = each.get("targetContainerName")
+        if target and target not in others:
+            causes.append(errors.not_found(f"{place}.targetContainerName", target))
+        causes += [
+            errors.forbidden(f"{place}.{field}", _NOT_EPHEMERAL_TEXT)
+            for field in _NOT_EPHEMERAL
+            if each.get(field)
+        ]
+        for mounted, mount in listed(each, "volumeMounts", f"{place}.volumeMounts"):
+            causes += [
+                errors.forbidden(f"{mounted}.{field}", _NOT_EPHEMERAL_TEXT)
+                for field in ("subPath", "subPathExpr")
+                if mount.get(field)
+            ]
+    now = {each.get("name"): each for each in _list(spec, "ephemeralContainers")}
+    for each in _list(old, "ephemeralContainers"):
+        name = each.get("name")
+        what = "removed" if name not in now else "changed"
+        if now.get(name) != each:
+            why = f'existing ephemeral containers "{name}" may not be {what}\n'
+            causes.append(errors.forbidden("spec.ephemeralContainers", why))
+
+
+def _check_resize(causes: Causes, new: Object, old: Object) -> None:
+    spec, before = part(new, "spec"), part(old, "spec")
+    quality = part(old, "status").get("qosClass") or quality_of(before)
+    if quality_of(spec) != quality:
+        why = "Pod QOS Class may not change as a result of resizing"
+        causes.append(errors.invalid("spec", quality, why))
+    in_order = True
+    for name in _CONTAINERS:
+        was, now = _list(before, name), _list(spec, name)
+        if len(was) != len(now):
+            why = f"{name} may not be added or removed on resize"
+            causes.append(errors.forbidden(f"spec.{name}", why))
+            in_order = False
+            continue
+        for index, (one, other) in enumerate(zip(now, was, strict=True)):
+            if one.get("name") != other.get("name"):
+                why = f"{name} may not be renamed or reordered on resize"
+                causes.append(errors.forbidden(f"spec.{name}[{index}].name", why))
+                in_order = False
+    if in_order:
+        for name in ("initContainers", "containers"):
+            _check_amounts(causes, _list(spec, name), _list(before, name), name=name)
+
+
+def _check_amounts(causes: Causes, now: list[Object], before: list[Object], *, name: str) -> None:
+    for index, (one, other) in enumerate(zip(now, before, strict=True)):
+        place = f"spec.{name}[{index}]"
+        resources, was = part(one, "resources"), part(other, "resources")
+        for kind in ("requests", "limits"):
+            if part(was, kind).keys() - part(resources, kind).keys():
+                why = f"resource {kind} cannot be removed"
+                causes.append(errors.forbidden(f"{place}.resources.{kind}", why))
+        if _unresized(one) != _unresized(other):
+            if name == "containers":
+                why = "only cpu and memory resources are mutable"
+                causes.append(errors.forbidden("spec", why))
+            else:
+                why = "only cpu and memory resources for init or sidecar containers are mutable"
+                causes.append(errors.forbidden(place, why))
+
+
+def _resized(spec: Object, before: Object, name: str) -> list[Object]:
+    """The containers as they were, but for what a resize may say of them."""
+    found: list[Object] = []
+    for now, was in zip(_list(spec, name), _list(before, name), strict=True):
+        if now.get("name") != was.get("name"):
+            return _list(spec, name)  # it is refused, and is to be told what for
+        fresh = {key: value for key, value in was.items() if key not in _RESIZED_FIELDS}
+        found.append(fresh | {key: now[key] for key in _RESIZED_FIELDS if key in now})
+    return found
+
+
+def _unresized(container: Object) -> Object:
+    """A container without what a resize may change."""
+    fresh: Object = {key: value for key, value in container.items() if key != "resources"}
+    for kind, amounts in part(container, "resources").items():
+        left = amounts
+        if isinstance(amounts, dict):
+            left = {name: each for name, each in amounts.items() if name not in _RESIZED}
+        if left:
+            fresh[f"resources.{kind}"] = left
+    return fresh
+
+
+def _given(spec: Object) -> list[str]:
+    return [name for name in _CONTAINERS if name in spec]
+
+
+def _list(obj: Object, name: str) -> list[Object]:
+    found = obj.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

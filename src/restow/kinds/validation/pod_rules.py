@@ -1,0 +1,399 @@
+"""Rules of single fields of pods, wherever pods and templates of them stand.
+
+Only rows: which field of which struct, and what may be in it, in the words of the reference.
+
+Not here: rules that look at several fields of a pod at once (`pods`), and volumes (`volume_rules`).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any, Final
+
+from restow.kinds.validation.addresses import address_problem, port_name_problem
+from restow.kinds.validation.fields import Causes
+from restow.kinds.validation.match_rules import check_selector
+from restow.kinds.validation.rules import (
+    Fields,
+    amounts,
+    both,
+    distinct_by,
+    each,
+    filled,
+    filled_number,
+    given_one_of,
+    matching,
+    needed,
+    needed_because,
+    not_negative,
+    number,
+    one_of,
+    positive,
+    text,
+)
+from restow.machinery import field_errors as errors
+from restow.machinery import quantity
+from restow.machinery.metadata_rules import label_problems
+from restow.machinery.name_formats import (
+    dns_label_problem,
+    label_value_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
+
+_PORT_MAX: Final = 65535
+_KEY_LENGTH_MAX: Final = 253
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_RULE: Final = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
+    " or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_SEARCH_PART: Final = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH: Final = re.compile(rf"{_SEARCH_PART}(\.{_SEARCH_PART})*")
+_SEARCH_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or"
+    " '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used"
+    f" for validation is '{_SEARCH_PART}(\\.{_SEARCH_PART})*')"
+)
+_SYSCTL: Final = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_WITH_VALUES: Final = ("In", "NotIn")
+_NUMBERED: Final = ("Gt", "Lt")
+
+_SYSCTL_RULE: Final = f"must have at most 253 characters and match regex ^{_SYSCTL}$"
+_HEADER_RULE: Final = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name',"
+    " regex used for validation is '[-A-Za-z0-9]+')"
+)
+_RESOURCES: Final = tuple(
+    f"{part}.{name}"
+    for part in ("limits", "requests")
+    for name in ("cpu", "ephemeral-storage", "memory")
+)
+_WEIGHT_MAX: Final = 100
+_POD_FIELDS: Final = frozenset(
+    {
+        *("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace"),
+        *("metadata.uid", "spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName"),
+        *("spec.schedulerName", "status.phase", "status.hostIP", "status.hostIPs"),
+        *("status.podIP", "status.podIPs", "spec.hostNetwork"),
+    }
+)
+_KEYED_FIELD: Final = re.compile(r"metadata\.(?:annotations|labels)\['.+'\]")
+
+id_number: Final = number(0)
+port: Final = number(1, _PORT_MAX)
+# The name may be left out for the sake of old clients; nothing is found then.
+name_of_reference: Final = text(subdomain_problem)
+
+
+def _resource_problem(value: str) -> str | None:
+    if value in _RESOURCES or value.startswith(("limits.hugepages-", "requests.hugepages-")):
+        return None
+    return "supported values: " + ", ".join(f'"{name}"' for name in _RESOURCES)
+
+
+def _local_path_problem(value: str) -> str | None:
+    if value.startswith("/"):
+        return "must be a relative path"
+    return "must not contain '..'" if ".." in value.split("/") else None
+
+
+def _weight(causes: Causes, field: str, value: Any) -> None:
+    if not 1 <= (value or 0) <= _WEIGHT_MAX:
+        causes.append(errors.invalid(field, value, f"must be in the range 1-{_WEIGHT_MAX}"))
+
+
+def option_named(causes: Causes, field: str, value: Any) -> None:
+    """An option of a resolver has a name."""
+    if not value.get("name"):
+        causes.append(errors.required(field, "must not be empty"))
+
+
+def key_problem(value: str) -> str | None:
+    """What is wrong with a key in a ConfigMap or Secret."""
+    if len(value) > _KEY_LENGTH_MAX:
+        return f"must be no more than {_KEY_LENGTH_MAX} characters"
+    if not _KEY.fullmatch(value):
+        return _KEY_RULE
+    if value == ".":
+        return "must not be '.'"
+    return "must not start with '..'" if value.startswith("..") else None
+
+
+def _search_problem(value: str) -> str | None:
+    value = value.removesuffix(".") if len(value) > 1 else value
+    if len(value) > _KEY_LENGTH_MAX:
+        return f"must be no more than {_KEY_LENGTH_MAX} characters"
+    return None if value == "." or _SEARCH.fullmatch(value) else _SEARCH_RULE
+
+
+def _handler(causes: Causes, field: str, value: Any) -> None:
+    """Of a probe, or of what is done at the beginning and the end: in one way."""
+    found = [name for name in _HANDLERS if value.get(name) is not None]
+    if not found:
+        causes.append(errors.required(field, "must specify a handler type"))
+    for name in found[1:]:
+        why = "may not specify more than 1 handler type"
+        causes.append(errors.forbidden(f"{field}.{name}", why))
+
+
+def _port_or_name(causes: Causes, field: str, value: Any) -> None:
+    if isinstance(value, str):
+        if problem := port_name_problem(value):
+            causes.append(errors.invalid(field, value, problem))
+    else:
+        port(causes, field, value or 0)
+
+
+def _node_labels(causes: Causes, field: str, value: Any) -> None:
+    causes += label_problems(value or {}, field)
+
+
+def _toleration(causes: Causes, field: str, value: Any) -> None:
+    operator, effect = value.get("operator") or "", value.get("effect") or ""
+    if not value.get("key") and operator != "Exists":
+        why = (
+            "operator must be Exists when `key` is empty, which means "
+            '"match all values and all keys"'
+        )
+        causes.append(errors.invalid(f"{field}.operator", operator, why))
+    if value.get("tolerationSeconds") is not None and effect != "NoExecute":
+        why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        causes.append(errors.invalid(f"{field}.effect", effect, why))
+    if operator in ("", "Equal"):
+        text(label_value_problem)(causes, f"{field}.operator", value.get("value"))
+    elif operator == "Exists" and value.get("value"):
+        why = "value must be empty when `operator` is 'Exists'"
+        causes.append(errors.invalid(f"{field}.operator", value, why))
+    elif operator not in ("Exists", "Lt", "Gt"):
+        causes.append(errors.not_supported(f"{field}.operator", operator, ("Equal", "Exists")))
+
+
+def _requirement(causes: Causes, field: str, value: Any) -> None:
+    """What a selector of nodes asks for."""
+    operator, values = value.get("operator") or "", value.get("values") or []
+    where = f"{field}.values"
+    if operator in _WITH_VALUES and not values:
+        why = "must be specified when `operator` is 'In' or 'NotIn'"
+        causes.append(errors.required(where, why))
+    elif operator in _NUMBERED and len(values) != 1:
+        why = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        causes.append(errors.required(where, why))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        causes.append(errors.forbidden(where, why))
+    elif operator not in (*_WITH_VALUES, *_NUMBERED, "Exists", "DoesNotExist"):
+        why = "not a valid selector operator"
+        causes.append(errors.invalid(f"{field}.operator", operator, why))
+
+
+def _within_limits(causes: Causes, field: str, value: Any) -> None:
+    """Nobody asks for more than there may be."""
+    limits = value.get("limits") or {}
+    for name, asked in (value.get("requests") or {}).items():
+        limit = limits.get(name)
+        if limit is not None and limit != asked and _amount(asked) > _amount(limit):
+            why = f"must be less than or equal to {name} limit of {limit}"
+            causes.append(errors.invalid(f"{field}.requests", asked, why))
+
+
+def _amount(value: Any) -> Fraction:
+    return quantity.parse(str(value))
+
+
+def _template(causes: Causes, field: str, value: Any) -> None:
+    labels = (value.get("metadata") or {}).get("labels")
+    if labels:
+        causes += label_problems(labels, f"{field}.labels")
+
+
+def _selector(causes: Causes, field: str, value: Any) -> None:
+    causes += check_selector(value, field)
+
+
+def _dns(causes: Causes, field: str, value: Any) -> None:
+    """Who wants no name servers but his own must name some."""
+    if value.get("dnsPolicy") != "None":
+        return
+    config = value.get("dnsConfig")
+    if config is None:
+        why = "must provide `dnsConfig` when `dnsPolicy` is None"
+        causes.append(errors.required(f"{field}.dnsConfig", why))
+    elif not config.get("nameservers"):
+        why = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        causes.append(errors.required(f"{field}.dnsConfig.nameservers", why))
+
+
+def _environment(causes: Causes, field: str, value: Any) -> None:
+    if not any(value.get(name) is not None for name in ("configMapRef", "secretRef")):
+        where = field.rpartition("[")[0]
+        why = "must specify one of: `configMapRef` or `secretRef`"
+        causes.append(errors.invalid(where, "", why))
+
+
+def _resource_claim(causes: Causes, field: str, value: Any) -> None:
+    names = ("resourceClaimName", "resourceClaimTemplateName")
+    if not any(value.get(name) is not None for name in names):
+        why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        causes.append(errors.invalid(field, value.get("name") or "", why))
+    for name in names:
+        if value.get(name) is not None:
+            filled(subdomain_problem)(causes, f"{field}.{name}", value[name])
+
+
+def _field_label_problem(value: str) -> str | None:
+    if value in _POD_FIELDS or _KEYED_FIELD.fullmatch(value):
+        return None
+    return f"error converting fieldPath: field label not supported: {value}"
+
+
+def _probe(causes: Causes, field: str, value: Any) -> None:
+    _handler(causes, field, value)
+    if not field.endswith("readinessProbe") and value.get("successThreshold") not in (None, 1):
+        found = value["successThreshold"]
+        causes.append(errors.invalid(f"{field}.successThreshold", found, "must be 1"))
+    if field.endswith("readinessProbe") and value.get("terminationGracePeriodSeconds") is not None:
+        where = f"{field}.terminationGracePeriodSeconds"
+        why = "must not be set for readinessProbes"
+        causes.append(errors.invalid(where, value["terminationGracePeriodSeconds"], why))
+
+
+_KEY_SELECTOR: Final[Fields] = {
+    "name": name_of_reference,
+    "key": both(needed, text(key_problem)),
+}
+_ENV_SOURCES: Final = (
+    "fieldRef",
+    "resourceFieldRef",
+    "configMapKeyRef",
+    "secretKeyRef",
+    "fileKeyRef",
+)
+_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
+
+
+def _env_source(causes: Causes, field: str, value: Any) -> None:
+    if not any(value.get(name) is not None for name in _ENV_SOURCES):
+        named = ", ".join(f"`{name}`" for name in _ENV_SOURCES[:-1])
+        why = f"must specify one of: {named} or `{_ENV_SOURCES[-1]}`"
+        causes.append(errors.invalid(field, "", why))
+
+
+RULES: Final[dict[str, Fields]] = {
+    "meta/LabelSelector": {"": _selector},
+    "core/PodTemplateSpec": {"": _template},
+    "core/PodSpec": {
+        "": _dns,
+        "activeDeadlineSeconds": number(1),
+        "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+        "nodeSelector": _node_labels,
+        "schedulingGates": distinct_by("name"),
+        "serviceAccountName": text(subdomain_problem),
+        "subdomain": text(dns_label_problem),
+        "preemptionPolicy": one_of("PreemptLowerPriority", "Never"),
+    },
+    "core/PodDNSConfig": {
+        "nameservers": each(filled(address_problem)),
+        "searches": each(filled(_search_problem)),
+    },
+    "core/PodDNSConfigOption": {"": option_named},
+    "core/HostAlias": {
+        "ip": filled(address_problem),
+        "hostnames": each(filled(subdomain_problem)),
+    },
+    "core/PodReadinessGate": {"conditionType": filled(qualified_name_problem)},
+    "core/PodSchedulingGate": {"name": filled(qualified_name_problem)},
+    "core/PodOS": {"name": both(needed, one_of("linux", "windows"))},
+    "core/Toleration": {"": _toleration, "key": text(qualified_name_problem)},
+    "core/TopologySpreadConstraint": {
+        "maxSkew": both(filled_number, positive),
+        "minDomains": positive,
+        "nodeAffinityPolicy": one_of("Honor", "Ignore"),
+        "nodeTaintsPolicy": one_of("Honor", "Ignore"),
+        "topologyKey": needed_because("can not be empty"),
+        "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway"),
+    },
+    "core/NodeSelector": {
+        "nodeSelectorTerms": needed_because("must have at least one node selector term"),
+    },
+    "core/NodeSelectorRequirement": {"": _requirement, "key": filled(qualified_name_problem)},
+    "core/PreferredSchedulingTerm": {"weight": both(filled_number, _weight)},
+    "core/WeightedPodAffinityTerm": {"weight": both(filled_number, _weight)},
+    "core/PodAffinityTerm": {
+        "topologyKey": both(needed_because("can not be empty"), text(qualified_name_problem)),
+        "namespaces": each(filled(dns_label_problem)),
+    },
+    "core/PodSecurityContext": {
+        "runAsUser": id_number,
+        "runAsGroup": id_number,
+        "fsGroup": id_number,
+        "supplementalGroups": each(id_number),
+        "fsGroupChangePolicy": one_of("Always", "OnRootMismatch"),
+        "sysctls": distinct_by("name"),
+    },
+    "core/Sysctl": {"name": both(needed, matching(_SYSCTL, _SYSCTL_RULE))},
+    "core/SeccompProfile": {
+        "type": both(
+            needed_because("type is required when seccompProfile is set"),
+            given_one_of(*_PROFILES),
+        ),
+    },
+    "core/AppArmorProfile": {
+        "type": both(
+            needed_because("type is required when appArmorProfile is set"),
+            given_one_of(*_PROFILES),
+        ),
+    },
+    "core/SecurityContext": {
+        "runAsUser": id_number,
+        "runAsGroup": id_number,
+        "procMount": one_of("Default", "Unmasked"),
+    },
+    "core/ContainerPort": {
+        "hostPort": number(0, _PORT_MAX),
+        "name": text(port_name_problem),
+        "protocol": one_of(*_PROTOCOLS),
+    },
+    "core/ResourceRequirements": {"": _within_limits, "limits": amounts, "requests": amounts},
+    "core/EnvVarSource": {"": _env_source},
+    "core/EnvFromSource": {"": _environment},
+    "core/ConfigMapKeySelector": _KEY_SELECTOR,
+    "core/SecretKeySelector": _KEY_SELECTOR,
+    "core/ConfigMapEnvSource": {"name": both(needed, text(subdomain_problem))},
+    "core/SecretEnvSource": {"name": both(needed, text(subdomain_problem))},
+    "core/ObjectFieldSelector": {"fieldPath": both(needed, text(_field_label_problem))},
+    "core/ResourceFieldSelector": {"resource": both(needed, text(_resource_problem))},
+    "core/VolumeMount": {
+        "mountPropagation": one_of("Bidirectional", "HostToContainer", "None"),
+        "subPath": text(_local_path_problem),
+        "subPathExpr": text(_local_path_problem),
+    },
+    "core/VolumeDevice": {"name": needed, "devicePath": needed},
+    "core/PodResourceClaim": {"": _resource_claim, "name": both(needed, text(dns_label_problem))},
+    "core/FileKeySelector": {
+        "volumeName": both(needed, text(dns_label_problem)),
+        "path": needed,
+        "key": needed,
+    },
+    "core/Probe": {
+        "": _probe,
+        "initialDelaySeconds": not_negative,
+        "timeoutSeconds": not_negative,
+        "periodSeconds": not_negative,
+        "successThreshold": not_negative,
+        "failureThreshold": not_negative,
+        "terminationGracePeriodSeconds": positive,
+    },
+    "core/LifecycleHandler": {"": _handler},
+    "core/ExecAction": {"command": needed},
+    "core/HTTPGetAction": {
+        "port": _port_or_name,
+        "scheme": one_of("HTTP", "HTTPS"),
+    },
+    "core/HTTPHeader": {"name": matching(r"[-A-Za-z0-9]+", _HEADER_RULE)},
+    "core/TCPSocketAction": {"port": _port_or_name},
+    "core/GRPCAction": {"port": both(filled_number, port)},
+}

@@ -1,0 +1,260 @@
+"""What a rule about one field can say, and how such rules are found in a whole object.
+
+A table names structs by package and name, and for each of their fields the rules. From the types
+of a kind follows where such structs stand, so a table is written once and holds everywhere. Only
+the way to structs with rules is walked; an object without any costs nothing.
+
+Not here: the tables (`field_rules`), and rules that look at several fields or at the old object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from restow.kinds.validation.fields import NOT_NEGATIVE, Causes, Object
+from restow.machinery import field_errors as errors
+from restow.machinery import quantity
+from restow.machinery.types import ListOf, MapOf, Ref, Struct
+
+Rule = Callable[[Causes, str, Any], None]
+"""Adds what is wrong with the value of a field; a field that is absent is None."""
+Fields = Mapping[str, Rule]
+"""Rules by field. Those under `` are about the struct as a whole."""
+Walk = Callable[[Causes, str, Object], None]
+INT32_MAX: Final = 2**31 - 1
+_COMPILED: Final = "validation.walk"
+
+
+def needed(causes: Causes, field: str, value: Any) -> None:
+    """There, and not empty."""
+    if not value and value != 0 and value is not False:
+        causes.append(errors.required(field))
+
+
+def needed_because(why: str) -> Rule:
+    """There, and not empty, in words that say why."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if not value:
+            causes.append(errors.required(field, why))
+
+    return check
+
+
+def present_because(why: str) -> Rule:
+    """There, be it empty."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if value is None:
+            causes.append(errors.required(field, why))
+
+    return check
+
+
+present: Final = present_because("")
+
+
+def whole_one_of(*values: str) -> Rule:
+    """A list of which each item is one of a few texts; what is not is told of the list."""
+    among = one_of(*values)
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        for item in value if isinstance(value, list) else ():
+            among(causes, field, item)
+
+    return check
+
+
+def one_of(*values: str) -> Rule:
+    """One of a few texts, if there is one. Where no default is, an empty one is none."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if value is not None and value not in values:
+            causes.append(errors.not_supported(field, value, values))
+
+    return check
+
+
+def given_one_of(*values: str) -> Rule:
+    """One of a few texts, if there is one that is not empty."""
+    among = one_of(*values)
+    return lambda causes, field, value: among(causes, field, value or None)
+
+
+def filled_one_of(*values: str) -> Rule:
+    """One of a few texts, and not none of them."""
+    among = one_of(*values)
+    return lambda causes, field, value: among(causes, field, value or "")
+
+
+def filled(problem: Callable[[str], str | None]) -> Rule:
+    """A text in some form, of which the empty one is none."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if why := problem(value or ""):
+            causes.append(errors.invalid(field, value or "", why))
+
+    return check
+
+
+def filled_number(causes: Causes, field: str, value: Any) -> None:
+    """A number that is there, and not zero."""
+    if not value:
+        causes.append(errors.required(field))
+
+
+def number(least: int, most: int = INT32_MAX) -> Rule:
+    """A number within bounds, if there is one."""
+    why = f"must be between {least} and {most}, inclusive"
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if isinstance(value, int) and not least <= value <= most:
+            causes.append(errors.invalid(field, value, why))
+
+    return check
+
+
+def not_negative(causes: Causes, field: str, value: Any) -> None:
+    """A number that is not below zero, if there is one."""
+    if isinstance(value, int) and value < 0:
+        causes.append(errors.invalid(field, value, NOT_NEGATIVE))
+
+
+def positive(causes: Causes, field: str, value: Any) -> None:
+    """A number above zero, if there is one."""
+    if isinstance(value, int) and value <= 0:
+        causes.append(errors.invalid(field, value, "must be greater than 0"))
+
+
+def text(problem: Callable[[str], str | None]) -> Rule:
+    """A text in some form, if it is there and not empty."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        if isinstance(value, str) and value and (why := problem(value)):
+            causes.append(errors.invalid(field, value, why))
+
+    return check
+
+
+def matching(pattern: str, why: str) -> Rule:
+    """A text of which all matches, if it is there and not empty."""
+    compiled = re.compile(pattern, re.ASCII)
+    return text(lambda value: None if compiled.fullmatch(value) else why)
+
+
+def each(rule: Rule) -> Rule:
+    """The rule for every item of a list."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            rule(causes, f"{field}[{index}]", item)
+
+    return check
+
+
+def both(*rules: Rule) -> Rule:
+    """All of some rules."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        for rule in rules:
+            rule(causes, field, value)
+
+    return check
+
+
+def distinct(causes: Causes, field: str, value: Any) -> None:
+    """A list without a text twice."""
+    seen: set[str] = set()
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if item in seen:
+            causes.append(errors.duplicate(f"{field}[{index}]", item))
+        seen.add(item)
+
+
+def distinct_by(name: str) -> Rule:
+    """A list of objects without the same name twice."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        seen: set[Any] = set()
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            found = item.get(name)
+            if found and found in seen:
+                causes.append(errors.duplicate(f"{field}[{index}].{name}", found))
+            seen.add(found)
+
+    return check
+
+
+def some_of(*names: str, why: str, most: int = 1) -> Rule:
+    """Of a struct: at least one of these fields, and no more than so many."""
+
+    def check(causes: Causes, field: str, value: Any) -> None:
+        count = sum(value.get(name) is not None for name in names)
+        if count == 0:
+            causes.append(errors.required(field, why))
+        elif count > most:
+            causes.append(errors.forbidden(field, "may not specify more than 1"))
+
+    return check
+
+
+def amounts(causes: Causes, field: str, value: Any) -> None:
+    """Quantities by name, none of which is below zero."""
+    for name, amount in value.items() if isinstance(value, dict) else ():
+        if str(amount).startswith("-") and quantity.parse(str(amount)) < 0:
+            causes.append(errors.invalid(f"{field}[{name}]", str(amount), NOT_NEGATIVE))
+
+
+def walk_of(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:
+    """What checks objects of a struct by the tables; None if there is nothing to check in them."""
+    if _COMPILED not in struct.compiled:
+        struct.compiled[_COMPILED] = None  # a struct inside of itself is not walked again
+        struct.compiled[_COMPILED] = _compile(struct, tables)
+    found: Walk | None = struct.compiled[_COMPILED]
+    return found
+
+
+def _compile(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:
+    *_, package, _version, name = struct.name.split(".")
+    own = tables.get(f"{package}/{name}", {})
+    whole = own.get("")
+    rules = [(name, rule) for name, rule in own.items() if name]
+    inner: list[tuple[str, Walk, str]] = []
+    for field in struct:
+        type_, shape = field.type, "one"
+        if isinstance(type_, ListOf):
+            type_, shape = type_.item, "list"
+        elif isinstance(type_, MapOf):
+            type_, shape = type_.value, "map"
+        if isinstance(type_, Ref):
+            walk = walk_of(struct.table.struct(type_.name), tables)
+            if walk is not None:
+                inner.append((field.json, walk, shape))
+    return _walker(whole, rules, inner) if whole or rules or inner else None
+
+
+def _walker(
+    whole: Rule | None, rules: list[tuple[str, Rule]], inner: list[tuple[str, Walk, str]]
+) -> Walk:
+    def walk(causes: Causes, field: str, obj: Object) -> None:
+        if whole is not None:
+            whole(causes, field, obj)
+        dot = f"{field}." if field else ""
+        for name, rule in rules:
+            rule(causes, f"{dot}{name}", obj.get(name))
+        for name, go_on, shape in inner:
+            found = obj.get(name)
+            if not found and found != {}:
+                continue
+            if shape == "one":
+                go_on(causes, f"{dot}{name}", found)
+            elif shape == "list":
+                for index, item in enumerate(found):
+                    go_on(causes, f"{dot}{name}[{index}]", item)
+            else:
+                for key, item in found.items():
+                    go_on(causes, f"{dot}{name}[{key}]", item)
+
+    return walk

@@ -1,0 +1,135 @@
+"""What an object keeps when it is written again, and what of it may not change."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from restow.kinds.defaults import apply_defaults, prepare_create, prepare_update
+from restow.kinds.validation import validate
+
+Object = dict[str, Any]
+META = {"name": "a", "uid": "u"}
+TEMPLATE = {
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+}
+
+
+def made(group: str, kind: str, version: str, **content: Any) -> Object:
+    """An object at its first moment."""
+    api_version = f"{group}/{version}" if group else version
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": dict(META)}
+    obj |= copy.deepcopy(content)
+    apply_defaults(group, version, kind, obj)
+    prepare_create(group, kind, obj)
+    return obj
+
+
+def rewritten(old: Object, **content: Any) -> tuple[Object, set[str]]:
+    """The object after an update with other content, and the fields that are told to be wrong."""
+    group, _, version = old["apiVersion"].rpartition("/")
+    kept = {name: old[name] for name in ("apiVersion", "kind", "metadata")}
+    new = copy.deepcopy({**kept, **content})
+    apply_defaults(group, version, old["kind"], new)
+    before = copy.deepcopy(old)
+    prepare_update(group, old["kind"], new, old)
+    assert old == before
+    return new, {cause.field for cause in validate(group, old["kind"], new, old)}
+
+
+def test_service_keeps_its_address() -> None:
+    """Who writes a service again from its manifest keeps the address and the ports it has."""
+    ports = [{"port": 80, "nodePort": 30080}]
+    service = made("", "Service", "v1", spec={"clusterIP": "10.0.0.7", "ports": ports})
+    again, wrong = rewritten(service, spec={"ports": [{"port": 81}]})
+    assert wrong == set()
+    assert again["spec"]["clusterIP"] == "10.0.0.7"
+    assert again["spec"]["clusterIPs"] == ["10.0.0.7"]
+    balanced = made("", "Service", "v1", spec={"type": "NodePort", "ports": ports})
+    again, _ = rewritten(balanced, spec={"type": "NodePort", "ports": [{"port": 80}]})
+    assert again["spec"]["ports"][0]["nodePort"] == 30080
+
+
+def test_service_loses_what_its_type_has_not() -> None:
+    """With a type that has no addresses, a service loses those that it had."""
+    service = made("", "Service", "v1", spec={"clusterIP": "10.0.0.7", "ports": [{"port": 80}]})
+    spec = {**service["spec"], "type": "ExternalName", "externalName": "a.example.com"}
+    again, _ = rewritten(service, spec=spec)
+    assert not {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"} & again["spec"].keys()
+
+
+def test_pod_keeps_what_it_was_given() -> None:
+    """A pod's manifest has neither its priority nor the tolerations that it was given."""
+    spec = {"containers": [{"name": "c", "image": "nginx"}]}
+    unwell = {
+        "key": "node.kubernetes.io/not-ready",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    pod = made("", "Pod", "v1", spec={**spec, "priority": 0, "tolerations": [unwell]})
+    again, wrong = rewritten(pod, spec=spec)
+    assert wrong == set()
+    assert again["spec"] == pod["spec"]
+    own = made("", "Pod", "v1", spec={**spec, "tolerations": [{"operator": "Exists"}]})
+    assert rewritten(own, spec=spec)[1] == {"spec.tolerations"}
+
+
+def test_daemon_set_counts_templates() -> None:
+    """Each change of the template counts, and what a client says about it does not."""
+    selector = {"matchLabels": {"a": "b"}}
+    old = made("apps", "DaemonSet", "v1", spec={"selector": selector, "template": TEMPLATE})
+    name = "deprecated.daemonset.template.generation"
+    assert old["metadata"]["annotations"][name] == "1"
+    other = copy.deepcopy(TEMPLATE)
+    other["spec"]["containers"][0]["image"] = "nginx:1"  # type: ignore[index]
+    new, _ = rewritten(old, spec={"selector": selector, "template": other})
+    assert new["metadata"]["annotations"][name] == "2"
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "before", "after", "field"),
+    [
+        ("apps", "ControllerRevision", {"data": {"a": 1}}, {"data": {}}, "data"),
+        (
+            "scheduling.k8s.io",
+            "PriorityClass",
+            {"value": 1},
+            {"value": 1, "preemptionPolicy": "Never"},
+            "preemptionPolicy",
+        ),
+        (
+            "",
+            "PersistentVolumeClaim",
+            {
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }
+            },
+            {
+                "spec": {
+                    "accessModes": ["ReadWriteMany"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }
+            },
+            "spec",
+        ),
+    ],
+)
+def test_frozen(group: str, kind: str, before: Object, after: Object, field: str) -> None:
+    """Some fields stay as they are once the object exists."""
+    old = made(group, kind, "v1", **before)
+    assert rewritten(old, **after)[1] == {field}
+    assert rewritten(old, **before)[1] == set()
+
+
+def test_what_was_wrong_before_is_let_through() -> None:
+    """An object that is stored against a rule can change elsewhere, and only there."""
+    rules = [{"host": "Not A Host"}]
+    ingress = made("networking.k8s.io", "Ingress", "v1", spec={"rules": rules})
+    spec = {"rules": rules, "ingressClassName": "other"}
+    assert rewritten(ingress, spec=spec)[1] == set()
+    spec = {"rules": [{"host": "Nor This"}]}
+    assert rewritten(ingress, spec=spec)[1] == {"spec.rules[0].host"}
