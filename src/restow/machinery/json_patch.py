@@ -3,9 +3,15 @@
 The document that is patched stays as it is. A container is copied when an operation first changes
 it, then changed in place, so that ten thousand operations on one large object cost one copy of it.
 
-A patch that makes no sense is a 400; one that does not fit the document is a 422, and clients
-depend on the difference. What a short patch could blow up is limited: the number of operations,
-the bytes that `copy` copies, the items that are moved when a list gets or loses one in front.
+What is no list of objects is a 400; an operation that makes no sense or does not fit the document
+is a 422, and clients depend on the difference. Where the reference is more generous than RFC 6902,
+so are we, because patches are written against it: `replace` sets a member that is not there, `copy`
+of one gives null, an index may be negative and then counts from the end, `add` without a value adds
+null, and a `~` that escapes nothing is itself. It is less generous in one thing: only `replace` and
+`test` take the whole document.
+
+What a short patch could blow up is limited: the number of operations, the bytes that `copy` copies,
+the items that are moved when a list gets or loses one in front.
 
 Not here: how the body is read (`codec`).
 """
@@ -13,29 +19,26 @@ Not here: how the body is read (`codec`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from restow.machinery.codec import DEPTH_MAX, exceeds_depth
 from restow.machinery.json_values import json_equal
-from restow.machinery.status import (
-    BadRequest,
-    Invalid,
-    bad_request,
-    invalid_patch,
-    too_large,
-)
+from restow.machinery.status import Invalid, bad_request, invalid_patch, too_large
 
 OPERATIONS_MAX: Final = 10_000
 COPIED_BYTES_MAX: Final = 3 * 1024 * 1024
 # A list of pointers is moved in a blink; this many take about a tenth of a second.
 MOVED_ITEMS_MAX: Final = 50_000_000
 
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_BAD_ESCAPE: Final = re.compile(r"~(?![01])")
-_NEEDS_VALUE: Final = frozenset({"add", "replace", "test"})
-_NEEDS_FROM: Final = frozenset({"move", "copy"})
+_INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_ESCAPE: Final = re.compile(r"~[01]")
+_NAMES: Final = frozenset({"add", "remove", "replace", "move", "copy", "test"})
+_HAVE_SOURCE: Final = frozenset({"move", "copy"})
+_ON_WHOLE: Final = frozenset({"replace", "test"})
+_MEMBERS: Final = frozenset({"op", "path", "from", "value"})
 
 
 class Operation(NamedTuple):
@@ -50,10 +53,12 @@ class Operation(NamedTuple):
 class JsonPatch:
     """A patch that makes sense; it can be applied again when somebody else was faster."""
 
-    __slots__ = ("operations",)
+    __slots__ = ("operations", "unknown")
 
-    def __init__(self, operations: tuple[Operation, ...]) -> None:
+    def __init__(self, operations: tuple[Operation, ...], unknown: tuple[str, ...] = ()) -> None:
         self.operations = operations
+        # Members of operations that mean nothing, as paths in the patch.
+        self.unknown = unknown
 
     @classmethod
     def parse(cls, value: Any) -> JsonPatch:
@@ -65,7 +70,8 @@ class JsonPatch:
                 f"The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, "
                 f"got {len(value)}"
             )
-        return cls(tuple(_operation(each, index) for index, each in enumerate(value)))
+        operations = tuple(_operation(each, index) for index, each in enumerate(value))
+        return cls(operations, tuple(_unknown_members(value)))
 
     def apply(self, document: dict[str, Any]) -> dict[str, Any]:
         """The document after all operations; it must still be an object."""
@@ -105,7 +111,6 @@ class _Target:
             case "add":
                 self._put_checked(operation)
             case "replace":
-                self._get(operation.path)
                 self._put_checked(operation)
             case "remove":
                 self._remove(operation.path)
@@ -114,7 +119,7 @@ class _Target:
             case "move":
                 self._move(operation)
             case _:
-                value = self._copy_of(self._get(operation.source))
+                value = self._copy_of(self._get_or_null(operation.source))
                 self._note_depth(operation)
                 self._add(operation.path, value)
 
@@ -128,12 +133,12 @@ class _Target:
             self.root = value
         else:
             container = self._own_container(path)
-            container[_position(container, path[-1])] = value
+            if type(container) is dict:
+                container[path[-1]] = value
+            else:
+                container[_index(path[-1], len(container))] = value
 
     def _add(self, path: tuple[str, ...], value: Any) -> None:
-        if not path:
-            self.root = value
-            return
         container = self._own_container(path)
         if type(container) is dict:
             container[path[-1]] = value
@@ -145,8 +150,6 @@ class _Target:
             container.insert(index, value)
 
     def _remove(self, path: tuple[str, ...]) -> Any:
-        if not path:
-            raise _NotThere("the whole object cannot be removed")
         container = self._own_container(path)
         position = _position(container, path[-1])
         if type(container) is list:
@@ -154,36 +157,39 @@ class _Target:
         return container.pop(position)
 
     def _test(self, operation: Operation) -> None:
-        *outer, last = operation.path or ("",)
-        if operation.value is None and operation.path:
-            # A member that is absent is as good as null here.
-            container = self._get(tuple(outer))
-            if type(container) is dict and last not in container:
-                return
-        if not json_equal(self._get(operation.path), operation.value):
+        # A member that is absent is as good as null here.
+        if not json_equal(self._get_or_null(operation.path), operation.value):
             raise _NotThere("the value is another one")
 
     def _move(self, operation: Operation) -> None:
-        source, path = operation.source, operation.path
-        if path[: len(source)] == source:
-            self._get(source)
-            if path == source:
-                return
-            raise _NotThere("a value cannot be moved into itself")
         self._note_depth(operation)
-        self._add(path, self._remove(source))
+        # First gone and then there again: a value cannot be moved into itself.
+        self._add(operation.path, self._remove(operation.source))
 
     def _note_depth(self, operation: Operation) -> None:
         if len(operation.path) > len(operation.source):
             self.may_be_too_deep = True
 
+    def _get_or_null(self, path: tuple[str, ...]) -> Any:
+        """A value; null for a member that an object does not have."""
+        if not path:
+            return self.root
+        container = self._get(path[:-1])
+        if type(container) is dict:
+            return container.get(path[-1])
+        return self._get_in(container, path[-1])
+
     def _get(self, path: tuple[str, ...]) -> Any:
         value = self.root
         for part in path:
-            if type(value) is not dict and type(value) is not list:
-                raise _NotThere(f"there is nothing at {_shown(part)}")
-            value = value[_position(value, part)]
+            value = self._get_in(value, part)
         return value
+
+    @staticmethod
+    def _get_in(container: Any, part: str) -> Any:
+        if type(container) is not dict and type(container) is not list:
+            raise _NotThere(f"there is nothing at {_shown(part)}")
+        return container[_position(container, part)]
 
     def _own_container(self, path: tuple[str, ...]) -> Any:
         """The container of the last part of a path, after which it may be changed in place."""
@@ -235,52 +241,73 @@ def _position(container: Any, part: str) -> Any:
 
 
 def _index(part: str, end: int) -> int:
+    """The place in a list; a negative one counts from the end."""
     if not _INDEX.fullmatch(part):
         raise _NotThere(f"{_shown(part)} is no index of a list")
     index = int(part)
-    if index >= end:
+    if not -end <= index < end:
         raise _NotThere(f"index {part} is out of range")
-    return index
+    return index + end if index < 0 else index
 
 
 def _operation(value: Any, index: int) -> Operation:
+    if value is None:
+        value = {}
     if type(value) is not dict:
-        raise _no_sense(index, "it is no object")
-    name = value.get("op")
-    if type(name) is not str:
-        raise _no_sense(index, 'it has no "op"')
+        raise bad_request(f"operation {index} of the JSON patch makes no sense: it is no object")
+    name = _text(value, "op", index)
+    if name not in _NAMES:
+        raise _no_sense(index, f"Unexpected kind: {_shown(name or 'unknown')}")
     path = _path(value, "path", index)
-    if name in _NEEDS_VALUE:
-        if "value" not in value:
-            raise _no_sense(index, 'it has no "value"')
-        return Operation(name, path, value=value["value"])
-    if name in _NEEDS_FROM:
-        return Operation(name, path, source=_path(value, "from", index))
-    if name == "remove":
-        return Operation(name, path)
-    raise _no_sense(index, f"its op {_shown(name)} is unknown")
+    if not path and name not in _ON_WHOLE:
+        raise _no_sense(index, f"{name} is not for the whole document")
+    if name in _HAVE_SOURCE:
+        source = _path(value, "from", index)
+        if not source:
+            raise _no_sense(index, f"{name} is not for the whole document")
+        return Operation(name, path, source=source)
+    return Operation(name, path, value=value.get("value"))
+
+
+def _unknown_members(operations: list[Any]) -> Iterator[str]:
+    for index, operation in enumerate(operations):
+        if operation is not None:
+            for name in operation.keys() - _MEMBERS:
+                yield f"[{index}].{name}"
 
 
 def _path(value: dict[str, Any], member: str, index: int) -> tuple[str, ...]:
-    text = value.get(member)
-    if type(text) is not str:
+    """The parts of a path. What stands before the first slash means nothing."""
+    text = _text(value, member, index)
+    if text is None:
         raise _no_sense(index, f'it has no "{member}"')
     if not text:
         return ()
-    if text[0] != "/":
+    parts = text.split("/")[1:]
+    if not parts:
         raise _no_sense(index, f'its "{member}" must begin with a slash')
-    parts = text[1:].split("/")
     if len(parts) > DEPTH_MAX:
         raise _no_sense(index, f'its "{member}" has more than {DEPTH_MAX} parts')
     if "~" not in text:
         return tuple(parts)
-    if _BAD_ESCAPE.search(text):
-        raise _no_sense(index, f'in its "{member}", a ~ must be followed by 0 or 1')
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+    return tuple(_ESCAPE.sub(_unescaped, part) for part in parts)
 
 
-def _no_sense(index: int, why: str) -> BadRequest:
-    return bad_request(f"operation {index} of the JSON patch makes no sense: {why}")
+def _text(value: dict[str, Any], member: str, index: int) -> str | None:
+    text = value.get(member)
+    if text is not None and type(text) is not str:
+        raise bad_request(
+            f'operation {index} of the JSON patch makes no sense: its "{member}" is no string'
+        )
+    return text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "/" if found[0] == "~1" else "~"
+
+
+def _no_sense(index: int, why: str) -> Invalid:
+    return invalid_patch(f"operation {index} of the JSON patch makes no sense: {why}")
 
 
 def _does_not_fit(index: int, operation: Operation, why: str) -> Invalid:

@@ -32,15 +32,31 @@ def _merged(target: dict[str, Any], patch: dict[str, Any], depth: int) -> dict[s
                 del result[key]
             continue
         old = target.get(key)
+        new: Any
         if type(value) is dict:
             # Also where there was no object: null means nothing at any depth of a patch.
             new = _merged(old if type(old) is dict else {}, value, depth + 1)
             if new is old:
                 continue
+        elif type(value) is list:
+            # The reference looks for nulls in a list unless it takes the place of an object.
+            new = value if type(old) is dict else _without_nulls(value, depth + 1)
         else:
             new = value
-            if type(old) is type(value) and type(value) is not list and old == value:
+            if type(old) is type(value) and old == value:
                 continue
         result = target.copy() if result is target else result
         result[key] = new
     return result
+
+
+def _without_nulls(items: list[Any], depth: int) -> list[Any]:
+    """A list whose objects have no null members, at any depth; null items stay."""
+    if depth > DEPTH_MAX:
+        raise too_deep()
+    return [
+        _merged({}, item, depth + 1)
+        if type(item) is dict
+        else (_without_nulls(item, depth + 1) if type(item) is list else item)
+        for item in items
+    ]

@@ -80,6 +80,7 @@ __all__ = [
     "not_found",
     "of_machinery_error",
     "precondition_failed",
+    "precondition_of_delete_failed",
     "resource_not_found",
     "resource_version_too_large",
     "resource_version_too_old",
@@ -90,6 +91,7 @@ __all__ = [
     "too_many_requests",
     "unauthorized",
     "unavailable",
+    "unfit_patch",
     "unsupported_media_type",
 ]
 
@@ -326,13 +328,33 @@ def precondition_failed(
     return conflict(resource, name, why=why)
 
 
+def precondition_of_delete_failed(
+    kind: GroupKind, name: str, *, what: str, wanted: str, found: str
+) -> Conflict:
+    """The same for a delete, where the reference names the kind and has other words."""
+    fate = "deleted and then recreated" if what == "UID" else "modified"
+    why = (
+        f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})."
+        f" The object might have been {fate}"
+    )
+    return conflict(GroupResource(kind.group, kind.kind), name, why=why)
+
+
 def apply_conflict(causes: Sequence[Cause]) -> Conflict:
     """Fields that other managers own; each cause names the manager and the field."""
-    noun = "conflict" if len(causes) == 1 else "conflicts"
-    texts = _joined([f"{cause.message}: {cause.field}" for cause in causes[:CAUSES_MAX]])
-    return Conflict(
-        f"Apply failed with {len(causes)} {noun}: {texts}", causes=tuple(causes[:CAUSES_MAX])
-    )
+    shown = tuple(causes[:CAUSES_MAX])
+    if len(shown) == 1:
+        return Conflict(
+            f"Apply failed with 1 conflict: {shown[0].message}: {shown[0].field}", causes=shown
+        )
+    lines: dict[str, list[str]] = {}
+    for cause in shown:
+        lines.setdefault(cause.message, []).append(f"- {cause.field}")
+    texts = [
+        "\n".join([f"{message.replace('conflict', 'conflicts', 1)}:", *fields])
+        for message, fields in lines.items()
+    ]
+    return Conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(texts), causes=shown)
 
 
 def expired(message: str, *, continue_token: str = "") -> Expired:
@@ -386,6 +408,12 @@ def invalid(kind: GroupKind, name: str, causes: Sequence[Cause]) -> Invalid:
 def invalid_patch(why: str) -> Invalid:
     """A well-formed patch that does not fit the object: a missing path, a failed test."""
     return Invalid(f"the server rejected our request due to an error in our request: {why}")
+
+
+def unfit_patch(why: str) -> Invalid:
+    """A patch that leaves no object of its kind. The object is not shown: it may be long."""
+    cause = Cause("FieldValueInvalid", f'Invalid value: "": {why}', "patch")
+    return invalid(GroupKind("", ""), "", [cause])
 
 
 def too_many_requests(

@@ -11,10 +11,12 @@ Not here: maps, and directives outside of lists (`strategic_merge`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from restow.machinery.json_values import scalar_identity
 from restow.machinery.status import BadRequest, Invalid, bad_request, invalid_patch
+
+PATCH: Final = "$patch"
 
 
 class MergeSchema(Protocol):
@@ -50,28 +52,39 @@ class FieldRule(Protocol):
 
 
 Maps = Callable[[dict[str, Any], dict[str, Any], MergeSchema | None], dict[str, Any]]
-Identity = tuple[bool, Any] | None
+Identity = tuple[bool, Any]
 
 
-def merge_lists(old: list[Any], new: list[Any], rule: FieldRule, merge_maps: Maps) -> list[Any]:
-    """Two lists merged: by key if they hold objects, as sets if they hold plain values."""
-    _check_items(old, new)
-    first = new[0] if new else (old[0] if old else None)
-    if type(first) is not dict:
-        merged = _distinct([*old, *new])
-        return in_order(merged, new, old, None)
-    if not rule.merge_key:
-        raise invalid_patch("a list of objects without a merge key cannot be merged")
-    kept, patch, is_replaced = _without_special(old, new, rule.merge_key)
+def merge_lists(
+    old: list[Any], new: list[Any], rule: FieldRule, merge_maps: Maps
+) -> tuple[list[Any], list[Any]]:
+    """Two lists merged, by key if they hold objects, as sets if they hold plain values.
+
+    The second list is the order that the server has, for who puts the merged list in order again.
+    """
+    if not old and not new:
+        return old, old
+    if check_items(old, new) is not dict:
+        return in_order(_distinct([*old, *new]), new, old, None), old
+    if not (key := rule.merge_key):
+        raise invalid_patch("cannot merge lists without merge key")
+    kept, patch, is_replaced = _without_special(old, new, key)
+    if is_replaced:
+        # The items of such a patch are the list, as they are.
+        return in_order(patch, [], patch, key), old
     merged = _merged_by_key(kept, patch, rule, merge_maps)
-    return merged if is_replaced else in_order(merged, patch, kept, rule.merge_key)
+    # What is new takes the places of what was deleted, in the order that the server had.
+    return in_order(merged, patch, kept, key), merged[: len(old)]
 
 
 def without_values(items: list[Any], unwanted: list[Any]) -> list[Any]:
     """A list of plain values without these."""
-    _check_items(unwanted)
+    if not items and not unwanted:
+        return items
+    if check_items(items, unwanted) is dict:
+        raise invalid_patch("values can be deleted only from a list of plain values")
     gone = {scalar_identity(value) for value in unwanted}
-    return [item for item in items if (found := scalar_identity(item)) is None or found not in gone]
+    return [item for item in items if scalar_identity(item) not in gone]
 
 
 def in_order(
@@ -82,37 +95,65 @@ def in_order(
     was = _positions(before, merge_key)
     named: list[tuple[Identity, Any]] = []
     others: list[tuple[Identity, Any]] = []
+    strangers: list[Any] = []
     for item in merged:
         identity = _identity(item, merge_key)
-        (named if identity in wanted else others).append((identity, item))
-    # The others are in their old order already: merging only adds what the patch names.
+        if identity in wanted:
+            named.append((identity, item))
+        elif identity in was:
+            others.append((identity, item))
+        else:
+            strangers.append(item)
     named.sort(key=lambda pair: wanted[pair[0]])
+    others.sort(key=lambda pair: was[pair[0]])
     result = []
     waiting = iter(others)
     other = next(waiting, None)
     for identity, item in named:
         place = was.get(identity)
-        while other is not None and place is not None and was.get(other[0], place) < place:
+        while other is not None and place is not None and was[other[0]] < place:
             result.append(other[1])
             other = next(waiting, None)
         result.append(item)
     while other is not None:
         result.append(other[1])
         other = next(waiting, None)
-    return result
+    # Neither the order nor the server knows these: only where the order is empty. The reference
+    # puts each before the last.
+    return result + strangers[::-1]
 
 
 def check_order(patch: list[Any], order: list[Any], merge_key: str | None) -> None:
     """Refuses an order that does not name the items of the patch, in their order."""
-    waiting = iter([_identity(item, merge_key) for item in order])
+    if not order or not patch:
+        return
+    waiting = iter(order)
     for item in patch:
-        if type(item) is dict and item.get("$patch") in ("delete", "replace"):
-            continue
+        if merge_key is not None:
+            if type(item) is not dict:
+                raise wrong_type(item)
+            if PATCH in item:
+                continue
         identity = _identity(item, merge_key)
-        if not any(identity == each for each in waiting):
-            raise bad_request(
-                "the order of the list in the patch doesn't match its $setElementOrder list"
-            )
+        if not any(identity == _identity(each, merge_key) for each in waiting):
+            raise invalid_patch("The order in patch list doesn't match $setElementOrder list")
+
+
+def check_items(*several: list[Any], may_be_empty: bool = True) -> type | None:
+    """The type of all items. Refuses those of different types, and lists of lists."""
+    found: type | None = None
+    for items in several:
+        for item in items:
+            kind = type(item)
+            if kind is not found:
+                if kind is list:
+                    raise invalid_patch("lists of lists are not supported")
+                if found is not None or item is None:
+                    raise invalid_patch("list element types are not identical")
+                found = kind
+    if found is None and not may_be_empty:
+        raise invalid_patch("no elements in any of the given slices")
+    return found
 
 
 def _without_special(
@@ -123,36 +164,36 @@ def _without_special(
     patch = []
     is_replaced = False
     for item in new:
-        directive = item.get("$patch")
-        if directive is None or directive == "merge":
+        if PATCH not in item:
             patch.append(item)
-        elif directive == "replace":
-            # Such an item stands for the whole list, and is none of its items.
-            is_replaced = True
-        elif directive == "delete":
-            deleted.add(_needed_identity(item, merge_key))
-        else:
-            raise unknown_directive(directive)
-    if is_replaced:
-        return [], patch, True
-    if not deleted:
-        return old, patch, False
-    return [item for item in old if _identity(item, merge_key) not in deleted], patch, False
+            continue
+        match item[PATCH]:
+            case "replace":
+                # Such an item stands for the whole list, and is none of its items.
+                is_replaced = True
+            case "delete":
+                deleted.add(_identity(item, merge_key))
+            case "merge":
+                raise invalid_patch("merging lists cannot yet be specified in the patch")
+            case other:
+                raise unknown_directive(other, item)
+    if deleted:
+        old = [item for item in old if _identity(item, merge_key) not in deleted]
+    return old, patch, is_replaced
 
 
 def _merged_by_key(
     old: list[Any], patch: list[Any], rule: FieldRule, merge_maps: Maps
 ) -> list[Any]:
     key, child = rule.merge_key, rule.child
-    assert key is not None
     result = list(old)
     positions = _positions(result, key)
     for item in patch:
-        identity = _needed_identity(item, key)
+        identity = _identity(item, key)
         position = positions.get(identity)
         if position is None:
             positions[identity] = len(result)
-            result.append(merge_maps({}, item, child))
+            result.append(item)
         else:
             result[position] = merge_maps(result[position], item, child)
     return result
@@ -162,41 +203,24 @@ def _positions(items: list[Any], merge_key: str | None) -> dict[Identity, int]:
     """Where each item is first."""
     found: dict[Identity, int] = {}
     for index, item in enumerate(items):
-        identity = _identity(item, merge_key)
-        if identity is not None and identity not in found:
-            found[identity] = index
+        found.setdefault(_identity(item, merge_key), index)
     return found
 
 
 def _identity(item: Any, merge_key: str | None) -> Identity:
-    """What tells an item apart from others; None if nothing does."""
-    if merge_key is None or type(item) is not dict:
-        return scalar_identity(item)
-    return scalar_identity(item[merge_key]) if merge_key in item else None
-
-
-def _needed_identity(item: dict[str, Any], merge_key: str) -> Identity:
-    identity = _identity(item, merge_key)
-    if identity is None or item[merge_key] is None:
-        raise invalid_patch(
-            f"map: {str(item)[:256]} does not contain declared merge key: {merge_key}"
-        )
+    """What tells an item apart from others; refuses one that has nothing of the kind."""
+    if merge_key is not None:
+        if type(item) is not dict:
+            raise wrong_type(item)
+        if merge_key not in item:
+            raise invalid_patch(
+                f"map: {str(item)[:256]} does not contain declared merge key: {merge_key}"
+            )
+        item = item[merge_key]
+    identity = scalar_identity(item)
+    if identity is None:
+        raise invalid_patch("objects and lists cannot tell the items of a list apart")
     return identity
-
-
-def _check_items(*several: list[Any]) -> None:
-    """Refuses lists of lists, and objects among plain values: they cannot be merged."""
-    has_maps = has_others = False
-    for items in several:
-        for item in items:
-            if type(item) is list:
-                raise invalid_patch("lists of lists are not supported")
-            if type(item) is dict:
-                has_maps = True
-            else:
-                has_others = True
-    if has_maps and has_others:
-        raise invalid_patch("a list of objects and plain values cannot be merged")
 
 
 def _distinct(items: list[Any]) -> list[Any]:
@@ -205,9 +229,14 @@ def _distinct(items: list[Any]) -> list[Any]:
 
 def bad_format(directive: str) -> BadRequest:
     """A directive that cannot be understood."""
-    return bad_request(f"invalid patch format of {directive} directive")
+    return bad_request(f"invalid patch format of {directive}")
 
 
-def unknown_directive(directive: Any) -> Invalid:
+def wrong_type(value: Any) -> Invalid:
+    """A value of the patch or of the object that is not what its place asks for."""
+    return invalid_patch(f"expected a list or an object, but received {str(value)[:64]}")
+
+
+def unknown_directive(directive: Any, where: dict[str, Any]) -> Invalid:
     """A `$patch` that says none of the words we know."""
-    return invalid_patch(f"unknown patch type found: {str(directive)[:64]}")
+    return invalid_patch(f"unknown patch type: {str(directive)[:64]} in map: {str(where)[:256]}")

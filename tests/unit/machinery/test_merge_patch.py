@@ -1,4 +1,8 @@
-"""JSON merge patch, against the few lines that define it."""
+"""JSON merge patch, against the few lines that define it.
+
+A list that takes the place of an object stays as it came; in any other, members of objects that are
+null mean nothing, as the reference has it.
+"""
 
 import copy
 import json
@@ -24,6 +28,8 @@ objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 
 
 def naive(target: Any, patch: Any) -> Any:
+    if isinstance(patch, list) and not isinstance(target, dict):
+        return [naive(None, item) for item in patch]
     if not isinstance(patch, dict):
         return patch
     result = copy.deepcopy(target) if isinstance(target, dict) else {}

@@ -80,15 +80,20 @@ def names(*texts: str) -> list[dict[str, Any]]:
         ({"a": 1}, {"a": {"b": 2}}, {"a": {"b": 2}}),
         ({"a": {"b": 2}}, {"a": [1]}, {"a": [1]}),
         ({"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
-        ({"items": names("a")}, {"items": [{"name": "b", "x": None}]}, {"items": names("b")}),
+        ({"items": names("a")}, {"items": [{"name": "b", "x": None}]}, None),
+        ({}, {"items": [{"name": "b", "x": None}, None]}, {"items": [{"name": "b"}, None]}),
+        ({"whole": {"a": 1}}, {"whole": {"b": None}}, {"whole": {"b": None}}),
+        ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": None}}, {"a": {"c": None}}),
+        ({"a": {"b": 1}}, {"a": {"$patch": "delete", "c": 2}}, {"a": {}}),
+        ({"a": 1}, {"a": {"$patch": "replace"}, "b": {"$patch": "delete"}, "c": {}}, {"c": {}}),
         ({"whole": {"a": 1}}, {"whole": {"b": 2}}, {"whole": {"b": 2}}),
         ({"spec": {"args": ["a"]}}, {"spec": {"args": ["b"]}}, {"spec": {"args": ["b"]}}),
         ({"$ref": "a"}, {"$ref": "b", "$schema": "c"}, {"$ref": "b", "$schema": "c"}),
     ],
 )
 def test_maps(document: Any, patch: Any, wanted: Any) -> None:
-    """Objects are merged member by member, null removes, other lists are replaced."""
-    assert merged(document, patch) == wanted
+    """Objects are merged member by member, null removes, other lists are replaced as they come."""
+    assert merged(document, patch) == (patch if wanted is None else wanted)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +109,16 @@ def test_maps(document: Any, patch: Any, wanted: Any) -> None:
         (names("a"), [{"name": "z", "$patch": "delete"}], names("a")),
         (names("a", "b"), [{"$patch": "replace"}, {"name": "c"}], names("c")),
         (names("a", "b"), [{"$patch": "replace"}], []),
-        ([{"name": "a", "x": 1}], [{"name": "a", "$patch": "merge", "y": 2}], None),
+        ([{"name": "a", "x": 1}], [{"name": "b", "x": 1}, {"name": "b", "y": 2}], None),
+        (names("a", "b"), [{"name": "a", "$patch": "delete"}, *names("a")], names("a", "b")),
+        (names("a"), [{"$patch": "replace"}, *names("b", "c", "b")], names("b", "b", "c")),
         ([{"name": "a", "x": 1}], [{"name": "a", "x": None}], names("a")),
-        ([{"name": "a", "x": 1}], [{"name": "b", "x": None}], [*names("b"), {"name": "a", "x": 1}]),
+        (names("a"), [{"name": "b", "x": None}], [{"name": "b", "x": None}, {"name": "a"}]),
     ],
 )
 def test_lists_by_key(old: Any, patch: Any, wanted: Any) -> None:
     """Items are merged by key; those of the patch come in its order, the others where they were."""
-    wanted = [{"name": "a", "x": 1, "y": 2}] if wanted is None else wanted
+    wanted = [{"name": "b", "x": 1, "y": 2}, {"name": "a", "x": 1}] if wanted is None else wanted
     assert merged({"containers": old}, {"containers": patch}) == {"containers": wanted}
 
 
@@ -145,7 +152,7 @@ def test_item_replaced_inside() -> None:
         "containers": [
             {
                 "name": "a",
-                "env": {"$patch": "replace", "z": 3, "n": None},
+                "env": {"$patch": "replace", "z": 3},
                 "limits": {"$patch": "delete"},
             }
         ]
@@ -153,9 +160,9 @@ def test_item_replaced_inside() -> None:
     assert merged(old, patch) == {"containers": [{"name": "a", "env": {"z": 3}, "limits": {}}]}
 
 
-def test_new_values_lose_directives() -> None:
-    """What is new is merged into nothing, so that no directive is ever stored."""
-    patch = {
+def test_new_values() -> None:
+    """What is new is not merged: what says `$patch` goes, other directives are for the types."""
+    patch: dict[str, Any] = {
         "containers": [
             {
                 "name": "a",
@@ -166,14 +173,17 @@ def test_new_values_lose_directives() -> None:
         ],
         "items": [{"$patch": "replace", "name": "c"}],
         "spec": {"$patch": "replace", "$deleteFromPrimitiveList/args": ["x"], "a": 1},
-        "whole": {"$patch": "merge", "a": {"$retainKeys": ["b"], "b": None}},
+        "whole": {"$patch": None, "a": 1},
     }
     assert merged({}, patch) == {
-        "containers": names("a"),
-        "items": names("c"),
-        "spec": {"a": 1},
-        "whole": {"a": {}},
+        "containers": [patch["containers"][0]],
+        "items": [],
+        "whole": {"a": 1},
     }
+    twice = {"containers": names("a", "a")}
+    assert merged({}, twice) == twice
+    ordered = {"$setElementOrder/containers": names("a", "a"), **twice}
+    assert merged({}, ordered) == twice
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,14 @@ def test_new_values_lose_directives() -> None:
             ["d", "c", "a"],
         ),
         (["a", "b", "c"], {"$setElementOrder/finalizers": ["c", "a"]}, ["b", "c", "a"]),
-        ([1, True], {"$deleteFromPrimitiveList/finalizers": [1]}, [True]),
+        ([1, 2], {"$deleteFromPrimitiveList/finalizers": [1]}, [2]),
+        (
+            ["a"],
+            {"$deleteFromPrimitiveList/finalizers": ["b"], "finalizers": ["b"]},
+            ["a"],
+        ),
+        (["a"], {"$deleteFromPrimitiveList/finalizers": "a"}, ["a"]),
+        (["a"], {"$setElementOrder/finalizers": [], "finalizers": ["b", "c"]}, ["a", "c", "b"]),
     ],
 )
 def test_sets(old: Any, patch: Any, wanted: Any) -> None:
@@ -231,8 +248,8 @@ def test_order_with_deletion() -> None:
         "containers": [{"name": "c"}, {"name": "a", "x": 1}]
     }
     assert merged({}, {"$setElementOrder/containers": names("a")}) == {}
-    gone: dict[str, Any] = {"$setElementOrder/containers": [], "containers": None}
-    assert merged({"containers": names("a")}, gone) == {}
+    gone: dict[str, Any] = {"$deleteFromPrimitiveList/finalizers": None}
+    assert merged({"finalizers": ["a"]}, gone) == {}
 
 
 def test_retain_keys() -> None:
@@ -258,36 +275,52 @@ def test_retain_keys() -> None:
         ({"$patch": ["replace"]}, Invalid),
         ({"containers": [{"name": "a", "$patch": "other"}]}, Invalid),
         ({"containers": [{"x": 1}]}, Invalid),
-        ({"containers": [{"name": None}]}, Invalid),
+        ({"containers": [{"name": "a", "$patch": "merge"}]}, Invalid),
+        ({"spec": {"$patch": "merge"}}, Invalid),
+        ({"containers": [None]}, Invalid),
+        ({"finalizers": [1]}, Invalid),
         ({"containers": [{"name": {}}]}, Invalid),
         ({"containers": [{"$patch": "delete"}]}, Invalid),
         ({"containers": ["a"]}, Invalid),
         ({"containers": [["a"]]}, Invalid),
         ({"containers": [{"name": "b"}, 1]}, Invalid),
         ({"finalizers": [{"name": "a"}]}, Invalid),
-        ({"nameless": [{"name": "a"}]}, Invalid),
+        ({"nameless": [{"name": "b"}]}, Invalid),
         ({"$retainKeys": "a"}, BadRequest),
-        ({"$retainKeys": [1]}, BadRequest),
+        ({"$retainKeys": [1], "a": 1}, BadRequest),
         ({"$retainKeys": [["a"]]}, BadRequest),
         ({"$retainKeys": ["a"], "b": 1}, BadRequest),
         ({"$setElementOrder": []}, BadRequest),
-        ({"$setElementOrder/": []}, BadRequest),
-        ({"$setElementOrder/containers": {}}, BadRequest),
-        ({"$setElementOrder/containers": [], "containers": {}}, BadRequest),
-        ({"$setElementOrder/containers": names("a"), "containers": names("b")}, BadRequest),
-        (
-            {"$setElementOrder/containers": names("a", "b"), "containers": names("b", "a")},
-            BadRequest,
-        ),
+        ({"$setElementOrderx/containers": []}, BadRequest),
+        ({"$setElementOrder/": []}, Invalid),
+        ({"$setElementOrder/nothing": []}, Invalid),
+        ({"$setElementOrder/spec": []}, Invalid),
+        ({"$setElementOrder/containers": {}}, Invalid),
+        ({"$setElementOrder/containers": None}, Invalid),
+        ({"$setElementOrder/containers": [{}]}, Invalid),
+        ({"$setElementOrder/containers": [], "containers": {}}, Invalid),
+        ({"$setElementOrder/containers": [], "containers": None}, Invalid),
+        ({"$setElementOrder/containers": names("a"), "containers": names("b")}, Invalid),
+        ({"$setElementOrder/containers": names("a", "b"), "containers": names("b", "a")}, Invalid),
         ({"$deleteFromPrimitiveList": []}, BadRequest),
-        ({"$deleteFromPrimitiveList/finalizers": "a"}, BadRequest),
+        ({"$deleteFromPrimitiveListx/finalizers": []}, BadRequest),
+        ({"$deleteFromPrimitiveList/finalizers": [1]}, Invalid),
+        ({"$deleteFromPrimitiveList/containers": names("a")}, Invalid),
         ({"$deleteFromPrimitiveList/finalizers": [["a"]]}, Invalid),
     ],
 )
 def test_refused(patch: Any, error: type[StatusError]) -> None:
     """A directive that makes no sense is a 400, a patch that cannot be merged a 422."""
     with pytest.raises(error):
-        merged({"containers": names("a"), "finalizers": ["f"]}, patch)
+        merged(
+            {
+                "containers": names("a"),
+                "finalizers": ["f"],
+                "nameless": names("a"),
+                "spec": {},
+            },
+            patch,
+        )
 
 
 def test_long_lists() -> None:
