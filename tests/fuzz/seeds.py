@@ -27,6 +27,46 @@ POD: Final[dict[str, Any]] = {
     },
 }
 
+# Of the kinds beside pods whose messages are fuzzed, in their order: one of each form of a field.
+FRAMES: Final[tuple[dict[str, Any], ...]] = (
+    {"metadata": {"name": "a"}, "data": {"k": "v"}, "binaryData": {"b": "AP8="}},
+    {
+        "metadata": {"name": "a", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
+            "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}},
+            "template": {"spec": {"securityContext": {"supplementalGroups": [1, -2]}}},
+        },
+    },
+    {
+        "metadata": {"name": "a"},
+        "spec": {
+            "versions": [
+                {
+                    "name": "v1",
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "items": {"type": "string"},
+                            "additionalProperties": False,
+                            "default": {"a": [1.5, None]},
+                            "maximum": 2.5,
+                        }
+                    },
+                }
+            ]
+        },
+    },
+    {
+        "metadata": {"managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}}]},
+        "spec": {"leaseDurationSeconds": -1, "renewTime": "2026-01-02T03:04:05.678901Z"},
+    },
+    {"metadata": {"name": "a"}, "data": {"kind": "X"}, "revision": 7},
+    {"metadata": {}, "spec": {"user": "u", "extra": {"k": ["a", "b"]}}, "status": {}},
+    {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "dryRun": ["All"]},
+    {"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "a"}}]},
+)
+
 POD_YAML: Final = b"""\
 apiVersion: v1
 kind: Pod

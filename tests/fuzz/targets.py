@@ -28,6 +28,7 @@ from restow.machinery.strategic_merge_types import merge_schema
 from restow.machinery.structural.cel import CompileError, Declared, compile_expression, declare
 from restow.machinery.structural.schema import read_schema
 from restow.machinery.types import Struct
+from restow.serving import messages
 from restow.serving.continue_tokens import ContinueTokens, Place
 from restow.serving.listener import Limits, Peer
 from restow.serving.listener.head import Refused
@@ -37,7 +38,7 @@ from restow.serving.negotiation import negotiate
 from restow.serving.request_info import parse_request
 from restow.storage.encryption.configuration import LocalKey
 from restow.storage.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
-from tests.fuzz.seeds import DOCUMENT, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
+from tests.fuzz.seeds import DOCUMENT, FRAMES, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
 
 SERVER_ERROR: Final = 500
 CEL_COST_MAX: Final = 10_000
@@ -90,6 +91,10 @@ _KINDS: Final = (
     ("apps", "v1", "Deployment"),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
     ("coordination.k8s.io", "v1", "Lease"),
+    ("apps", "v1", "ControllerRevision"),
+    ("authorization.k8s.io", "v1", "SubjectAccessReview"),
+    ("", "v1", "DeleteOptions"),
+    ("", "v1", "ConfigMapList"),
 )
 
 
@@ -105,6 +110,27 @@ def _protobuf(data: bytes) -> None:
             continue
         written = protobuf.encode(struct, value)
         assert protobuf.decode(struct, written) == value
+
+
+def _message(data: bytes) -> None:
+    """Whatever JSON is stored, an answer in protobuf is right, or it stays JSON."""
+    try:
+        body = codec.encode(codec.decode(data).value)
+    except ValueError:
+        return  # no JSON that any server would have stored
+    message = messages.message_of(body)
+    if message is not None:
+        found = messages.read_message(message)
+        assert messages.message_of(codec.encode(found)) == message
+    assert messages.event_frame(b"ADDED", body)[messages.FRAME_LENGTH_BYTES :]
+
+
+def _protobuf_seeds() -> tuple[bytes, ...]:
+    """A message of each kind that is read, with something in each form that fields have."""
+    return tuple(
+        protobuf.encode(_struct(*kind), value)
+        for kind, value in zip(_KINDS, (POD, *FRAMES), strict=True)
+    )
 
 
 def _patched(value: Any) -> None:
@@ -316,7 +342,13 @@ TARGETS: Final = (
     ),
     Target(
         "protobuf", _protobuf, (),
-        tuple(protobuf.encode(_struct("", "v1", "Pod"), POD) for _ in range(1)),
+        _protobuf_seeds(),
+    ),
+    Target(
+        "message", _message, _STATUS,
+        (orjson.dumps({"kind": "Pod", "apiVersion": "v1", **POD}),
+         b'{"kind":"Status","apiVersion":"v1","details":{"causes":[{"field":"a"}]},"code":404}',
+         b'{"kind":"EventList","apiVersion":"v1","items":[{"eventTime":"2026-01-02T03:04:05.6Z"}]}'),
     ),
     Target("JSON patch", _json_patch, _STATUS, PATCHES),
     Target("merge patch", _merge_patch, _STATUS, (b'{"a":{"b":null},"l":[1]}', b'{"a":5}')),
@@ -338,7 +370,8 @@ TARGETS: Final = (
     Target(
         "Accept", _accept, _STATUS,
         (b"application/json;q=0.5,application/yaml",
-         b"application/json;as=Table;v=v1;g=meta.k8s.io"),
+         b"application/json;as=Table;v=v1;g=meta.k8s.io",
+         b"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io, */*"),
     ),
     Target("CEL", _cel, (CompileError,), RULES),
     Target("sealed value", _sealed, (), _SEALED),

@@ -84,6 +84,8 @@ def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> Envelope:
         raise body_too_large(size_max)
     if not data.startswith(MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message")
+    if len(data) == len(MAGIC):
+        raise bad_request("the protobuf envelope is malformed: empty body")
     try:
         envelope = read_small(data, len(MAGIC), len(data))
         head, raw = envelope.get(1, b""), envelope.get(2, b"")

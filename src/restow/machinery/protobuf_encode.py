@@ -4,11 +4,12 @@ The bytes are those that Go writes: fields in the order of their numbers, every 
 a pointer even if it is zero, maps in the order of their keys.
 
 The value must be one that `typed_json.check` has passed; what has no place in the struct is left
-out. Not here: reading.
+out. Not here: reading, and which answers are written so.
 """
 
 import struct as packing
 from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import orjson
@@ -34,13 +35,20 @@ from restow.machinery.types import (
     Type,
 )
 
-_COMPILED: Final = "protobuf.writers"
-_BITS_64: Final = (1 << 64) - 1
+TIMES_KEPT_MAX: Final = 1024
+"""Many times of an object are the same, and those of its neighbours are too."""
 
-# Puts a field of an object into the output.
-Writer = Callable[[dict[str, Any], bytearray], None]
+_COMPILED: Final = "protobuf.writer"
+_BITS_64: Final = (1 << 64) - 1
+_SHORT: Final = 0x80
+"""Lengths below it take one byte."""
+
 # The bytes of one value, without tag and length.
 Payload = Callable[[Any], bytes | bytearray]
+# Puts a value that is there into the output, with its tag.
+Writer = Callable[[bytearray, Any], None]
+# Of each field of a struct: its name, what stands for it if it is missing, and its writer.
+Members = list[tuple[str, bytes, Writer]]
 
 
 def write_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
@@ -56,103 +64,135 @@ def write_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 
 def encode(struct: Struct, value: dict[str, Any]) -> bytes:
     """The message of a canonical object; `kind` and `apiVersion` belong to the envelope."""
-    return bytes(_write_struct(struct, value))
+    return bytes(_message_writer(struct)(value))
 
 
-def _write_struct(struct: Struct, value: dict[str, Any]) -> bytearray:
-    writers: list[Writer] | None = struct.compiled.get(_COMPILED)
-    if writers is None:
-        writers = [
-            _embedded_writer(struct, member)
-            if isinstance(member, Embedded)
-            else _field_writer(struct, member)
-            for _, member in sorted(struct.by_number.items())
-        ]
-        struct.compiled[_COMPILED] = writers
+def write_field(number: int, data: bytes) -> bytes:
+    """A field that has a length, by itself: for messages that are put together from parts."""
     out = bytearray()
-    for write in writers:
-        write(value, out)
-    return out
+    _put(out, _tag(number, LENGTH), data)
+    return bytes(out)
 
 
-def _embedded_writer(struct: Struct, embedded: Embedded) -> Writer:
-    inner = struct.table.struct(embedded.name)
-    tag = _tag(embedded.number, LENGTH)
-    return lambda value, out: _put(out, tag, _write_struct(inner, value))
+def _message_writer(struct: Struct) -> Payload:
+    """Writes all fields of a struct. Made when it is first called: schemas hold schemas."""
+    compiled: Payload | None = struct.compiled.get(_COMPILED)
+    if compiled is not None:
+        return compiled
+    members: Members = []
+
+    def write(value: dict[str, Any]) -> bytearray:
+        if not members:
+            members.extend(_members(struct))
+        out = bytearray()
+        get = value.get
+        for name, zero, put in members:
+            if not name:
+                put(out, value)
+            elif (item := get(name)) is not None:
+                put(out, item)
+            elif zero:
+                out += zero
+        return out
+
+    struct.compiled[_COMPILED] = write
+    return write
+
+
+def _members(struct: Struct) -> Members:
+    members: Members = []
+    for number, member in sorted(struct.by_number.items()):
+        if isinstance(member, Embedded):
+            # Its fields are flat in JSON, so that it is written from the same object.
+            inner = _message_writer(struct.table.struct(member.name))
+            members.append(("", b"", _writer(number, LENGTH, inner)))
+        else:
+            members.append((member.json, _zero(struct, member), _field_writer(struct, member)))
+    return members
 
 
 def _field_writer(struct: Struct, field: Field) -> Writer:
-    name, type_, number = field.json, field.type, field.number
-    if isinstance(type_, ListOf) and not type_.wrapped:
-        return _list_writer(struct, name, type_.item, number)
-    if isinstance(type_, MapOf):
-        return _map_writer(struct, name, type_.value, number)
-    wire, payload = _payload(struct, type_)
-    tag = _tag(number, wire)
-    # A pointer or a slice that is nil is not written at all, so it needs no zero: a schema's, which
-    # may hold schemas, would have no end.
-    is_optional = field.pointer or type_ is Scalar.BYTES
-    zero = b"" if is_optional else _zero_payload(struct, type_)
-
-    def write(value: dict[str, Any], out: bytearray) -> None:
-        item = value.get(name)
-        if item is not None:
-            data = payload(item)
-        elif is_optional:
-            return
-        else:
-            data = zero
-        if wire == LENGTH:
-            _put(out, tag, data)
-        else:
-            out += tag
-            out += data
-
-    return write
+    match field.type:
+        case ListOf(item, wrapped) if not wrapped:
+            return _list_writer(struct, item, field.number)
+        case MapOf(item):
+            return _map_writer(struct, item, field.number)
+        case _:
+            wire, payload = _payload(struct, field.type)
+            return _writer(field.number, wire, payload)
 
 
-def _zero_payload(struct: Struct, type_: Type) -> bytes:
-    """What Go writes for a field that has no value and is no pointer."""
+def _zero(struct: Struct, field: Field) -> bytes:
+    """What Go writes for a field that has no value. A pointer, list or map that is nil is not
+    written at all: a schema's zero, which may hold schemas, would have no end."""
+    type_ = field.type
+    is_list = isinstance(type_, MapOf) or (isinstance(type_, ListOf) and not type_.wrapped)
+    if field.pointer or is_list or type_ is Scalar.BYTES:
+        return b""
+    out = bytearray()
     match type_:
         case Special.QUANTITY | Special.INT_OR_STRING | Special.DURATION | Ref() | Scalar():
-            return bytes(_payload(struct, type_)[1](zero_of_type(struct, type_)))
+            _field_writer(struct, field)(out, zero_of_type(struct, type_))
         case Special.SCHEMA_OR_BOOL:
-            return b"\x08\x00"
+            _put(out, _tag(field.number, LENGTH), b"\x08\x00")
         case _:
-            return b""
+            _put(out, _tag(field.number, LENGTH), b"")
+    return bytes(out)
 
 
-def _list_writer(struct: Struct, name: str, item_type: Type, number: int) -> Writer:
-    wire, payload = _payload(struct, item_type)
+def _writer(number: int, wire: int, payload: Payload) -> Writer:
     tag = _tag(number, wire)
+    if wire != LENGTH:
 
-    def write(value: dict[str, Any], out: bytearray) -> None:
-        for item in value.get(name) or ():
-            if wire == LENGTH:
-                _put(out, tag, payload(item))
-            else:
-                out += tag
-                out += payload(item)
+        def write_plain(out: bytearray, item: Any) -> None:
+            out += tag + payload(item)
+
+        return write_plain
+    heads = _heads(number)
+
+    def write(out: bytearray, item: Any) -> None:
+        data = payload(item)
+        size = len(data)
+        out += heads[size] if size < _SHORT else tag + _varint(size)
+        out += data
 
     return write
 
 
-def _map_writer(struct: Struct, name: str, item_type: Type, number: int) -> Writer:
+def _list_writer(struct: Struct, item_type: Type, number: int) -> Writer:
     wire, payload = _payload(struct, item_type)
-    tag, value_tag = _tag(number, LENGTH), _tag(2, wire)
+    put, zero = _writer(number, wire, payload), _zero_item(struct, item_type)
 
-    def write(value: dict[str, Any], out: bytearray) -> None:
-        for key, item in sorted((value.get(name) or {}).items()):
-            entry = bytearray()
-            _put(entry, b"\x0a", key.encode())
-            if wire == LENGTH:
-                _put(entry, value_tag, payload(item))
-            else:
-                entry += value_tag
-                entry += payload(item)
-            _put(out, tag, entry)
+    def write(out: bytearray, items: Any) -> None:
+        for item in items:
+            put(out, zero if item is None else item)
 
     return write
+
+
+def _map_writer(struct: Struct, item_type: Type, number: int) -> Writer:
+    wire, payload = _payload(struct, item_type)
+    put_key, put_item = _writer(1, *_SCALARS[Scalar.STRING]), _writer(2, wire, payload)
+    zero = _zero_item(struct, item_type)
+    tag, heads = _tag(number, LENGTH), _heads(number)
+
+    def write(out: bytearray, items: Any) -> None:
+        for key in sorted(items):
+            item = items[key]
+            entry = bytearray()
+            put_key(entry, key)
+            put_item(entry, zero if item is None else item)
+            size = len(entry)
+            out += heads[size] if size < _SHORT else tag + _varint(size)
+            out += entry
+
+    return write
+
+
+def _zero_item(struct: Struct, type_: Type) -> Any:
+    """What stands for null in a list or a map; None where the writer knows it."""
+    is_open = isinstance(type_, Ref) and type_.name == SCHEMA_NAME
+    return {} if is_open else zero_of_type(struct, type_)
 
 
 def _payload(struct: Struct, type_: Type) -> tuple[int, Payload]:
@@ -165,8 +205,7 @@ def _payload(struct: Struct, type_: Type) -> tuple[int, Payload]:
         case Special():
             return LENGTH, _SPECIALS[type_]
         case Ref(name):
-            inner = struct.table.struct(name)
-            return LENGTH, lambda value: _write_struct(inner, value)
+            return LENGTH, _message_writer(struct.table.struct(name))
         case ListOf(Scalar.STRING, wrapped) if wrapped:
             return LENGTH, _write_strings
         case _:
@@ -175,18 +214,19 @@ def _payload(struct: Struct, type_: Type) -> tuple[int, Payload]:
 
 def _write_union(schema: Struct, type_: Special, value: Any) -> bytearray:
     out = bytearray()
+    write_schema = _message_writer(schema)
     if isinstance(value, dict):
         if type_ is Special.SCHEMA_OR_BOOL:
             out += b"\x08\x01"
-            _put(out, b"\x12", _write_struct(schema, value))
+            _put(out, b"\x12", write_schema(value))
         else:
-            _put(out, b"\x0a", _write_struct(schema, value))
+            _put(out, b"\x0a", write_schema(value))
     elif isinstance(value, bool):
         out += b"\x08\x01" if value else b"\x08\x00"
     else:
         for item in value or ():
             is_text = isinstance(item, str)
-            _put(out, b"\x12", item.encode() if is_text else _write_struct(schema, item))
+            _put(out, b"\x12", item.encode() if is_text else write_schema(item))
     return out
 
 
@@ -197,10 +237,20 @@ def _write_strings(value: Any) -> bytearray:
     return out
 
 
-def _write_moment(value: Any, *, has_fraction: bool) -> bytes:
+@lru_cache(maxsize=TIMES_KEPT_MAX)
+def _write_time(value: str | None) -> bytes:
+    if value is None:
+        return b""
+    seconds, _ = time_to_unix(parse_time(value))
+    return b"\x08" + _varint(seconds) + b"\x10\x00"
+
+
+@lru_cache(maxsize=TIMES_KEPT_MAX)
+def _write_micro_time(value: str | None) -> bytes:
+    if value is None:
+        return b""
     seconds, nanoseconds = time_to_unix(parse_time(value))
-    fraction = nanoseconds if has_fraction else 0
-    return b"\x08" + _varint(seconds) + b"\x10" + _varint(fraction)
+    return b"\x08" + _varint(seconds) + b"\x10" + _varint(nanoseconds)
 
 
 def _write_int_or_string(value: Any) -> bytearray:
@@ -229,11 +279,18 @@ def _write_json(value: Any) -> bytearray:
 def _put(out: bytearray, tag: bytes, data: bytes | bytearray) -> None:
     out += tag
     size = len(data)
-    if size < 0x80:
+    if size < _SHORT:
         out.append(size)
     else:
         out += _varint(size)
     out += data
+
+
+@cache
+def _heads(number: int) -> tuple[bytes, ...]:
+    """Tag and length of a field, for each short length: there are few numbers, and many fields."""
+    tag = _tag(number, LENGTH)
+    return tuple(tag + bytes((size,)) for size in range(_SHORT))
 
 
 def _tag(number: int, wire: int) -> bytes:
@@ -242,18 +299,21 @@ def _tag(number: int, wire: int) -> bytes:
 
 def _varint(number: int) -> bytes:
     number &= _BITS_64
+    if number < _SHORT:
+        return _BYTES[number]
     out = bytearray()
-    while number >= 0x80:
+    while number >= _SHORT:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
     return bytes(out)
 
 
+_BYTES: Final = tuple(bytes((number,)) for number in range(_SHORT))
 _pack_double: Final = packing.Struct("<d").pack
 
 _SCALARS: Final[dict[Scalar, tuple[int, Payload]]] = {
-    Scalar.STRING: (LENGTH, lambda value: value.encode()),
+    Scalar.STRING: (LENGTH, str.encode),
     Scalar.BOOL: (VARINT, lambda value: b"\x01" if value else b"\x00"),
     Scalar.INT32: (VARINT, _varint),
     Scalar.INT64: (VARINT, _varint),
@@ -261,8 +321,8 @@ _SCALARS: Final[dict[Scalar, tuple[int, Payload]]] = {
     Scalar.BYTES: (LENGTH, decode_base64),
 }
 _SPECIALS: Final[dict[Special, Payload]] = {
-    Special.TIME: lambda value: _write_moment(value, has_fraction=False),
-    Special.MICRO_TIME: lambda value: _write_moment(value, has_fraction=True),
+    Special.TIME: _write_time,
+    Special.MICRO_TIME: _write_micro_time,
     Special.DURATION: lambda value: b"\x08" + _varint(parse_duration(value)),
     Special.QUANTITY: _write_quantity,
     Special.INT_OR_STRING: _write_int_or_string,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from restow.machinery.codec import decode_value, exceeds_depth
-from restow.machinery.quantity import WRONG_FORMAT, is_quantity
+from restow.machinery.quantity import WRONG_FORMAT, canonical, is_canonical, is_quantity
 from restow.machinery.type_values import (
     ABSENT,
     time_from_unix,
@@ -194,9 +194,11 @@ def _read_duration(data: bytes, position: int, end: int, _: Run) -> Any:
 
 def _read_quantity(data: bytes, position: int, end: int, _: Run) -> Any:
     text = str(_text(read_small(data, position, end), 1), "utf-8") or "0"
+    if is_canonical(text):
+        return text
     if not is_quantity(text):
         raise ValueError(WRONG_FORMAT)
-    return text
+    return canonical(text)
 
 
 def _read_int_or_string(data: bytes, position: int, end: int, _: Run) -> Any:

@@ -1,4 +1,5 @@
-"""How results become answers: headers, warnings, pretty printing, YAML, gzip, Status bodies.
+"""How results become answers: headers, warnings, pretty printing, YAML, protobuf, gzip, Status
+bodies.
 
 The usual case, JSON without anything special, is one prebuilt block of headers and the bytes as
 they are. Not here: which result it is.
@@ -20,6 +21,7 @@ from restow.machinery.status_reading import status_from_response
 from restow.serving.context import Context
 from restow.serving.listener.response import Answer, Response, header_block
 from restow.serving.listener.stream import PullStream
+from restow.serving.messages import message_of
 from restow.serving.negotiation import PRETTY_AGENTS
 
 GZIP_BYTES_MIN: Final = 128 * 1024
@@ -28,11 +30,16 @@ PIECE_BYTES: Final = 128 * 1024
 YAML_PIECE_ITEMS: Final = 10
 YAML_BYTES_MAX: Final = 1024 * 1024
 """What is longer would hold up other requests, unless it can be written piece by piece."""
+PROTOBUF_BYTES_MAX: Final = 8 * 1024
+"""What is longer as JSON stays JSON, if the client takes that too."""
 WARNING_CHARACTERS_MAX: Final = 256
 
 _CACHE: Final = ("Cache-Control", "no-cache, private")
 JSON_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
 _YAML_HEADERS: Final = header_block([("Content-Type", "application/yaml"), _CACHE])
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_PROTOBUF_HEADERS: Final = header_block([("Content-Type", PROTOBUF), _CACHE])
+PROTOBUF_WATCH_HEADERS: Final = header_block([("Content-Type", f"{PROTOBUF};stream=watch"), _CACHE])
 TEXT_HEADERS: Final = header_block(
     [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff")]
 )
@@ -44,11 +51,26 @@ def respond(context: Context, code: int, body: bytes) -> Response:
     headers = JSON_HEADERS
     if context.info.query or context.form.media != "json" or _is_person(context):
         body, headers = _dressed(context, body)
+    return _finished(context, code, body, headers)
+
+
+def respond_message(context: Context, body: bytes) -> Response:
+    """An answer whose body is this message."""
+    return _finished(context, 200, body, _PROTOBUF_HEADERS)
+
+
+def _finished(context: Context, code: int, body: bytes, headers: bytes) -> Response:
     if context.warnings:
         headers += warning_lines(context.warnings)
     if len(body) > GZIP_BYTES_MIN and takes_gzip(context):
         return Response(code, compress(body), headers + _GZIP_LINES)
     return Response(code, body, headers)
+
+
+def wants_message(context: Context, size: int) -> bool:
+    """Whether an answer that is so long as JSON is to be written as protobuf."""
+    form = context.form
+    return form.media == "protobuf" and (size <= PROTOBUF_BYTES_MAX or not form.or_json)
 
 
 def respond_object(context: Context, code: int, value: Any) -> Response:
@@ -166,6 +188,10 @@ def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
         if len(body) > YAML_BYTES_MAX:
             raise status.not_acceptable(["application/json"])
         return _yaml(orjson.loads(body)), _YAML_HEADERS
+    if wants_message(context, len(body)):
+        message = message_of(body)
+        if message is not None:
+            return message, _PROTOBUF_HEADERS
     if _wants_pretty(context):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2) + b"\n"
     return body, JSON_HEADERS

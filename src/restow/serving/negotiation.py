@@ -1,6 +1,8 @@
 """Which form an answer takes: the media type, and whether it is whole, a Table or metadata only.
 
-Clauses of Accept are taken in order of q, then as written; the first that can be served wins. Pure.
+Clauses of Accept are taken in order of q, then as written; the first that can be served wins. With
+one exception: objects are kept as JSON, and writing them as protobuf takes time, so who takes both
+gets protobuf only where little is to be written. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ As = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 Media = Literal["json", "yaml", "protobuf"]
 Purpose = Literal["object", "watch", "review", "document"]
 """What is asked for: objects, a stream of them, an answer without metadata, something else."""
+Protobuf = Literal["preferred", "spared", "metadata"]
+"""When an answer is in protobuf: if the client would rather have it; only if it takes no JSON; the
+same, and only of metadata, as the rest has no form in protobuf."""
 
 ACCEPT_LENGTH_MAX: Final = 8192
 _MEDIA: Final[dict[str, Media]] = {
@@ -37,13 +42,23 @@ class Form(NamedTuple):
     as_kind: As = ""
     discovery: bool = False
     """Aggregated discovery was asked for."""
+    or_json: bool = False
+    """The client would also take it as JSON."""
 
 
 PLAIN: Final = Form()
-PLAIN_ACCEPTS: Final = ("application/json", "", "*/*")
+PLAIN_ACCEPTS: Final = (
+    "application/json",
+    "",
+    "*/*",
+    "application/json, */*",
+    # What programs in Go say. A get in JSON goes the shortest way, so that is what they get.
+    "application/vnd.kubernetes.protobuf,application/json",
+    "application/vnd.kubernetes.protobuf, */*",
+)
 PRETTY_AGENTS: Final = ("curl", "Wget", "Mozilla/5.0")
 """Behind these sits a person, who gets indented JSON."""
-ANYTHING_OR_JSON: Final = frozenset({"", "application/json", "*/*"})
+ANYTHING_OR_JSON: Final = frozenset({"", "application/json", "*/*", "application/json, */*"})
 
 
 class _Clause(NamedTuple):
@@ -53,39 +68,43 @@ class _Clause(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def negotiate(accept: str, purpose: Purpose = "object") -> Form:
+def negotiate(accept: str, purpose: Purpose = "object", protobuf: Protobuf = "spared") -> Form:
     """The form for an Accept header. Raises 406 when none of its clauses can be served."""
     if accept in ANYTHING_OR_JSON:
         return PLAIN
     if len(accept) > ACCEPT_LENGTH_MAX:
         raise status.not_acceptable(_MEDIA)
     clauses = sorted(map(_clause, accept.split(",")), key=lambda clause: -clause.quality)
-    for clause in clauses:
-        form = _form(clause, purpose)
-        if form is not None:
-            return form
-    raise status.not_acceptable(_MEDIA)
+    found = (_form(clause, purpose, protobuf) for clause in clauses)
+    forms = [form for form in found if form is not None]
+    if not forms:
+        raise status.not_acceptable(_MEDIA)
+    if forms[0].media != "protobuf":
+        return forms[0]
+    in_json = forms[0]._replace(media="json")
+    if in_json not in forms:
+        return forms[0]
+    return forms[0]._replace(or_json=True) if protobuf == "preferred" else in_json
 
 
-def _form(clause: _Clause, purpose: Purpose) -> Form | None:
+def _form(clause: _Clause, purpose: Purpose, protobuf: Protobuf) -> Form | None:
     if clause.quality <= 0:
         return None
     media = "json" if clause.media_type in _ANY else _MEDIA.get(clause.media_type)
-    # Answers are not written in protobuf: every client that prefers it also reads JSON, except
-    # where it asks for nothing else, and even then it goes by the type of the answer.
     if media is None or (media == "yaml" and purpose == "watch"):
         return None
-    if media == "protobuf":
-        media = "json"
     wanted = clause.parameters.get("as")
     if not wanted:
-        return Form(media)
+        is_there = media != "protobuf" or protobuf != "metadata"
+        return Form(media) if is_there else None
     names = (wanted, clause.parameters.get("g", ""), clause.parameters.get("v", ""))
     if purpose == "document":
         is_discovery = names == _DISCOVERY and media == "json"
         return Form(media, discovery=True) if is_discovery else None
     as_kind = _CONVERSIONS.get(names) if purpose != "review" else None
-    return None if as_kind is None else Form(media, as_kind)
+    if as_kind is None or (as_kind == "Table" and media == "protobuf"):
+        return None
+    return Form(media, as_kind)
 
 
 def _clause(text: str) -> _Clause:

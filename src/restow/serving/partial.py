@@ -13,6 +13,8 @@ import msgspec
 
 META_V1: Final = "meta.k8s.io/v1"
 META_V1BETA1: Final = "meta.k8s.io/v1beta1"
+PARTIAL_OBJECT: Final = "PartialObjectMetadata"
+PARTIAL_LIST: Final = "PartialObjectMetadataList"
 
 
 class _Encoded(msgspec.Struct):
@@ -28,7 +30,7 @@ def partial_object(obj: Mapping[str, Any], *, api_version: str = META_V1) -> dic
     """The metadata-only form of a decoded object. It shares the metadata with the object."""
     metadata = obj.get("metadata")
     return {
-        "kind": "PartialObjectMetadata",
+        "kind": PARTIAL_OBJECT,
         "apiVersion": api_version,
         "metadata": metadata if isinstance(metadata, dict) else {},
     }
@@ -42,7 +44,7 @@ def partial_list(
 ) -> dict[str, Any]:
     """The metadata-only form of a list of decoded objects; `metadata` is that of the list."""
     return {
-        "kind": "PartialObjectMetadataList",
+        "kind": PARTIAL_LIST,
         "apiVersion": api_version,
         "metadata": dict(metadata),
         "items": [partial_object(obj, api_version=api_version) for obj in objects],

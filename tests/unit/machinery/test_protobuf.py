@@ -64,7 +64,7 @@ def test_the_worked_frame_is_read_and_written() -> None:
 
 
 def test_what_go_writes_for_a_new_namespace_has_only_what_was_said() -> None:
-    """Empty strings, zero numbers and empty messages of fields that are no pointers say nothing."""
+    """Empty strings and zero numbers of fields that are no pointers say nothing."""
     meta = (
         field(1, "foo")
         + b"".join(field(number, "") for number in (2, 3, 4, 5, 6))
@@ -72,7 +72,11 @@ def test_what_go_writes_for_a_new_namespace_has_only_what_was_said() -> None:
         + field(8, b"")
     )
     raw = field(1, meta) + field(2, b"") + field(3, field(1, ""))
-    assert decode(struct_of("", "v1", "Namespace"), raw) == {"metadata": {"name": "foo"}}
+    assert decode(struct_of("", "v1", "Namespace"), raw) == {
+        "metadata": {"name": "foo"},
+        "spec": {},
+        "status": {},
+    }
 
 
 def test_zeros_of_pointers_are_kept() -> None:
@@ -98,10 +102,11 @@ def test_zeros_of_pointers_are_kept() -> None:
 
 
 def test_an_empty_message_of_a_pointer_is_kept() -> None:
-    """A security context without settings is there, resources without settings are not."""
-    container = field(1, "c") + field(8, b"") + field(15, b"")
-    pod = decode(POD, field(2, field(2, container)))
-    assert pod["spec"]["containers"] == [{"name": "c", "securityContext": {}}]
+    """A security context without settings is there; resources always are."""
+    nothing: dict[str, Any] = {}
+    for written, expected in ((field(15, b""), {"securityContext": {}}), (b"", nothing)):
+        pod = decode(POD, field(2, field(2, field(1, "c") + field(8, b"") + written)))
+        assert pod["spec"]["containers"] == [{"name": "c", "resources": {}, **expected}]
 
 
 def test_times_have_their_json_form() -> None:
@@ -128,6 +133,10 @@ def test_bytes_become_base64_and_quantities_text() -> None:
     limits = field(1, field(1, "cpu") + field(2, field(1, "500m")))
     pod = decode(POD, field(2, field(2, field(1, "c") + field(8, limits))))
     assert pod["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "500m"}}
+    for text in ("0.5", "500m", "+.50"):
+        limits = field(1, field(1, "cpu") + field(2, field(1, text)))
+        pod = decode(POD, field(2, field(2, field(8, limits))))
+        assert pod["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "500m"}}
     limits = field(1, field(1, "cpu") + field(2, field(1, "lots")))
     with pytest.raises(BadRequest, match="quantities must match"):
         decode(POD, field(2, field(2, field(8, limits))))
@@ -391,6 +400,22 @@ def test_damaged_messages_are_read_or_refused(data: st.DataObject) -> None:
     except BadRequest:
         return
     assert check(struct, decoded).unknown == []
+
+
+def test_nulls_in_lists_and_maps_are_written_as_zeros() -> None:
+    """Where a value must be, null is the zero of its type, as Go reads it from JSON."""
+    meta = {"finalizers": [None, "a"], "labels": {"l": None}, "ownerReferences": [None]}
+    raw = encode(CONFIG_MAP, {"metadata": meta, "binaryData": {"b": None}})
+    found = decode(CONFIG_MAP, raw)
+    assert found["metadata"]["finalizers"] == ["", "a"]
+    assert found["metadata"]["labels"] == {"l": ""}
+    assert found["metadata"]["ownerReferences"] == [
+        {"apiVersion": "", "kind": "", "name": "", "uid": ""}
+    ]
+    assert found["binaryData"] == {"b": ""}
+    quota = struct_of("", "v1", "ResourceQuota")
+    found = decode(quota, encode(quota, {"spec": {"hard": {"pods": None}}}))
+    assert found["spec"] == {"hard": {"pods": "0"}}
 
 
 def test_go_writes_what_is_zero_too() -> None:
