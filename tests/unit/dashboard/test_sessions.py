@@ -179,6 +179,13 @@ def test_a_cookie_counts_for_reading_only(sessions: Sessions) -> None:
         assert authenticator.authenticate(request(method, cookie=cookie)) is None
 
 
+def test_a_cookie_opens_no_websocket(sessions: Sessions) -> None:
+    """A page of another site could read what comes through one, whoever the browser belongs to."""
+    cookie = f"{COOKIE}={sessions.session_for(JANE)[0]}"
+    asked = request(cookie=cookie, upgrade="websocket", connection="Upgrade")
+    assert SessionAuthenticator(sessions).authenticate(asked) is None
+
+
 def test_a_cookie_does_not_mend_a_wrong_token(sessions: Sessions) -> None:
     """A request that sends a token is judged by that token alone."""
     cookie = f"{COOKIE}={sessions.session_for(JANE)[0]}"

@@ -5,9 +5,10 @@
 Both are sealed texts: who it is, until when, and a mark made with a key that the servers of a
 cluster share. So any of them can open what another has sealed, and nothing is kept anywhere but
 the tickets that were used. A cookie is sent by a browser whoever asks it to, so it counts for
-reading only, and only where no other credential is sent. Neither is good for longer than the
-credential that they stand for: they end with it, and with a token that is taken out of its list.
-Not here: how a ticket travels.
+reading only, and only where no other credential is sent; and not for a WebSocket, since what comes
+through one is not kept from the pages of others. Neither is good for longer than the credential
+that they stand for: they end with it, and with a token that is taken out of its list. Not here: how
+a ticket travels.
 """
 
 from __future__ import annotations
@@ -188,7 +189,8 @@ class SessionAuthenticator:
         self._sessions = sessions
 
     def authenticate(self, request: Request) -> User | None:
-        if "cookie" not in request.headers:
+        headers = request.headers
+        if "cookie" not in headers or "upgrade" in headers:
             return None
         found = self._sessions.session_of(request)
         return None if found is None else found.user

@@ -434,9 +434,12 @@ class Connection(Answering):
         return self._writer is not None and self._writer.may_end
 
     def end_push_stream(self) -> None:
-        """End a pushed stream as its producer would, and tell the producer."""
+        """End a pushed stream as its producer would, and tell the producer; or a tunnel whose
+        maker knows how."""
         if self._may_end:
             self.stream_done()
+        elif self._tunnel is not None and self._tunnel.on_leave is not None:
+            self._call_back(self._tunnel.on_leave)
 
     def close(self) -> None:
         """Give up on what is unfinished, and close after what was written has gone out."""

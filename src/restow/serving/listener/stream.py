@@ -18,17 +18,20 @@ def encode_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def decode_chunks(chunks: bytes) -> bytes:
-    """What whole chunks, as `encode_chunk` makes them, carry."""
-    parts = []
+def split_chunks(chunks: bytes) -> Iterator[bytes]:
+    """What each of some whole chunks, as `encode_chunk` makes them, carries."""
     position = 0
     while position < len(chunks):
         line_end = chunks.index(b"\r\n", position)
         begin = line_end + 2
         end = begin + int(chunks[position:line_end], 16)
-        parts.append(chunks[begin:end])
+        yield chunks[begin:end]
         position = end + 2
-    return b"".join(parts)
+
+
+def decode_chunks(chunks: bytes) -> bytes:
+    """What whole chunks carry together."""
+    return b"".join(split_chunks(chunks))
 
 
 class StreamChannel(Protocol):

@@ -35,10 +35,11 @@ class TunnelEnd:
     `on_data` gets what the client sends. `writable` is False while the client is behind: then stop,
     and go on when `on_writable` is called. `on_close` is called once if the end comes from this
     side: the client left, or the server stops. `on_end` is called once, whoever ends it.
+    `on_leave` is called when the server is about to stop: who knows how to say so ends it now.
     """
 
     __slots__ = (
-        *("_channel", "_write", "closed", "on_close", "on_data", "on_end"),
+        *("_channel", "_write", "closed", "on_close", "on_data", "on_end", "on_leave"),
         *("on_writable", "writable"),
     )
 
@@ -51,6 +52,7 @@ class TunnelEnd:
         self.on_writable: Callable[[], None] | None = None
         self.on_close: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
+        self.on_leave: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> bool:
         """Send some bytes; False asks for a pause (these bytes are sent nevertheless)."""
@@ -58,6 +60,10 @@ class TunnelEnd:
             return False
         self._write(data)
         return self.writable
+
+    def is_overfull(self) -> bool:
+        """Whether more is unsent than any client may leave unsent. If so, the end has begun."""
+        return self.closed or self._channel.stream_overfull()
 
     def pause(self) -> None:
         """Take nothing from the client for now."""
