@@ -71,6 +71,7 @@ bench: environment ## Measure, and print the table
 	@$(BIN)/python -m benchmarks.custom
 	@$(BIN)/python -m benchmarks.encryption
 	@$(BIN)/python -m benchmarks.security
+	@$(BIN)/python -m benchmarks.connections
 	@exec $(BIN)/python -m benchmarks.hostile
 
 .PHONY: bench-long
@@ -80,6 +81,7 @@ bench-long: environment ## A million objects: how fast they are migrated, and in
 .PHONY: setup
 setup: environment ## .venv, and the programs that tests and benchmarks need
 	@$(PYTHON) -m tools.system_packages
+	@$(BIN)/python -m tools.node_packages
 
 .PHONY: environment
 environment: # only the Python part of setup
@@ -120,13 +122,14 @@ COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
   --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 .PHONY: lock
-lock: ## Compile the lock files from pyproject.toml (UPGRADE=1: newest versions)
+lock: environment ## Compile the lock files from pyproject.toml (UPGRADE=1: newest versions)
 	@$(PYTHON) -m venv --clear .venv-lock
 	@$(LOCK_BIN)/python -m pip install -qq --require-hashes -r requirements-lock-tool.lock
 	@$(COMPILE) pyproject.toml --group build --group test --group lint -o requirements.lock
 	@$(COMPILE) --group lock -o requirements-lock-tool.lock
 	@$(COMPILE) --group audit -o requirements-audit-tool.lock
 	@rm -rf .venv-lock
+	@$(BIN)/python -m tools.node_packages --lock
 
 .PHONY: audit
 audit: ## Ask for known weaknesses of what is locked: needs the network, so no part of the tests
@@ -139,5 +142,5 @@ audit: ## Ask for known weaknesses of what is locked: needs the network, so no p
 .PHONY: clean
 clean: ## Remove what set-up, runs and tests have written
 	@rm -rf .venv .venv-audit .venv-lock .restow build dist .hypothesis .import_linter_cache \
-	  .mypy_cache .pytest_cache .ruff_cache
+	  .mypy_cache .pytest_cache .ruff_cache tests/e2e/clients/node/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,6 +37,9 @@ class Sizes:
     generated_requests: int
     """Good ones, and as many bad ones, for each operation."""
 
+    client_suites: tuple[str, ...]
+    """Tests that clients ship in their packages, and that are run on our server."""
+
     sqlite_kill_cycles: int
     """How often the writing process is killed."""
 
@@ -102,6 +105,7 @@ SMALL: Final = Sizes(
     fuzz_runs=5_000,
     generated_groups=("apis/coordination.k8s.io/v1",),
     generated_requests=4,
+    client_suites=("discovery",),
     sqlite_kill_cycles=20,
     sqlite_fault_stride=30,
     sqlite_power_cuts=300,
@@ -131,6 +135,7 @@ LONG: Final = Sizes(
     fuzz_runs=2_000_000,
     generated_groups=(),  # all of them
     generated_requests=10,
+    client_suites=("discovery", "kubernetes", "kubernetes.aio", "kubernetes_asyncio"),
     sqlite_kill_cycles=1000,
     sqlite_fault_stride=1,
     sqlite_power_cuts=100_000,

@@ -1,5 +1,6 @@
 """The lock files: exact, hashed, complete, and free of any host."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tools import node_packages
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -85,3 +88,16 @@ def test_every_dependency_has_its_reason() -> None:
     declared = [line for line in lines if re.match(rf'\s+"(?:{names})"', line)]
     assert declared
     assert [line for line in declared if not re.search(r"# .{8,}", line)] == []
+
+
+def test_packages_of_node_are_known_by_hash() -> None:
+    """Every package of Node has a version and a hash; no host is named, any registry will do."""
+    text = node_packages.LOCK.read_text()
+    assert "://" not in text
+    wanted, *packages = json.loads(text)["packages"].values()
+    declared = json.loads((node_packages.PACKAGES / "package.json").read_text())
+    assert wanted["dependencies"] == declared["dependencies"]
+    assert all(re.fullmatch(r"[0-9.]+", each) for each in declared["dependencies"].values())
+    assert len(packages) > 1
+    assert all(each["integrity"].startswith("sha512-") for each in packages)
+    assert node_packages.without_hosts(json.loads(text)) == json.loads(text)

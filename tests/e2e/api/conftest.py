@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ import pytest
 from restow.testing.etcd_process import start_etcd
 from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
+from tests.e2e.api.kubectl_user import CLUSTER_RIGHTS, RIGHTS
+from tests.e2e.clients.guests import account
 
 STORES: Final = ("sqlite", "etcd")
 # Known to every shared server, and allowed nothing.
@@ -82,3 +85,16 @@ def kubectl_in_default(
 def kubectl(kubectl_in_default: Kubectl, namespace: str) -> Kubectl:
     """Every kubectl, in a new namespace."""
     return kubectl_in_default.within(namespace)
+
+
+@pytest.fixture(scope="module")
+def worker(kubectl_in_default: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Every kubectl, for a user with few rights, in a namespace that a module's tests share."""
+    server, number = kubectl_in_default.server, next(_NUMBERS)
+    namespace = f"work-{number}"
+    code, answer = server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    assert code == 201, answer
+    guest = account(server, f"worker-{number}", tmp_path_factory.mktemp("worker"))
+    guest.give(RIGHTS, CLUSTER_RIGHTS)
+    guest.admit(namespace, RIGHTS)
+    return replace(kubectl_in_default, namespace=namespace, kubeconfig=guest.kubeconfig(namespace))

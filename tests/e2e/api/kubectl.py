@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -49,6 +49,8 @@ class Kubectl:
     """The Y of its version 1.Y."""
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    kubeconfig: Path | None = None
+    """Of the user it acts for; none means the administrator's."""
 
     @classmethod
     def found(cls, binary: str, server: ServerProcess, home: Path) -> Self:
@@ -63,7 +65,7 @@ class Kubectl:
 
     def within(self, namespace: str) -> Kubectl:
         """The same in another namespace."""
-        return Kubectl(self.binary, self.server, self.home, namespace, self.minor)
+        return replace(self, namespace=namespace)
 
     def try_run(self, *words: str, stdin: str = "", env: dict[str, str] | None = None) -> Said:
         """Run it, whatever comes of it."""
@@ -110,7 +112,8 @@ class Kubectl:
         )
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
-        place = ["--kubeconfig", str(self.server.kubeconfig), "--namespace", self.namespace]
+        kubeconfig = str(self.kubeconfig or self.server.kubeconfig)
+        place = ["--kubeconfig", kubeconfig, "--namespace", self.namespace]
         return [self.binary, *place, *self.options, *words]
 
     def _environment(self) -> dict[str, str]:

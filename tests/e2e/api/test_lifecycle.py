@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from restow.testing.server_process import ServerProcess
-from tests.e2e.api.python_client import client_of, events_until, k8s, watch
 from tests.e2e.api.raw_watch import RawWatch, connection_to
+from tests.e2e.clients.python_client import client_of, events_until, k8s, watch
 
 STOPS_MAX = 3
 

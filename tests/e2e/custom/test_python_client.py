@@ -10,7 +10,7 @@ import pytest
 from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import certificates, gateways, small
 from tests.custom_definitions.building import Family
-from tests.e2e.api.python_client import client_of, dynamic, k8s, watch
+from tests.e2e.clients.python_client import client_of, dynamic, k8s, watch
 
 WATCH_SECONDS_MAX = 30
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Final
 
 import pytest
@@ -51,6 +53,18 @@ LOW_CONTRASTS: Final = """(() => {
   }
   return [...low];
 })()""".replace("LIMIT", str(CONTRAST_MIN))
+
+CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
+
+# Opens a watch with some protocols, and notes all that it is told.
+WATCH: Final = """((protocols) => {
+  window.told = [];
+  window.ended = null;
+  const target = `wss://${location.host}PATH?watch=1&timeoutSeconds=600`;
+  window.watch = new WebSocket(target, protocols);
+  watch.onmessage = (message) => told.push(JSON.parse(message.data));
+  watch.onclose = (close) => { window.ended = [close.code, close.wasClean]; };
+})""".replace("PATH", CONFIG_MAPS)
 
 
 @pytest.fixture(scope="module")
@@ -230,3 +244,22 @@ def test_hundreds_of_resources_can_be_filtered_and_sorted(
     known = [group for group in groups if group != "core"]
     assert known == sorted(known)
     assert_clean(page, server.url)
+
+
+def test_a_page_watches_over_a_websocket(page: Page, server: ServerProcess) -> None:
+    """A page shows its token as a protocol, sees changes as they come, and closes cleanly; with a
+    wrong token, or with a person's cookie alone, it gets nothing."""
+    encoded = [base64.urlsafe_b64encode(text.encode()).decode() for text in (server.token, "no")]
+    good, wrong = (f"base64url.bearer.authorization.k8s.io.{each.rstrip('=')}" for each in encoded)
+    page.evaluate(f"{WATCH}({json.dumps([good, 'watch.example'])})")
+    page.wait("watch.protocol === 'watch.example'", "the watch is open")
+    seen = {"metadata": {"name": "seen"}, "data": {"k": "v"}}
+    assert server.request("POST", CONFIG_MAPS, seen)[0] == 201
+    page.wait("told.some((each) => each.object.data?.k === 'v')", "the page sees it")
+    page.evaluate("watch.close(3000, 'enough')")
+    page.wait("ended", "the watch is closed")
+    assert page.evaluate("ended") == [3000, True]
+    for protocols in ([wrong, "watch.example"], ["watch.example"]):
+        page.evaluate(f"{WATCH}({json.dumps(protocols)})")
+        page.wait("ended", "the watch is refused")
+        assert page.evaluate("[told.length, ended]") == [0, [1006, False]]

@@ -1,4 +1,4 @@
-"""A kopf operator, run as its users run it: `kopf run --standalone`."""
+"""A kopf operator, run as its users run it: `kopf run`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-
-from restow.testing.server_process import ServerProcess
 
 SECONDS_MAX: Final = 60.0
 
 
 @contextmanager
 def operator_of(
-    server: ServerProcess, program: str | None, log: Path, *, namespace: str = ""
+    kubeconfig: Path,
+    program: str | None,
+    log: Path,
+    *,
+    options: Sequence[str],
+    environment: Mapping[str, str],
 ) -> Iterator[None]:
-    """The operator at work, in one namespace or in all."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(log.parent),
-        "KUBECONFIG": str(server.kubeconfig),
-    }
-    where = ["--namespace", namespace] if namespace else ["--all-namespaces"]
-    command = [sys.executable, "-m", "kopf", "run", "--standalone", *where, str(program)]
+    """The operator at work; it must end well."""
+    command = [sys.executable, "-m", "kopf", "run", *options, str(program)]
+    known = {"PATH": os.environ["PATH"], "HOME": str(log.parent), "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**known, **environment},
         )
     try:
         yield

@@ -1,32 +1,49 @@
-"""The official Python client: typed and dynamic calls, patches, pages, watches, leader election."""
+"""The official Python client, typed: verbs, patches, pages, errors, watches, custom objects."""
 
 from __future__ import annotations
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
-from tests.e2e.api.python_client import (
-    client_of,
-    config,
-    dynamic,
-    election,
-    election_config,
-    events_until,
-    informer,
-    k8s,
-    lease_lock,
-    watch,
-)
+from tests.custom_definitions.building import Family
+from tests.e2e.clients.guests import Guest
+from tests.e2e.clients.python_client import client_of, config, events_until, k8s, utils, watch
+
+WHO = "account"
+VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+RIGHTS = [
+    {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": VERBS},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "get"]},
+    {
+        "apiGroups": ["apps"],
+        "resources": ["deployments", "deployments/scale", "deployments/status"],
+        "verbs": ["get", "create", "update", "patch"],
+    },
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]},
+    {
+        "apiGroups": ["autoscaling"],
+        "resources": ["horizontalpodautoscalers"],
+        "verbs": ["create", "list"],
+    },
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]},
+    {
+        "apiGroups": ["kubernetes.example.org"],
+        "resources": ["widgets", "widgets/status"],
+        "verbs": VERBS,
+    },
+]
+CLUSTER_RIGHTS = [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]
 
 
 @pytest.fixture(scope="module")
-def api(server: ServerProcess) -> Iterator[Any]:
-    with client_of(server.kubeconfig) as client:
+def api(guest: Guest) -> Iterator[Any]:
+    with client_of(guest.kubeconfig()) as client:
         yield client
 
 
@@ -73,7 +90,7 @@ def test_secrets(core: Any, namespace: str) -> None:
     assert refused.value.status == 422
 
 
-def deployment() -> Any:
+def web() -> Any:
     labels = {"app": "web"}
     pod = k8s.V1PodSpec(containers=[k8s.V1Container(name="web", image="nginx")])
     template = k8s.V1PodTemplateSpec(metadata=k8s.V1ObjectMeta(labels=labels), spec=pod)
@@ -85,8 +102,9 @@ def deployment() -> Any:
 def test_workloads(api: Any, namespace: str) -> None:
     """Deployments have a scale and a status of their own; jobs and autoscalers are kept too."""
     apps = k8s.AppsV1Api(api)
-    made = apps.create_namespaced_deployment(namespace, deployment())
+    made = apps.create_namespaced_deployment(namespace, web())
     assert (made.metadata.generation, made.spec.strategy.type) == (1, "RollingUpdate")
+    assert made.status.ready_replicas is None  # there is a status, and nothing in it
     scale = apps.read_namespaced_deployment_scale("web", namespace)
     scale.spec.replicas = 7
     apps.replace_namespaced_deployment_scale("web", namespace, scale)
@@ -194,91 +212,6 @@ def test_watch_ends_in_time(core: Any, namespace: str) -> None:
     assert [event["type"] for event in ended if event["type"] != "ADDED"] == []
 
 
-def test_informer(core: Any, namespace: str) -> None:
-    """An informer has a cache that follows the server, and calls back."""
-    core.create_namespaced_config_map(namespace, config("one", labels={"kept": "y"}))
-    seen: list[tuple[str, str]] = []
-    deleted = threading.Event()
-    follower = informer.SharedInformer(
-        core.list_namespaced_config_map, namespace=namespace, label_selector="kept=y"
-    )
-    follower.add_event_handler(
-        informer.ADDED, lambda obj: seen.append(("ADDED", obj.metadata.name))
-    )
-    follower.add_event_handler(informer.DELETED, lambda _: deleted.set())
-    follower.start()
-    try:
-        core.create_namespaced_config_map(namespace, config("two", labels={"kept": "y"}))
-        core.delete_namespaced_config_map("one", namespace)
-        assert deleted.wait(20)
-        assert ("ADDED", "two") in seen
-        assert [each.metadata.name for each in follower.cache.list()] == ["two"]
-    finally:
-        follower.stop()
-
-
-def test_dynamic_client(api: Any, namespace: str) -> None:
-    """The dynamic client finds kinds by discovery, and reads, writes, patches and watches them."""
-    client = dynamic.DynamicClient(api)
-    kinds = client.resources.get(api_version="v1", kind="ConfigMap")
-    assert (kinds.name, kinds.namespaced) == ("configmaps", True)
-    body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "one"}, "data": {}}
-    made = kinds.create(body=body, namespace=namespace)
-    patch = {"data": {"a": "1"}}
-    patched = kinds.patch(
-        body=patch,
-        name="one",
-        namespace=namespace,
-        content_type="application/merge-patch+json",
-    )
-    assert patched.data.a == "1"
-    listed = kinds.get(namespace=namespace, field_selector="metadata.name=one")
-    assert [item.metadata.uid for item in listed.items] == [made.metadata.uid]
-    events = kinds.watch(
-        namespace=namespace, resource_version=made.metadata.resourceVersion, timeout=5
-    )
-    assert next(iter(events))["raw_object"]["data"] == {"a": "1"}
-    kinds.delete(name="one", namespace=namespace)
-    deployments = client.resources.get(api_version="apps/v1", kind="Deployment")
-    assert "scale" in deployments.subresources
-    with pytest.raises(dynamic.exceptions.NotFoundError):
-        kinds.get(name="one", namespace=namespace)
-
-
-def test_leader_election(api: Any, namespace: str) -> None:
-    """Of two candidates one leads; when it leads no more, the other takes over."""
-    led = []
-
-    def lead() -> None:
-        led.append("first")
-        raise RuntimeError("the work has failed, as it should here")
-
-    first, second = (candidate(namespace, name, lead) for name in ("first", "second"))
-    first.run()
-    assert led == ["first"]
-    lease = k8s.CoordinationV1Api(api).read_namespaced_lease("lock", namespace)
-    assert lease.spec.holder_identity == "first"
-    assert lease.spec.renew_time >= lease.spec.acquire_time
-    assert not second.try_acquire_or_renew()
-    assert second.acquire()
-    lease = k8s.CoordinationV1Api(api).read_namespaced_lease("lock", namespace)
-    assert lease.spec.holder_identity == "second"
-
-
-def candidate(namespace: str, identity: str, lead: Any) -> Any:
-    chosen = election_config.Config(
-        lease_lock.LeaseLock("lock", namespace, identity),
-        lease_duration=3,
-        renew_deadline=2,
-        retry_period=1,
-        onstarted_leading=lead,
-        onstopped_leading=lambda: None,
-    )
-    # Faster than it lets one configure.
-    chosen.lease_duration, chosen.retry_period = 1, 0.05
-    return election.LeaderElection(chosen)
-
-
 def test_lease_times(api: Any, namespace: str) -> None:
     """Times with microseconds come back as they were sent."""
     leases = k8s.CoordinationV1Api(api)
@@ -291,15 +224,172 @@ def test_lease_times(api: Any, namespace: str) -> None:
 
 
 def test_rights(api: Any, core: Any, namespace: str) -> None:
-    """Roles are kept, reviews are answered, and the version is told."""
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
-    body = {"metadata": {"name": "reader"}, "rules": rules}
-    assert k8s.RbacAuthorizationV1Api(api).create_namespaced_role(namespace, body).rules[0].verbs
-    wanted = k8s.V1ResourceAttributes(verb="get", resource="configmaps", namespace=namespace)
-    spec = k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=wanted)
-    review = k8s.V1SelfSubjectAccessReview(spec=spec)
-    answer = k8s.AuthorizationV1Api(api).create_self_subject_access_review(review)
-    assert answer.status.allowed is True
+    """It may do what it was given, and gives on no more; reviews tell it so, and refusals too."""
+    roles = k8s.RbacAuthorizationV1Api(api)
+    assert roles.create_namespaced_role(namespace, role("reader", "configmaps")).rules[0].verbs
+    with pytest.raises(k8s.ApiException) as refused:
+        roles.create_namespaced_role(namespace, role("more", "nodes"))
+    assert refused.value.status == 403
+    assert may(api, namespace=namespace, resource="configmaps")
+    assert not may(api, namespace=namespace, resource="pods")
+    with pytest.raises(k8s.ApiException) as refused:
+        core.list_namespaced_pod(namespace)
+    status = json.loads(refused.value.body)
+    assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+    assert status["message"] == (
+        'pods is forbidden: User "system:serviceaccount:kube-system:kubernetes" cannot list '
+        f'resource "pods" in API group "" in the namespace "{namespace}"'
+    )
     assert k8s.VersionApi(api).get_code().git_version.startswith("v1.36.")
     names = {each.metadata.name for each in core.list_namespace().items}
     assert {"default", "kube-system", "kube-public", "kube-node-lease", namespace} <= names
+
+
+def role(name: str, resource: str) -> dict[str, Any]:
+    rules = [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}]
+    return {"metadata": {"name": name}, "rules": rules}
+
+
+def may(api: Any, **wanted: str) -> bool:
+    attributes = k8s.V1ResourceAttributes(verb="get", **wanted)
+    spec = k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
+    review = k8s.V1SelfSubjectAccessReview(spec=spec)
+    answer = k8s.AuthorizationV1Api(api).create_self_subject_access_review(review)
+    return bool(answer.status.allowed)
+
+
+def test_errors(core: Any, namespace: str) -> None:
+    """What is there twice, what is wrong, and what is of another type: each has its error."""
+    core.create_namespaced_config_map(namespace, config("one"))
+    with pytest.raises(k8s.ApiException) as refused:
+        core.create_namespaced_config_map(namespace, config("one"))
+    found = json.loads(refused.value.body)
+    assert (refused.value.status, found["reason"]) == (409, "AlreadyExists")
+    with pytest.raises(k8s.ApiException) as refused:
+        core.create_namespaced_config_map(namespace, config("Not a name"))
+    found = json.loads(refused.value.body)
+    assert (refused.value.status, found["reason"]) == (422, "Invalid")
+    assert found["details"]["causes"][0]["field"] == "metadata.name"
+    with pytest.raises(k8s.ApiException) as refused:
+        core.patch_namespaced_config_map("one", namespace, {"data": {"a": 1}})
+    assert refused.value.status == 422
+    with pytest.raises(k8s.ApiException) as refused:
+        core.patch_namespaced_config_map("two", namespace, {"data": {"a": "1"}})
+    assert refused.value.status == 404
+
+
+def test_dry_run(core: Any, namespace: str) -> None:
+    """A dry run shows what would be, and leaves nothing behind."""
+    shown = core.create_namespaced_config_map(namespace, config("one", a="1"), dry_run="All")
+    assert shown.metadata.uid
+    with pytest.raises(k8s.ApiException) as missing:
+        core.read_namespaced_config_map("one", namespace)
+    assert missing.value.status == 404
+
+
+def test_create_from_dicts(api: Any, core: Any, namespace: str) -> None:
+    """Manifests are created by their kinds, as with `utils.create_from_yaml`."""
+    port = {"port": 80, "targetPort": "web"}
+    service = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [port]}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {**service, "metadata": {"name": "web"}},
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                **api.sanitize_for_serialization(web()),
+            },
+        ],
+    }
+    made = utils.create_from_dict(api, document, namespace=namespace)
+    assert len(made) == 2
+    read = core.read_namespaced_service("web", namespace)
+    assert (read.spec.type, read.spec.ports[0].protocol) == ("ClusterIP", "TCP")
+
+
+def test_bookmarks(core: Any, namespace: str) -> None:
+    """A watch that asks for the state first is told where it ends, and resumes from there."""
+    core.create_namespaced_config_map(namespace, config("one", labels={"seen": "y"}))
+    watching = watch.Watch()
+    options = {
+        "send_initial_events": True,
+        "resource_version_match": "NotOlderThan",
+        "allow_watch_bookmarks": True,
+        "label_selector": "seen=y",
+    }
+    kinds = []
+    for event in watching.stream(core.list_namespaced_config_map, namespace, **options):
+        kinds.append(event["type"])
+        if event["type"] == "BOOKMARK":
+            watching.stop()
+    assert kinds == ["ADDED", "BOOKMARK"]
+    ended = event["raw_object"]["metadata"]
+    assert ended["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert watching.resource_version == ended["resourceVersion"]
+    core.create_namespaced_config_map(namespace, config("two", labels={"seen": "y"}))
+    found = events_until(
+        watching,
+        1,
+        core.list_namespaced_config_map,
+        namespace,
+        resource_version=watching.resource_version,
+        label_selector="seen=y",
+    )
+    assert found == [("ADDED", "two")]
+
+
+def test_watch_too_old(core: Any, namespace: str, old_version: str) -> None:
+    """A watch from before what the server remembers is told so; the client gives up with a 410."""
+    with pytest.raises(k8s.ApiException) as refused:
+        events_until(
+            watch.Watch(),
+            1,
+            core.list_namespaced_config_map,
+            namespace,
+            resource_version=old_version,
+        )
+    assert refused.value.status == 410
+    assert str(refused.value.reason).startswith("Expired: too old resource version: ")
+
+
+def test_custom_objects(api: Any, namespace: str, family: Family) -> None:
+    """Custom objects are written, patched, listed in pages, watched, and deleted together."""
+    objects = k8s.CustomObjectsApi(api)
+    place = (family.group, "v1", namespace, family.plural)
+    body = {"apiVersion": f"{family.group}/v1", "kind": family.kind}
+    for name in ("a", "b", "c"):
+        spec = {"size": 1}
+        made = objects.create_namespaced_custom_object(
+            *place, {**body, "metadata": {"name": name}, "spec": spec}
+        )
+        assert made["spec"] == {"size": 1, "colour": "grey"}
+    patched = objects.patch_namespaced_custom_object(*place, "a", {"spec": {"size": 2}})
+    assert (patched["spec"]["size"], patched["metadata"]["generation"]) == (2, 2)
+    status = objects.patch_namespaced_custom_object_status(*place, "a", {"status": {"phase": "x"}})
+    assert (status["status"], status["metadata"]["generation"]) == ({"phase": "x"}, 2)
+    with pytest.raises(k8s.ApiException) as refused:
+        objects.patch_namespaced_custom_object(*place, "a", {"spec": {"size": -1}})
+    assert refused.value.status == 422
+    patched["spec"]["size"] = 3
+    with pytest.raises(k8s.ApiException) as conflict:
+        objects.replace_namespaced_custom_object(*place, "a", patched)
+    assert conflict.value.status == 409
+    page = objects.list_namespaced_custom_object(*place, limit=2)
+    rest = objects.list_namespaced_custom_object(
+        *place, limit=2, _continue=page["metadata"]["continue"]
+    )
+    items = [*page["items"], *rest["items"]]
+    assert [each["metadata"]["name"] for each in items] == ["a", "b", "c"]
+    objects.delete_collection_namespaced_custom_object(*place)
+    watching, gone = watch.Watch(), []
+    for event in watching.stream(
+        objects.list_namespaced_custom_object,
+        *place,
+        resource_version=page["metadata"]["resourceVersion"],
+    ):
+        gone.append((event["type"], event["object"]["metadata"]["name"]))
+        if len(gone) == 3:
+            watching.stop()
+    assert sorted(gone) == [("DELETED", "a"), ("DELETED", "b"), ("DELETED", "c")]

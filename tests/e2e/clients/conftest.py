@@ -1,0 +1,96 @@
+"""Servers for real clients: one per kind of store, over TLS, with rights that count.
+
+Each module is about one client. It lists what that client may do in its namespaces under RIGHTS,
+and what it may do everywhere under CLUSTER_RIGHTS; WHO says how it shows who it is. A test works in
+a namespace of its own, and a module has a kind of its own in an API group of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from restow.testing.server_process import ServerProcess
+from tests.custom_definitions import small
+from tests.custom_definitions.building import CRDS, Family
+from tests.e2e.api.conftest import Shared
+from tests.e2e.clients import guests
+from tests.e2e.clients.guests import Guest
+
+STORES: Final = ("sqlite", "etcd")
+_NUMBERS: Final = count(1)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with ExitStack() as stack:
+        yield Shared(tmp_path_factory.mktemp("clients"), stack)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def server(request: pytest.FixtureRequest, shared: Shared) -> ServerProcess:
+    """The shared server of each kind of store."""
+    return shared.on(request.param)
+
+
+@pytest.fixture(scope="module")
+def client_name(request: pytest.FixtureRequest) -> str:
+    """The client that the module is about, as it may stand in names."""
+    return str(request.module.__name__).rpartition("test_")[2].replace("_", "-")
+
+
+@pytest.fixture(scope="module")
+def guest(
+    request: pytest.FixtureRequest,
+    server: ServerProcess,
+    client_name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Guest:
+    """The client's user."""
+    make = getattr(guests, request.module.WHO)
+    made: Guest = make(server, client_name, tmp_path_factory.mktemp(client_name))
+    made.give(request.module.RIGHTS, request.module.CLUSTER_RIGHTS)
+    return made
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, guest: Guest) -> str:
+    """A new namespace, into which the client is let."""
+    name = f"{guest.name}-{next(_NUMBERS)}"
+    guests.create(guest.server, "/api/v1/namespaces", guests.named(name))
+    guest.admit(name, request.module.RIGHTS)
+    return name
+
+
+@pytest.fixture
+def kubeconfig(guest: Guest, namespace: str) -> Path:
+    """The client's kubeconfig, for that namespace."""
+    return guest.kubeconfig(namespace)
+
+
+@pytest.fixture(scope="module")
+def family(server: ServerProcess, client_name: str) -> Family:
+    """A kind of the module's own, with a status, ready for use."""
+    made = small.widget(f"{client_name}.example.org", status=True)
+    guests.create(server, CRDS, made.definition)
+    guests.wait(lambda: server.get(made.path())[0] == 200, what=made.name)
+    return made
+
+
+@pytest.fixture(scope="session")
+def forgotten() -> dict[str, str]:
+    """By server, a resource version of ConfigMaps that it does not know any more."""
+    return {}
+
+
+@pytest.fixture
+def old_version(server: ServerProcess, forgotten: dict[str, str]) -> str:
+    """A resource version that is too old for a watch of ConfigMaps."""
+    if server.url not in forgotten:
+        forgotten[server.url] = guests.forget_changes(server)
+    return forgotten[server.url]

@@ -1,0 +1,165 @@
+"""Who a client under test is: an account or a certificate, with the rights it needs and no others.
+
+A guest has nothing until `admit` gives it what its module lists under RIGHTS in one namespace; what
+it needs everywhere is under CLUSTER_RIGHTS. Not here: what a client does with its rights.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from restow.resources.watch_cache import CHANGES_BYTES_MAX
+from restow.testing.certificates import CA_KEY_NAME, CertificateFiles, sign_certificate
+from restow.testing.server_process import ServerProcess
+
+Json = dict[str, Any]
+
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ACCOUNTS: Final = "/api/v1/namespaces/kube-system/serviceaccounts"
+WAIT_SECONDS_MAX: Final = 30.0
+POLL_SECONDS: Final = 0.01
+TOKEN_SECONDS: Final = 3600
+LARGE_BYTES: Final = 900 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """One user of one server, and how it shows who it is."""
+
+    server: ServerProcess
+    name: str
+    """Of its roles."""
+
+    user: str
+    subject: Json
+    """The user, as bindings name it."""
+
+    credential: Json
+    """As a kubeconfig has it."""
+
+    directory: Path
+
+    def kubeconfig(self, namespace: str = "default") -> Path:
+        """A file that any client can read, for work in one namespace."""
+        path = self.directory / f"{namespace}.kubeconfig"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(yaml.safe_dump(self._config(namespace)))
+        return path
+
+    def _config(self, namespace: str) -> Json:
+        authority = base64.b64encode(self.server.ca_pem.encode()).decode()
+        cluster = {"server": self.server.url, "certificate-authority-data": authority}
+        context = {"cluster": "restow", "user": self.name, "namespace": namespace}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "restow", "cluster": cluster}],
+            "users": [{"name": self.name, "user": self.credential}],
+            "contexts": [{"name": "restow", "context": context}],
+            "current-context": "restow",
+        }
+
+    def give(self, rules: Sequence[Json], cluster_rules: Sequence[Json]) -> None:
+        """Make its roles, and let it have at once what it needs everywhere."""
+        for role, each in ((self.name, rules), (f"{self.name}-everywhere", cluster_rules)):
+            create(self.server, f"{RBAC}/clusterroles", named(role, rules=list(each)))
+        binding = self._binding(f"{self.name}-everywhere")
+        create(self.server, f"{RBAC}/clusterrolebindings", binding)
+        for rule in cluster_rules:
+            self._wait_allowed(rule, "")
+
+    def admit(self, namespace: str, rules: Sequence[Json]) -> None:
+        """Let it into a namespace, and wait until the server has heard of that."""
+        path = f"{RBAC}/namespaces/{namespace}/rolebindings"
+        create(self.server, path, self._binding(self.name))
+        self._wait_allowed(rules[0], namespace)
+
+    def _binding(self, role: str) -> Json:
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        return named(role, roleRef=reference, subjects=[self.subject])
+
+    def _wait_allowed(self, rule: Json, namespace: str) -> None:
+        resource, _, part = rule["resources"][0].partition("/")
+        wanted = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource}
+        wanted |= {"subresource": part, "namespace": namespace}
+        review = {"spec": {"user": self.user, "resourceAttributes": wanted}}
+        wait(lambda: create(self.server, REVIEWS, review)["status"]["allowed"], what=wanted)
+
+
+def account(server: ServerProcess, name: str, directory: Path) -> Guest:
+    """A program with a service account, and a token of it."""
+    create(server, ACCOUNTS, named(name))
+    request = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
+    token = create(server, f"{ACCOUNTS}/{name}/token", request)["status"]["token"]
+    return Guest(
+        server=server,
+        name=name,
+        user=f"system:serviceaccount:kube-system:{name}",
+        subject={"kind": "ServiceAccount", "namespace": "kube-system", "name": name},
+        credential={"token": token},
+        directory=directory,
+    )
+
+
+def certified(server: ServerProcess, name: str, directory: Path) -> Guest:
+    """A user with a certificate that the server's authority has signed."""
+    authority = directory / "authority"
+    authority.mkdir(mode=0o700)
+    shutil.copy(server.pki_dir / "ca.key", authority / CA_KEY_NAME)
+    files = CertificateFiles(authority / "ca.pem", authority / "cert.pem", authority / "key.pem")
+    shutil.copy(server.pki_dir / "ca.crt", files.ca_file)
+    signed = sign_certificate(files, directory, name=name)
+    return Guest(
+        server=server,
+        name=name,
+        user=name,
+        subject={"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name},
+        credential={
+            "client-certificate-data": base64.b64encode(signed.cert_file.read_bytes()).decode(),
+            "client-key-data": base64.b64encode(signed.key_file.read_bytes()).decode(),
+        },
+        directory=directory,
+    )
+
+
+def named(name: str, **fields: Any) -> Json:
+    """An object of any kind."""
+    return {"metadata": {"name": name}, **fields}
+
+
+def create(server: ServerProcess, path: str, body: Json) -> Json:
+    """Create something as the administrator."""
+    code, answer = server.request("POST", path, body)
+    assert code == 201, answer
+    created: Json = json.loads(answer)
+    return created
+
+
+def wait(condition: Callable[[], Any], *, what: object) -> None:
+    """Wait until something is so that nobody announces."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"not so in time: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+def forget_changes(server: ServerProcess) -> str:
+    """Change ConfigMaps until the server forgets how they were; a version of that time."""
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    old = str(create(server, path, named("forgotten"))["metadata"]["resourceVersion"])
+    for number in range(CHANGES_BYTES_MAX // LARGE_BYTES + 2):
+        large = named("forgotten", data={"large": f"{number:02}" * (LARGE_BYTES // 2)})
+        code, answer = server.request("PUT", f"{path}/forgotten", large)
+        assert code == 200, answer
+    return old
