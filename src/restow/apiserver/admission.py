@@ -14,7 +14,10 @@ from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
 from restow.serving.admission import Admission, AtOnce, Chain, Mutation
+from restow.serving.admission.accounts import PodAccounts
 from restow.serving.admission.dear import DearWork
+from restow.serving.admission.defaults import ClaimDefaults, PodDefaults
+from restow.serving.admission.limits import LimitChecks, LimitDefaults, LimitRanges
 from restow.serving.admission.matching import Namespaces
 from restow.serving.admission.policies import Policies
 from restow.serving.admission.policies_authorizer import authorizer_values
@@ -42,6 +45,8 @@ class OwnPlugins:
     """Those of a program that serves kinds of its own."""
     last: Sequence[Admission] = ()
     """Asked when nobody else is against it: those that count what is written."""
+    gives_accounts: bool = False
+    """Whether pods run as service accounts of this cluster, with tokens of it."""
 
 
 class AdmissionParts:
@@ -76,6 +81,9 @@ class AdmissionParts:
             dear_work=self._dear_work,
             on_changed=self.forget,
         )
+        self._limits = LimitRanges(store, catalog, runtime, on_changed=self.forget)
+        accounts = catalog.named("", "serviceaccounts") if plugins.gives_accounts else None
+        pods = [] if accounts is None else [PodAccounts(store, accounts, runtime)]
         self._quotas: list[QuotaAdmission] = []
         if (quotas := quota_resource(catalog)) is not None:
             self._quotas.append(QuotaAdmission(store, quotas, runtime, on_changed=self.forget))
@@ -87,9 +95,18 @@ class AdmissionParts:
             dear_work=self._dear_work,
             authorizer=partial(authorizer_values, authorizer),
         )
-        mutations: list[Mutation] = [MutatingWebhooks(mutating, asking), RequesterStamp()]
+        mutations: list[Mutation] = [
+            LimitDefaults(self._limits),
+            *pods,
+            PodDefaults(store, catalog),
+            ClaimDefaults(store, catalog),
+            MutatingWebhooks(mutating, asking),
+            RequesterStamp(),
+        ]
         admissions: list[Admission] = [
             *plugins.checks,
+            LimitChecks(self._limits),
+            *pods,
             ParamRights(store, catalog, authorizer),
             SigningRights(authorizer),
             *plugins.own,
@@ -107,6 +124,7 @@ class AdmissionParts:
         for each in self._hooks:
             await each.start()
         await self._policies.start()
+        await self._limits.start()
         for quota in self._quotas:
             await quota.start()
 
@@ -118,6 +136,7 @@ class AdmissionParts:
         for each in self._hooks:
             await each.close()
         await self._policies.close()
+        await self._limits.close()
         for quota in self._quotas:
             await quota.close()
         await self._calls.close()

@@ -287,6 +287,7 @@ async def assemble(
             # Who leaves that to a cluster does not know the kinds of its owners.
             at_once=(OwnerCheck(catalog, authorizer),),
             own=admission,
+            gives_accounts=accounts is not None,
         )
     else:
         authorizer = doors.authorizer
@@ -338,7 +339,7 @@ async def assemble(
     discovery = Discovery(
         catalog, _shown_hash(gates, version_of), address=address, remotes=documents
     )
-    info = ApiInfo(version=version["gitVersion"], server_side_apply=False)
+    info = ApiInfo(version=version["gitVersion"])
     dashboard = DashboardPages(
         sessions,
         UsedTickets(storage, runtime),

@@ -1,126 +1,65 @@
-"""The arithmetic of object quotas: what an object uses, what a quota allows, the words of refusals.
+"""The arithmetic of quotas: what a quota allows, what it has charged, the words of refusals.
 
-A quota names what it limits: `count/PLURAL.GROUP` for each kind, and older names for some of the
-core group. All of it is a number of objects, or of something that objects have. What a quota says
-of processor time and memory is kept and not counted: nothing here runs.
+A quota names what it limits, and how much of it there may be in its namespace. Scopes narrow it to
+some pods, or to claims by the class of their attributes; what else has no scopes.
 
-A quota with scopes is about pods only. Scopes that ask for more than a pod says of itself
-(`CrossNamespacePodAffinity`), or about volumes, match nothing.
-
-Pure. Not here: who charges a quota (`restow.serving.admission.quota`), and who counts anew
-(`restow.resources.housekeeping.quotas`).
+Pure. Not here: what objects use (`quota_usage`), who charges a quota
+(`restow.serving.admission.quota`), and who counts anew (`restow.resources.housekeeping.quotas`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from restow.machinery import quantity
+from restow.machinery.pod_resources import amounts_of
+from restow.machinery.quota_usage import (
+    Number,
+    Object,
+    Usage,
+    growth,
+    is_varied,
+    may_grow,
+    names_of,
+    resource_of,
+    text,
+    unsaid,
+    usage_of,
+)
+from restow.machinery.quota_usage import part as _part
 
-Object = dict[str, Any]
-Usage = Mapping[str, int]
-"""By the names that quotas use."""
+__all__ = [
+    "PLURAL",
+    "Number",
+    "Object",
+    "Quota",
+    "Usage",
+    "growth",
+    "is_varied",
+    "may_grow",
+    "names_of",
+    "read_quota",
+    "resource_of",
+    "text",
+    "usage_of",
+    "with_used",
+]
 
 PLURAL: Final = "resourcequotas"
-
-_COUNT: Final = "count/"
-_OLD_NAMES: Final = frozenset(
-    {
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-    }
-)
-_NODE_PORTS: Final = "services.nodeports"
-_LOAD_BALANCERS: Final = "services.loadbalancers"
-_PARTS: Final = {_NODE_PORTS: "services", _LOAD_BALANCERS: "services"}
-# They come by themselves, and nobody is to be kept from saying what has happened.
-_NEVER_COUNTED: Final = frozenset({("", "events"), ("events.k8s.io", "events")})
-# Whose objects are not all alike.
-_VARIED: Final = frozenset({"pods", "services"})
-_ENDED: Final = frozenset({"Failed", "Succeeded"})
-
-
-def names_of(group: str, plural: str) -> frozenset[str]:
-    """The names by which quotas limit objects of a resource."""
-    if (group, plural) in _NEVER_COUNTED:
-        return frozenset()
-    if group:
-        return frozenset({f"{_COUNT}{plural}.{group}"})
-    found = {f"{_COUNT}{plural}"}
-    if plural in _OLD_NAMES:
-        found.add(plural)
-    found.update(name for name, whole in _PARTS.items() if whole == plural)
-    return frozenset(found)
-
-
-def resource_of(name: str) -> tuple[str, str] | None:
-    """The group and plural of what a name in a quota counts; None: nothing that is counted."""
-    if name.startswith(_COUNT):
-        plural, _, group = name[len(_COUNT) :].partition(".")
-        found = (group, plural)
-    elif name in _OLD_NAMES:
-        found = ("", name)
-    elif name in _PARTS:
-        found = ("", _PARTS[name])
-    else:
-        return None
-    return None if found in _NEVER_COUNTED else found
-
-
-def is_varied(group: str, plural: str) -> bool:
-    """Whether objects must be read to know what they use; of all others each uses one."""
-    return not group and plural in _VARIED
-
-
-def may_grow(group: str, plural: str) -> bool:
-    """Whether an update can make an object use more of what is charged for."""
-    return not group and plural == "services"
-
-
-def usage_of(group: str, plural: str, obj: Object) -> dict[str, int]:
-    """What one object uses."""
-    used = dict.fromkeys(names_of(group, plural), 1)
-    if not is_varied(group, plural):
-        return used
-    if plural == "pods":
-        used["pods"] = int(_part(obj, "status").get("phase") not in _ENDED)
-    else:
-        used |= _service_parts(_part(obj, "spec"))
-    return used
-
-
-def growth(now: Usage, before: Usage) -> dict[str, int]:
-    """What is used more than before; never less than nothing."""
-    return {name: more for name, used in now.items() if (more := used - before.get(name, 0)) > 0}
-
-
-def _service_parts(spec: Object) -> dict[str, int]:
-    ports = [each for each in spec.get("ports") or () if isinstance(each, dict)]
-    is_balanced = spec.get("type") == "LoadBalancer"
-    count = 0
-    if is_balanced and spec.get("allocateLoadBalancerNodePorts") is False:
-        count = sum(1 for each in ports if each.get("nodePort"))
-    elif is_balanced or spec.get("type") == "NodePort":
-        count = len(ports)
-    return {_NODE_PORTS: count, _LOAD_BALANCERS: int(is_balanced)}
+_OF_NODES: Final = ("cpu", "memory")
 
 
 class Quota(NamedTuple):
     """What a quota allows and has charged, of what is counted here."""
 
     name: str
-    hard: Mapping[str, int]
+    hard: Mapping[str, Number]
     """As its status says: a quota holds once somebody has counted what is there."""
-    used: Mapping[str, int]
+    used: Mapping[str, Number]
     scopes: tuple[Object, ...] = ()
 
-    def wanted(self, usage: Usage) -> dict[str, int]:
+    def wanted(self, usage: Usage) -> dict[str, Number]:
         """The part of a usage that it limits."""
         return {name: more for name, more in usage.items() if more > 0 and name in self.hard}
 
@@ -134,7 +73,7 @@ class Quota(NamedTuple):
         if not exceeded:
             return ""
         requested, used, limited = (
-            ",".join(f"{name}={text(values[name])}" for name in exceeded)
+            ",".join(f"{name}={text(name, values[name])}" for name in exceeded)
             for values in (wanted, self.used, self.hard)
         )
         return (
@@ -149,9 +88,18 @@ class Quota(NamedTuple):
         """Whether an object is one of those that its scopes select."""
         if not self.scopes:
             return True
+        if (group, plural) == ("", "pods"):
+            return all(_is_in_scope(each, obj) for each in self.scopes)
+        if (group, plural) == ("", "persistentvolumeclaims"):
+            return all(_is_claim_in_scope(each, obj) for each in self.scopes)
+        return False
+
+    def unmet(self, group: str, plural: str, obj: Object) -> str:
+        """What an object must say to be counted, and does not; empty when it does."""
         if (group, plural) != ("", "pods"):
-            return False
-        return all(_is_in_scope(each, obj) for each in self.scopes)
+            return ""
+        why = unsaid(obj, frozenset(self.hard))
+        return f"failed quota: {self.name}: {why}" if why else ""
 
 
 def read_quota(obj: Object) -> Quota:
@@ -170,21 +118,16 @@ def read_quota(obj: Object) -> Quota:
 def with_used(obj: Object, used: Usage) -> Object:
     """A ResourceQuota object that has charged this; what is not counted here stays."""
     status = _part(obj, "status")
-    texts = {name: text(value) for name, value in used.items()}
+    texts = {name: text(name, value) for name, value in used.items()}
     return {**obj, "status": {**status, "used": {**_part(status, "used"), **texts}}}
 
 
-def text(value: int) -> str:
-    """A number as clients see it."""
-    return quantity.canonical(str(value))
-
-
-def _numbers(values: Object) -> dict[str, int]:
-    found = {}
+def _numbers(values: Object) -> dict[str, Number]:
+    found: dict[str, Number] = {}
     for name, value in values.items():
         if resource_of(name) is not None:
             try:
-                found[name] = int(quantity.parse(str(value)))
+                found[name] = quantity.parse(str(value))
             except ValueError:
                 continue  # validated when it was written; what cannot be read limits nothing
     return found
@@ -198,20 +141,53 @@ def _is_in_scope(requirement: Object, pod: Object) -> bool:
         case "NotTerminating":
             return spec.get("activeDeadlineSeconds") is None
         case "BestEffort":
-            return _is_best_effort(spec)
+            return _is_best_effort(pod)
         case "NotBestEffort":
-            return not _is_best_effort(spec)
+            return not _is_best_effort(pod)
         case "PriorityClass":
             return _is_selected(requirement, spec.get("priorityClassName") or "")
+        case "CrossNamespacePodAffinity":
+            return any(_reaches_out(each) for each in _affinity_terms(spec))
         case _:
             return False
 
 
-def _is_best_effort(spec: Object) -> bool:
+def _is_claim_in_scope(requirement: Object, claim: Object) -> bool:
+    if requirement.get("scopeName") != "VolumeAttributesClass":
+        return False
+    status = _part(claim, "status")
+    named = {
+        _part(claim, "spec").get("volumeAttributesClassName") or "",
+        status.get("currentVolumeAttributesClassName") or "",
+        _part(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName") or "",
+    }
+    return any(_is_selected(requirement, each) for each in named - {""} or {""})
+
+
+def _is_best_effort(pod: Object) -> bool:
     """Whether no container wants or is given any share of what a node has."""
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec]
-    resources = [_part(each, "resources") for each in containers]
-    return not any(each.get("requests") or each.get("limits") for each in resources)
+    spec = _part(pod, "spec")
+    if known := _part(pod, "status").get("qosClass"):
+        return bool(known == "BestEffort")
+    for each in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec):
+        amounts = [*amounts_of(each, "requests").items(), *amounts_of(each, "limits").items()]
+        if any(name in _OF_NODES and amount.value > 0 for name, amount in amounts):
+            return False
+    return True
+
+
+def _affinity_terms(spec: Object) -> Iterator[Object]:
+    affinity = _part(spec, "affinity")
+    for name in ("podAffinity", "podAntiAffinity"):
+        terms = _part(affinity, name)
+        yield from terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for each in terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield _part(each, "podAffinityTerm")
+
+
+def _reaches_out(term: Object) -> bool:
+    """Whether it is about pods of other namespaces."""
+    return bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
 
 
 def _is_selected(requirement: Object, value: str) -> bool:
@@ -227,8 +203,3 @@ def _is_selected(requirement: Object, value: str) -> bool:
             return value not in values
         case _:
             return False
-
-
-def _part(obj: Object, name: str) -> Object:
-    found = obj.get(name)
-    return found if isinstance(found, dict) else {}

@@ -19,6 +19,7 @@ import jsonschema_rs
 
 from restow.kinds.definitions import STATUS, Kind, api_version
 from restow.machinery import field_errors, status
+from restow.machinery.apply.schema import DEDUCED, Node
 from restow.machinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
 from restow.machinery.status_error import Cause
 from restow.machinery.strategic_merge import MergeSchema
@@ -69,6 +70,12 @@ class DeclaredShape:
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
+
+    def field_schema(self, version: str) -> Node:
+        return DEDUCED
+
+    def blank(self, version: str) -> Object:
+        return {}
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         raise status.unsupported_media_type(["application/json", "application/yaml"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from restow.kinds.definitions import Kind, SelectableField, Subresource
+from restow.machinery.apply.schema import Node
 from restow.machinery.conversion import Converter
 from restow.machinery.names import GroupVersionKind
 from restow.machinery.status_error import Cause
@@ -51,6 +52,14 @@ class Shape(Protocol):
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         """How lists are merged by strategic merge patches; None: the kind takes none."""
+
+    def field_schema(self, version: str) -> Node:
+        """How objects are put together, for those who manage their fields. Of a version that there
+        is not, nothing is known."""
+
+    def blank(self, version: str) -> Object:
+        """An object of which nothing was said yet: what differs from it is its creator's. It is
+        only to be looked at."""
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         """An object from its protobuf message. Raises 415 where there is no such form."""

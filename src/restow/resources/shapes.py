@@ -6,11 +6,15 @@ that a release or a library user declares as data only. Both satisfy `definition
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create, prepare_update
 from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import validate
 from restow.machinery import protobuf, status
+from restow.machinery.apply.blank import blank
+from restow.machinery.apply.schema import DEDUCED, Node, from_struct
 from restow.machinery.conversion import Converter
 from restow.machinery.names import GroupVersion
 from restow.machinery.status_error import Cause
@@ -29,6 +33,7 @@ class BuiltinShape:
         self._converter = converter
         self._has_defaults = has_defaults(kind.group, kind.kind)
         self._structs: dict[str, Struct | None] = {}
+        self._nodes: dict[str, Node] = {}
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         struct = self._struct(version)
@@ -52,15 +57,45 @@ class BuiltinShape:
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
     ) -> list[Cause]:
+        causes = self._problems(version, new, old, subresource=subresource)
+        if causes and old is not None and self._has_defaults:
+            # What was stored by an older release may lack defaults that came later. To have them
+            # now is no change that anybody made.
+            new, old = self._completed(version, new), self._completed(version, old)
+            causes = self._problems(version, new, old, subresource=subresource)
+        return causes
+
+    def _problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str
+    ) -> list[Cause]:
         hub = self._converter.hub
         if version != hub:
             new = self._converter.convert(new, version, hub)
             old = None if old is None else self._converter.convert(old, version, hub)
         return validate(self._kind.group, self._kind.kind, new, old, subresource=subresource)
 
+    def _completed(self, version: str, obj: Object) -> Object:
+        """A copy of an object as it would be if it were written now."""
+        try:
+            checked = self.check(version, obj)[0]
+        except status.StatusError:
+            return obj  # stored before its types were known; there is nothing to compare it by
+        return self.default(version, deepcopy(checked))
+
     def merge_schema(self, version: str) -> MergeSchema | None:
         struct = self._struct(version)
         return None if struct is None else merge_schema(struct)
+
+    def field_schema(self, version: str) -> Node:
+        found = self._nodes.get(version)
+        if found is None:
+            struct = self._struct(version)
+            found = self._nodes[version] = DEDUCED if struct is None else from_struct(struct)
+        return found
+
+    def blank(self, version: str) -> Object:
+        struct = self._struct(version)
+        return {} if struct is None else blank(struct)
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         struct = self._struct(version)
@@ -97,6 +132,12 @@ class OpenShape:
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
+
+    def field_schema(self, version: str) -> Node:
+        return DEDUCED
+
+    def blank(self, version: str) -> Object:
+        return {}
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         raise status.unsupported_media_type(["application/json", "application/yaml"])

@@ -17,10 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 from restow.machinery import status
-from restow.resources import ownership, plans, strategy
+from restow.machinery.apply import tracking
+from restow.machinery.apply.entries import Manager
+from restow.resources import graceful, managing, ownership, plans, strategy
 from restow.resources.caches import Caches
 from restow.resources.committing import (
     Begun,
@@ -35,6 +38,7 @@ from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import EncodingPolicy
 from restow.resources.errors import translate
+from restow.resources.managing import SERVER, Apply, Converting, NotConverted, settled
 from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import Entry, ForNow, WatchCache
@@ -63,6 +67,8 @@ class DeleteWish:
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
+    grace_seconds: int | None = 0
+    """How long it has to end, if it needs time for that; None: as long as it says itself."""
 
 
 class Review(Protocol):
@@ -81,6 +87,9 @@ class Mutate(Protocol):
         """The object to write instead, complete like one that a client has sent; or the same one.
         No old object: it is new, and may have no name yet. Raise a StatusError to refuse."""
 
+
+Change = Callable[[Object], Object] | Apply
+"""The next state of an object by its newest one; or a configuration that is applied to it."""
 
 Check = Callable[[Object, Object | None], None]
 """Told of an object as it would be, and as it is, if it is; raises a StatusError to refuse it. Also
@@ -239,6 +248,7 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None = None,
+        manager: Manager | None = SERVER,
         mutate: Mutate | None = None,
         check: Check | None = None,
         review: Review | None = None,
@@ -248,15 +258,21 @@ class ResourceStore:
 
         `place` guards the namespace: nothing is stored in one that has just gone. Raises
         `PlaceMoved` when it does not hold, and whatever `mutate`, `check` and `review` raise.
+        Whose the object is says `manager`; None: that is in it already.
         """
         name = ""
         if mutate is not None:
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
+            self._track_new(resource, version, obj, manager)
+            tracked, manager = obj["metadata"].get("managedFields"), None
             obj = await mutate(obj, None, is_dry_run=dry_run)
+            managing.after_admission(obj, tracked)
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
             await self.take_turn(resource)
-            plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+            plan = self._plan_create(
+                resource, version, obj, namespace=namespace, place=place, manager=manager
+            )
             if check is not None:
                 check(plan.obj, None)
             name = plan.path.rpartition("/")[2]
@@ -283,12 +299,15 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None = None,
+        manager: Manager | None = SERVER,
         check: Check | None = None,
     ) -> Begun | None:
         """The first try of a create, without waiting; None: nothing was begun, use `create`."""
         if self._committer.must_wait or resource.kind.is_heavy:
             return None
-        plan = self._plan_create(resource, version, obj, namespace=namespace, place=place)
+        plan = self._plan_create(
+            resource, version, obj, namespace=namespace, place=place, manager=manager
+        )
         if check is not None:
             check(plan.obj, None)
         begun = self._committer.begin(plan)
@@ -302,17 +321,41 @@ class ResourceStore:
         *,
         namespace: str,
         place: RevisionIs | None,
+        manager: Manager | None,
     ) -> CreatePlan:
         plans.refuse_closing(resource, obj)
-        api_version = resource.api_version(version)
+        api_version, now = resource.api_version(version), self._clock.wall()
         fresh = {**obj, "metadata": dict(obj["metadata"])}
+
+        def track() -> None:
+            if manager is not None:
+                time = fresh["metadata"]["creationTimestamp"]
+                tracking.track_create(resource.shape, fresh, manager, api_version, time)
+
         name = strategy.begin_create(
-            resource, api_version, fresh, namespace=namespace, ids=self._ids, now=self._clock.wall()
+            resource, api_version, fresh, namespace=namespace, ids=self._ids, now=now, track=track
         )
         strategy.check(resource, api_version, fresh, None)
         ownership.check_create(resource, fresh)
         path = resource.path_of(namespace, name)
         return CreatePlan(resource, api_version, path, fresh, place=place)
+
+    def _track_new(
+        self, resource: Resource, version: str, obj: Object, manager: Manager | None
+    ) -> None:
+        """Before others may change it: what they add is nobody's."""
+        api_version = resource.api_version(version)
+        if resource.has_status(api_version):
+            obj.pop("status", None)
+        if manager is not None:
+            tracking.track_create(resource.shape, obj, manager, api_version, self._time())
+
+    def applied(self, resource: Resource, version: str, wish: Apply) -> Object:
+        """A new object that is what its applier wants, complete and with its entry. Raises 400."""
+        now, converting = self._clock.wall(), Converting(resource)
+        return wish.to(
+            resource, resource.api_version(version), None, now=now, converting=converting
+        )
 
     def exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
         """The refusal of a create whose name is taken, by what is there."""
@@ -324,10 +367,11 @@ class ResourceStore:
         resource: Resource,
         version: str,
         path: str,
-        change: Callable[[Object], Object],
+        change: Change,
         *,
         subresource: str = "",
         is_patch: bool = False,
+        manager: Manager | None = SERVER,
         mutate: Mutate | None = None,
         check: Check | None = None,
         review: Review | None = None,
@@ -338,7 +382,11 @@ class ResourceStore:
         It may be called several times, and `mutate`, `check` and `review` after it. For a patch it
         gets a fresh copy that it may change, otherwise one to look at. Raises 404, 409, 422, or
         whatever these raise. Without a version it is the one that the object is stored in.
+        Whose the change is says `manager`; of what is applied, that is told with it.
         """
+        is_applied = isinstance(change, Apply)
+        converting = Converting(resource, is_needed=is_applied)
+        manager = None if is_applied else _by_path(manager, subresource)
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
         for _ in range(ATTEMPTS_MAX):
@@ -347,15 +395,19 @@ class ResourceStore:
             api_version = resource.api_version(version) if version else entry[1]
             await self.take_turn(resource)
             [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
-            old, new = _changed(resource, api_version, seen, change, is_patch=is_patch)
+            facts = _Facts(
+                resource, api_version, path, entry, subresource, is_patch, converting, manager
+            )
+            old, new = await settled(partial(self._changed, facts, seen, change))
             if mutate is not None:
+                await settled(partial(self._track, facts, old, new))
+                facts = facts._replace(manager=None)
+                tracked = new["metadata"].get("managedFields")
                 # Each is given an old object of its own: what was made from it may share parts.
                 shown = plans.object_of(resource, seen, api_version)
                 new = await mutate(new, shown, is_dry_run=dry_run)
-            plan = self._plan_update(
-                resource, api_version, path, entry, old, new,
-                subresource=subresource, is_patch=is_patch,
-            )  # fmt: skip
+                managing.after_admission(new, tracked)
+            plan = await settled(partial(self._plan_update, facts, old, new))
             if check is not None:
                 # What was changed on the way may share parts with the old object.
                 was = old if mutate is None else plans.object_of(resource, seen, api_version)
@@ -378,10 +430,11 @@ class ResourceStore:
         resource: Resource,
         version: str,
         path: str,
-        change: Callable[[Object], Object],
+        change: Change,
         *,
         subresource: str = "",
         is_patch: bool = False,
+        manager: Manager | None = SERVER,
         check: Check | None = None,
     ) -> Begun | Written | None:
         """The first try of an update, without waiting; None: nothing was begun, use `update`.
@@ -396,35 +449,89 @@ class ResourceStore:
         api_version = resource.api_version(version)
         if resource.remote is not None and entry[1] != api_version:
             return None
-        old, new = _changed(resource, api_version, entry, change, is_patch=is_patch)
-        plan = self._plan_update(
-            resource, api_version, path, entry, old, new,
-            subresource=subresource, is_patch=is_patch,
-        )  # fmt: skip
+        is_applied = isinstance(change, Apply)
+        converting = Converting(resource, is_needed=is_applied)
+        manager = None if is_applied else _by_path(manager, subresource)
+        facts = _Facts(
+            resource, api_version, path, entry, subresource, is_patch, converting, manager
+        )
+        try:
+            old, new = self._changed(facts, entry, change)
+            plan = self._plan_update(facts, old, new)
+        except NotConverted:
+            return None
         if check is not None:
             check(plan.obj, old)
         return self._committer.begin(plan)
 
-    def _plan_update(  # noqa: PLR0917 - one write, handed down whole
-        self,
-        resource: Resource,
-        api_version: str,
-        path: str,
-        entry: Entry,
-        old: Object,
-        new: Object,
-        *,
-        subresource: str,
-        is_patch: bool,
-    ) -> UpdatePlan | RemovePlan:
+    def _changed(self, facts: _Facts, seen: Entry, change: Change) -> tuple[Object, Object]:
+        """The object as it is, and as it is to be. `seen` is its entry in the version of the
+        request, if somebody else converts it."""
+        resource, api_version = facts.resource, facts.api_version
+        old = plans.object_of(resource, seen, api_version)
+        if isinstance(change, Apply):
+            # It may share parts with the object that it was applied to.
+            live = plans.object_of(resource, seen, api_version)
+            return old, change.to(
+                resource, api_version, live, now=self._clock.wall(), converting=facts.converting
+            )
+        return old, change(plans.object_of(resource, seen, api_version) if facts.is_patch else old)
+
+    def _track(self, facts: _Facts, old: Object, new: Object) -> None:
+        """Before others may change it: what they change is nobody's."""
+        resource, api_version = facts.resource, facts.api_version
+        strategy.put_back(resource, api_version, new, old, subresource=facts.subresource)
+        metadata = new["metadata"]
+        said = metadata.get("resourceVersion")
+        self._track_change(facts, old, new)
+        if said is not None:
+            metadata["resourceVersion"] = said  # it is compared when all have had their say
+        else:
+            metadata.pop("resourceVersion", None)
+
+    def _track_change(self, facts: _Facts, old: Object, new: Object) -> None:
+        if facts.manager is None:
+            return
+        try:
+            tracking.track_update(
+                facts.resource.shape,
+                old,
+                new,
+                manager=facts.manager,
+                api_version=facts.api_version,
+                time=self._time,
+                convert=facts.converting,
+            )
+        except tracking.EntriesRefused as error:
+            name = facts.path.rpartition("/")[2]
+            kind = facts.resource.kind.group_kind
+            raise status.invalid(kind, name, error.causes) from error
+
+    def _time(self) -> str:
+        return strategy.timestamp(self._clock.wall())
+
+    def _plan_update(self, facts: _Facts, old: Object, new: Object) -> UpdatePlan | RemovePlan:
+        resource, api_version, path, entry, subresource = facts[:5]
         name = path.rpartition("/")[2]
-        strategy.check_versions(resource, new, old, name=name, is_patch=is_patch)
-        strategy.begin_update(resource, api_version, new, old, subresource=subresource)
+        strategy.check_versions(resource, new, old, name=name, is_patch=facts.is_patch)
+        strategy.begin_update(
+            resource,
+            api_version,
+            new,
+            old,
+            subresource=subresource,
+            track=lambda: self._track_change(facts, old, new),
+        )
         strategy.check(resource, api_version, new, old, subresource=subresource)
         ownership.check_update(resource, new, old)
         metadata, key = new["metadata"], resource.key_of(path)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if metadata.get("deletionTimestamp") and not strategy.has_finalizers(resource, new):
+        managing.keep_times(new, old)
+        if (
+            metadata.get("deletionTimestamp")
+            and not graceful.is_ending(metadata)
+            and not strategy.has_finalizers(resource, new)
+        ):
             ownership.check_delete(resource, old)
             return RemovePlan(resource, api_version, key, entry, new)
         return UpdatePlan(resource, api_version, key, entry, new, old)
@@ -478,7 +585,13 @@ class ResourceStore:
         obj = plans.object_of(resource, seen, api_version)
         self._check_preconditions(resource, obj, path, wish)
         ownership.check_delete(resource, obj)
-        goes_away = strategy.mark_deleted(resource, obj, now=self._clock.wall(), policy=wish.policy)
+        goes_away = strategy.mark_deleted(
+            resource,
+            obj,
+            now=self._clock.wall(),
+            policy=wish.policy,
+            grace_seconds=wish.grace_seconds,
+        )
         key = resource.key_of(path)
         if goes_away:
             return RemovePlan(resource, api_version, key, entry, obj)
@@ -490,12 +603,16 @@ class ResourceStore:
     ) -> None:
         metadata, name = obj["metadata"], path.rpartition("/")[2]
         if wish.uid and wish.uid != metadata.get("uid"):
-            raise strategy.uid_conflict(
-                resource, name, asked=wish.uid, found=metadata.get("uid") or ""
+            raise status.precondition_of_delete_failed(
+                resource.kind.group_kind,
+                name,
+                what="UID",
+                wanted=wish.uid,
+                found=metadata.get("uid") or "",
             )
         if wish.resource_version and wish.resource_version != metadata["resourceVersion"]:
-            raise status.precondition_failed(
-                resource.kind.group_resource,
+            raise status.precondition_of_delete_failed(
+                resource.kind.group_kind,
                 name,
                 what="ResourceVersion",
                 wanted=wish.resource_version,
@@ -535,22 +652,30 @@ class ResourceStore:
             raise translate(error) from error
 
 
-def _changed(
-    resource: Resource,
-    api_version: str,
-    seen: Entry,
-    change: Callable[[Object], Object],
-    *,
-    is_patch: bool,
-) -> tuple[Object, Object]:
-    """The object as it is, and as it is to be. `seen` is its entry in the version of the request,
-    if somebody else converts it."""
-    old = plans.object_of(resource, seen, api_version)
-    return old, change(plans.object_of(resource, seen, api_version) if is_patch else old)
+class _Facts(NamedTuple):
+    """What is known of an update, whatever it changes."""
+
+    resource: Resource
+    api_version: str
+    path: str
+    entry: Entry
+    subresource: str
+    is_patch: bool
+    converting: Converting
+    manager: Manager | None
+
+
+def _by_path(manager: Manager | None, subresource: str) -> Manager | None:
+    """Whoever writes, by this path; the server itself does not say by which."""
+    if manager is SERVER and subresource:
+        return manager._replace(subresource=subresource)
+    return manager
 
 
 __all__ = [
+    "Apply",
     "Begun",
+    "Change",
     "Check",
     "DeleteWish",
     "Mutate",

@@ -7,13 +7,18 @@ change the object they are given, which is always a fresh one, and never the old
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
 from restow.kinds.definitions import Kind
-from restow.machinery import status
+from restow.kinds.validation import pod_parts
+from restow.machinery import field_errors, status
+from restow.machinery.apply.sets import FieldSet
 from restow.machinery.metadata_rules import (
     generated_name,
     metadata_problems,
@@ -22,16 +27,20 @@ from restow.machinery.metadata_rules import (
 )
 from restow.machinery.names import GroupKind
 from restow.machinery.status_error import StatusError
+from restow.resources import graceful
 from restow.resources.definition import Object, Resource
 from restow.runtime import Ids
 
 NAME_SHOWN_MAX: Final = 256
+TIMES_KEPT_MAX: Final = 16
 DEFINITIONS_GROUP: Final = "apiextensions.k8s.io"
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 # Paths by which nothing but an object's status is written; an approval is a condition in it.
 _APPROVAL: Final = "approval"
 _STATUS_SUBRESOURCES: Final = frozenset({"status", _APPROVAL})
+# Paths by which nothing is written that makes another generation.
+_UNCOUNTED: Final = _STATUS_SUBRESOURCES | pod_parts.UNCOUNTED
 
 # Set by the server alone; what a client sends in them is dropped.
 _SERVER_FIELDS: Final = frozenset(
@@ -45,6 +54,8 @@ _SERVER_FIELDS: Final = frozenset(
         "generation",
     }
 )
+# What a configuration says of an object only to say which one is meant.
+_IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 # Also not changed by a write of the status alone, of kinds that say so.
 _KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 # What may change without counting as another generation.
@@ -61,13 +72,32 @@ _KEPT_FROM_OLD: Final = (
 
 def timestamp(now: datetime) -> str:
     """A time as metadata carries it."""
-    return now.isoformat(timespec="seconds").replace("+00:00", "Z")
+    now = now.astimezone(UTC) if now.tzinfo is not UTC else now
+    return _time_text(now.year, now.month, now.day, now.hour, now.minute, now.second)
+
+
+@lru_cache(maxsize=TIMES_KEPT_MAX)
+def _time_text(  # noqa: PLR0917 - the parts of one time
+    year: int, month: int, day: int, hour: int, minute: int, second: int
+) -> str:
+    # Many writes in a second have the same time.
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
 
 
 def begin_create(
-    resource: Resource, api_version: str, obj: Object, *, namespace: str, ids: Ids, now: datetime
+    resource: Resource,
+    api_version: str,
+    obj: Object,
+    *,
+    namespace: str,
+    ids: Ids,
+    now: datetime,
+    track: Callable[[], None] | None = None,
 ) -> str:
-    """Fill in what a new object gets from the server. Returns its name."""
+    """Fill in what a new object gets from the server. Returns its name.
+
+    `track` is called when all that is in the object is what its creator may write.
+    """
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise status.bad_request("resourceVersion should not be set on objects to be created")
@@ -79,10 +109,12 @@ def begin_create(
         metadata["name"] = generated_name(metadata["generateName"], ids)
     metadata["uid"] = ids.uid()
     metadata["creationTimestamp"] = timestamp(now)
-    if resource.kind.tracks_generation:
-        metadata["generation"] = 1
-    if resource.has_status(api_version):
+    if resource.kind.tracks_generation and resource.kind.generation_first:
+        metadata["generation"] = resource.kind.generation_first
+    if resource.has_status(api_version) and not resource.kind.create_keeps_status:
         obj.pop("status", None)
+    if track is not None:
+        track()
     resource.shape.prepare_create(obj)
     name = metadata.get("name")
     return name if isinstance(name, str) else ""
@@ -128,9 +160,32 @@ def check(
 
 
 def begin_update(
+    resource: Resource,
+    api_version: str,
+    new: Object,
+    old: Object,
+    *,
+    subresource: str = "",
+    track: Callable[[], None] | None = None,
+) -> None:
+    """Fill in what an update may not change, and count the generation.
+
+    `track` is called when the object differs in nothing but what its path may write.
+    """
+    kind, metadata, before = resource.kind, new["metadata"], old["metadata"]
+    put_back(resource, api_version, new, old, subresource=subresource)
+    if track is not None:
+        track()
+    resource.shape.prepare_update(new, old)
+    is_counted = kind.tracks_generation and not kind.generation_is_fixed
+    if is_counted and subresource not in _UNCOUNTED and _differs(resource, api_version, new, old):
+        metadata["generation"] = int(before.get("generation") or 0) + 1
+
+
+def put_back(
     resource: Resource, api_version: str, new: Object, old: Object, *, subresource: str = ""
 ) -> None:
-    """Fill in what an update may not change, and count the generation."""
+    """Give an object back what it may not lose or change by the path that it is written by."""
     kind = resource.kind
     metadata, before = new["metadata"], old["metadata"]
     for name in _KEPT_FROM_OLD:
@@ -147,15 +202,70 @@ def begin_update(
         if resource.is_custom:
             _keep_all_but(metadata, before, "managedFields")
         else:
-            for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else ():
+            for name in _KEPT_WITH_STATUS if kind.status_keeps_metadata else kind.status_keeps:
                 _keep(metadata, before, name)
+    elif subresource in pod_parts.PARTS:
+        pod_parts.keep_rest(new, old, subresource=subresource)
     elif resource.has_status(api_version) and subresource != "finalize":
         _keep(new, old, "status")
-    if kind.plural == "namespaces" and subresource != "finalize" and not kind.group:
+    if _is_namespace(kind) and subresource != "finalize":
         _keep_finalizers(new, old)
-    resource.shape.prepare_update(new, old)
-    if kind.tracks_generation and _differs(resource, api_version, new, old):
-        metadata["generation"] = int(before.get("generation") or 0) + 1
+
+
+def applicable(
+    resource: Resource, api_version: str, config: Object, *, subresource: str = ""
+) -> Object:
+    """As much of a configuration as the path may write that it is applied by."""
+    names = _kept_names(resource, api_version, subresource)
+    if names is None:
+        return config
+    found = {name: value for name, value in config.items() if names(name)}
+    metadata = config.get("metadata")
+    if metadata and not _may_write_metadata(resource, subresource):
+        kept = {name: value for name, value in metadata.items() if name in _IDENTITY}
+        found["metadata"] = kept
+    elif metadata and subresource in _STATUS_SUBRESOURCES and resource.kind.status_keeps:
+        kept_back = resource.kind.status_keeps
+        found["metadata"] = {
+            name: value for name, value in metadata.items() if name not in kept_back
+        }
+    return found
+
+
+def writable_fields(
+    resource: Resource, api_version: str, fields: FieldSet, *, subresource: str = ""
+) -> FieldSet:
+    """The same of fields."""
+    names = _kept_names(resource, api_version, subresource)
+    if names is None:
+        return fields
+    found = {name: below for name, below in fields.items() if names(name[2:])}
+    if not _may_write_metadata(resource, subresource):
+        found.pop("f:metadata", None)
+    elif "f:metadata" in found and subresource in _STATUS_SUBRESOURCES:
+        kept_back = {f"f:{name}" for name in resource.kind.status_keeps}
+        below = found["f:metadata"]
+        found["f:metadata"] = {name: each for name, each in below.items() if name not in kept_back}
+        if not found["f:metadata"]:
+            del found["f:metadata"]
+    return found
+
+
+def _kept_names(
+    resource: Resource, api_version: str, subresource: str
+) -> Callable[[str], bool] | None:
+    """Which of the parts of an object a path may write; None: all."""
+    if subresource in _STATUS_SUBRESOURCES:
+        return {"status", "metadata", "kind", "apiVersion"}.__contains__
+    if resource.has_status(api_version):
+        return "status".__ne__
+    return None
+
+
+def _may_write_metadata(resource: Resource, subresource: str) -> bool:
+    if subresource not in _STATUS_SUBRESOURCES:
+        return True
+    return not resource.is_custom and not resource.kind.status_keeps_metadata
 
 
 def check_versions(
@@ -174,6 +284,10 @@ def check_versions(
         raise status.conflict(resource.kind.group_resource, name)
     uid = metadata.get("uid") or ""
     if uid and uid != before.get("uid"):
+        if is_patch:
+            # A patch has no precondition: what it says of the uid is a change like any other.
+            named = GroupKind(resource.group, resource.kind.kind)
+            raise status.invalid(named, name, [field_errors.immutable("metadata.uid", uid)])
         raise uid_conflict(resource, name, asked=uid, found=before.get("uid") or "")
 
 
@@ -183,10 +297,25 @@ def uid_conflict(resource: Resource, name: str, *, asked: str, found: str) -> St
     )
 
 
-def mark_deleted(resource: Resource, obj: Object, *, now: datetime, policy: str) -> bool:
-    """Apply a deletion to a fresh copy of an object; whether it goes away at once."""
-    metadata = obj["metadata"]
+def mark_deleted(
+    resource: Resource,
+    obj: Object,
+    *,
+    now: datetime,
+    policy: str,
+    grace_seconds: int | None = 0,
+) -> bool:
+    """Apply a deletion to a fresh copy of an object; whether it goes away at once.
+
+    `grace_seconds` is how long it has to end, if it is of a kind that needs time for that; None: as
+    long as it says itself.
+    """
+    metadata, is_namespace = obj["metadata"], _is_namespace(resource.kind)
     finalizers = [each for each in metadata.get("finalizers") or [] if isinstance(each, str)]
+    if not resource.kind.follows_owners:
+        policy = "Background"
+    elif not policy and resource.kind.orphans_by_default and FOREGROUND not in finalizers:
+        policy = "Orphan"
     wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(policy)
     if policy:
         finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]
@@ -196,14 +325,18 @@ def mark_deleted(resource: Resource, obj: Object, *, now: datetime, policy: str)
         metadata["finalizers"] = finalizers
     else:
         metadata.pop("finalizers", None)
+    if resource.kind.is_graceful:
+        is_over = graceful.give_time(obj, asked=grace_seconds, now=now)
+        return is_over and not has_finalizers(resource, obj)
     if not has_finalizers(resource, obj):
         return True
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = timestamp(now)
-        metadata["deletionGracePeriodSeconds"] = 0
+        if not is_namespace:
+            metadata["deletionGracePeriodSeconds"] = 0
         if metadata.get("generation"):
             metadata["generation"] += 1
-    if resource.kind.plural == "namespaces" and not resource.kind.group:
+    if is_namespace:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     return False
 
@@ -212,8 +345,11 @@ def has_finalizers(resource: Resource, obj: Object) -> bool:
     """Whether something still holds an object that is being deleted."""
     if obj["metadata"].get("finalizers"):
         return True
-    is_namespace = resource.kind.plural == "namespaces" and not resource.kind.group
-    return is_namespace and bool((obj.get("spec") or {}).get("finalizers"))
+    return _is_namespace(resource.kind) and bool((obj.get("spec") or {}).get("finalizers"))
+
+
+def _is_namespace(kind: Kind) -> bool:
+    return kind.plural == "namespaces" and not kind.group
 
 
 def _keep(new: Object, old: Object, field: str) -> None:
@@ -250,10 +386,36 @@ def _keep_finalizers(new: Object, old: Object) -> None:
         new["spec"] = {name: value for name, value in spec.items() if name != "finalizers"}
 
 
+def _is_within(old: Any, new: Any) -> bool:
+    """Whether all of the old content is in the new one, as it was."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(name in new and _is_within(value, new[name]) for name, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_is_within, old, new))
+    return bool(old == new)
+
+
+def _has_other_content(new: Object, old: Object) -> bool:
+    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
+
+
 def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> bool:
     """Whether anything has changed that counts: not metadata, nor a status with its own path."""
     if not resource.is_custom:
-        return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
+        noted = resource.kind.generation_metadata
+        if noted and (new["metadata"].get(noted) or {}) != (old["metadata"].get(noted) or {}):
+            return True
+        if not _has_other_content(new, old):
+            return False
+        # What was stored before may lack the empty parts that every write has by now, and defaults
+        # that came later. Where more than that has changed, nobody need find them out.
+        was = resource.shape.check(api_version, old)[0]
+        if not _has_other_content(new, was):
+            return False
+        content = {name: value for name, value in was.items() if name not in _NOTES}
+        return not _is_within(content, new) or _has_other_content(
+            new, resource.shape.default(api_version, deepcopy(was))
+        )
     # Custom resources are all data: what does not have a path of its own counts like the rest,
     # and so does a number that is written otherwise, which Python takes for equal.
     ignored = _NOTES if resource.has_status(api_version) else _NOTES - {"status"}

@@ -23,6 +23,7 @@ from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain, translate
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import InvariantViolation, TasksClosed, TasksFull
+from restow.serving.actions import ACTIONS, UNSTORED, WRITTEN_TO
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
 from restow.serving.audit import AuditIds, Auditor
 from restow.serving.audit.records import Noted
@@ -54,7 +55,7 @@ from restow.serving.listener import (
     Shielded,
 )
 from restow.serving.metrics import Metrics
-from restow.serving.nonresource import NonResources, not_found_text
+from restow.serving.nonresource import NonResources, no_such_version
 from restow.serving.parameters import check_parameters, check_timeout
 from restow.serving.request_info import RequestInfo
 from restow.serving.routes import Route, Routes, ShortGet, deprecation_of
@@ -136,7 +137,7 @@ class App:
         self._nonresources = nonresources
         self._metrics = metrics
         self._barrier = barrier
-        self._actions = actions or {}
+        self._actions: Actions = {**ACTIONS, **(actions or {})}
         self._clock = server.runtime.clock
         self._monotonic = self._clock.monotonic
         self._allows = authorizer.allows
@@ -452,7 +453,7 @@ class App:
                     return passed_on
             if info.version not in self._server.catalog.groups.get(info.group, ()):
                 self._server.check_whole()
-                return not_found_text()
+                return no_such_version(self._server.catalog.groups, info.group)
             resource = self._resource(info)
             check_parameters(info)
             route.resource = resource
@@ -463,12 +464,20 @@ class App:
             context.warn(deprecation)
         check_form(context)
         if info.verb in _WRITES:
-            self._barrier(context, resource)
+            self._barrier(context, self._written(resource))
         if not resource.kind.persisted:
-            return review(self._server, context)
+            act = UNSTORED.get((resource.group, resource.plural), review)
+            return act(self._server, context)
         if info.subresource and (info.subresource, info.verb) in self._actions:
             return self._actions[info.subresource, info.verb](self._server, context)
         return HANDLERS[info.verb](self._server, context)
+
+    def _written(self, resource: Resource) -> Resource:
+        """The resource in whose place something is stored by a write to this one."""
+        place = None
+        if not resource.kind.persisted:
+            place = WRITTEN_TO.get((resource.group, resource.plural))
+        return resource if place is None else self._server.catalog.named(*place) or resource
 
     def _resource(self, info: RequestInfo) -> Resource:
         """The resource a request is about. Raises 404 or 405."""
@@ -479,7 +488,7 @@ class App:
         kind = resource.kind
         if info.subresource:
             subresource = resource.subresource(info.version, info.subresource)
-            if subresource is None or info.rest:
+            if subresource is None or (info.rest and not subresource.takes_path):
                 raise status.resource_not_found()
             # What else can be done to a subresource is not done by the handlers of objects.
             is_done = (

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from restow.machinery.names import GroupVersion
+from restow.machinery.quota_usage import Number
 from restow.resources.definition import Resource
 from restow.serving.listener.request import Request
-from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Purpose, negotiate
+from restow.serving.messages import has_messages
+from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.serving.request_info import RequestInfo
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 WARNINGS_MAX: Final = 64
 ANNOTATIONS_MAX: Final = 64
 ANNOTATION_LENGTH_MAX: Final = 4_096
+_READS: Final = frozenset({"get", "list", "watch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Context:
         """What is noted of it in the audit log, by name."""
         self.audit: Any = None
         """The audit log's own: what is being written down of it."""
-        self.charged: dict[str, dict[str, int]] | None = None
+        self.charged: dict[str, dict[str, Number]] | None = None
         """What quotas were charged for it, by their paths."""
         self.give_back: Callable[[], None] | None = None
         """To be called when that was for nothing: the object is surely not stored."""
@@ -111,7 +114,7 @@ class Context:
             if accept is None or accept in ANYTHING_OR_JSON:
                 self._form = PLAIN
             else:
-                self._form = negotiate(accept, self._purpose())
+                self._form = negotiate(accept, self._purpose(), self._protobuf())
         return self._form
 
     def _purpose(self) -> Purpose:
@@ -119,7 +122,17 @@ class Context:
             return "document"
         if self.info.verb == "watch":
             return "watch"
-        return "object" if self.resource.kind.persisted else "review"
+        # Of what is not kept, a review is answered as it came; the rest can be looked at.
+        is_object = self.resource.kind.persisted or self.info.verb != "create"
+        return "object" if is_object else "review"
+
+    def _protobuf(self) -> Protobuf:
+        """Answers to writes and reviews are small beside what they cost; reads are not."""
+        resource = self.resource
+        if resource is not None and not has_messages(resource, self.info.version):
+            return "metadata"
+        is_read = resource is None or self.info.verb in _READS
+        return "spared" if is_read else "preferred"
 
     def warn(self, text: str) -> None:
         """Tell the client something beside the answer."""

@@ -75,7 +75,7 @@ def _table(
 ) -> bytes:
     assert context.resource is not None
     table = table_document(
-        columns_of(context.resource, context.info.version),
+        columns_of(context.resource, context.info.version, context.info.subresource),
         objects,
         metadata=metadata,
         now=server.runtime.clock.wall(),

@@ -6,11 +6,13 @@ comes as it is, with the hashes of storage versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
 import orjson
 
+from restow.kinds.builtin import has_group
+from restow.machinery import status
 from restow.serving.aggregation.interface import Directory, RemoteApi
 from restow.serving.answers import respond_object, respond_text
 from restow.serving.context import Context
@@ -72,6 +74,8 @@ class NonResources:
             remote = self._remote(rest)
             if remote is not None:
                 return self._forward(context, remote)
+        if first in ("api", "apis") and rest and "/" not in rest.partition("/")[2]:
+            self._check_version(first, rest)
         if context.info.method not in ("GET", "HEAD"):
             return respond_text(405, "405 method not allowed\n")
         if first in _PROBES:
@@ -90,6 +94,15 @@ class NonResources:
             return respond_object(context, 200, {"paths": self._paths()})
         return not_found_text()
 
+    def _check_version(self, first: str, rest: str) -> None:
+        """Whether there is such a version, of a group that is built in. Raises 404."""
+        group, _, version = rest.partition("/") if first == "apis" else ("", "", rest)
+        if not version or not has_group(group):
+            return
+        is_hosted = not group or self._discovery.plain(f"/apis/{group}") is not None
+        if is_hosted and self._discovery.plain(f"/{first}/{rest}") is None:
+            raise status.resource_not_found()
+
     def _remote(self, rest: str) -> RemoteApi | None:
         """The remote API whose own document is at `/apis/` and this."""
         group, _, version = rest.partition("/")
@@ -105,6 +118,14 @@ class NonResources:
             known.append(f"/apis/{group['name']}")
             known += [f"/apis/{each['groupVersion']}" for each in group["versions"]]
         return sorted(known)
+
+
+def no_such_version(groups: Container[str], group: str) -> Response:
+    """The answer for objects in a version that is not hosted. Of groups that are built in, and are
+    hosted, it is a Status. Raises 404."""
+    if group in groups and has_group(group):
+        raise status.resource_not_found()
+    return not_found_text()
 
 
 def not_found_text() -> Response:

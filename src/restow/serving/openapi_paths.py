@@ -315,6 +315,7 @@ def served_kind(resource: Resource, version: str) -> ServedKind:
         type_name=kind.type_name(version) if is_typed else None,
         schema=_schema(resource, version),
         list_kind=kind.list_kind,
+        returns_deleted=kind.returns_deleted,
         selectable=tuple(each.label for each in traits.selectable_fields) if traits else (),
     )
 
@@ -344,6 +345,7 @@ def _served_subresource(kind: Kind, version: str, sub: Subresource) -> ServedSub
         type_name=type_name(group, version, sub.kind) if sub.kind else None,
         body_kind=sub.body_kind,
         body_type_name=type_name(group, version, sub.body_kind) if sub.body_kind else "",
+        takes_path=sub.takes_path,
     )
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from restow.machinery import field_errors, status
+from restow.machinery.apply.entries import name_problems
 from restow.machinery.names import GroupKind
 from restow.serving.request_info import RequestInfo
 
-FIELD_MANAGER_LENGTH_MAX: Final = 128
 DURATION_LENGTH_MAX: Final = 64
 REQUEST_SECONDS_MAX: Final = 60.0
 """How long any request but a watch may take."""
@@ -103,14 +103,8 @@ def check_field_manager(info: RequestInfo) -> None:
     """The name of a field manager is short and printable."""
     if "fieldManager" not in info.query:
         return
-    name = info.parameter("fieldManager")
-    if len(name) > FIELD_MANAGER_LENGTH_MAX:
-        cause = field_errors.too_long("fieldManager", length_max=FIELD_MANAGER_LENGTH_MAX)
-        raise invalid_options(info, [cause])
-    if not name.isprintable():
-        why = "should only contain printable characters"
-        cause = field_errors.invalid("fieldManager", name, why)
-        raise invalid_options(info, [cause])
+    if causes := name_problems(info.parameter("fieldManager"), "fieldManager"):
+        raise invalid_options(info, causes)
 
 
 def field_validation(info: RequestInfo) -> str:

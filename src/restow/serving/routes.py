@@ -20,9 +20,9 @@ _WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
 
 
 def deprecation_of(resource: Resource, version: str) -> str:
-    """What whoever uses a version of a custom resource is to be told."""
+    """What whoever uses a version of a resource is to be told."""
     traits = resource.traits.get(version)
-    return "" if traits is None else traits.deprecation
+    return resource.kind.deprecation if traits is None else traits.deprecation
 
 
 class ShortGet:

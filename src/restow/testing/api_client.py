@@ -227,6 +227,19 @@ class WatchStream:
         event: dict[str, Any] = orjson.loads(line)
         return event
 
+    async def frame(self, *, seconds: float = EVENT_SECONDS_MAX) -> bytes | None:
+        """The next event of a watch in protobuf, without its length; None at the end."""
+        async with asyncio.timeout(seconds):
+            while len(self._rest) < 4 or len(self._rest) < 4 + int.from_bytes(self._rest[:4]):
+                chunk = await _read_chunk(self._reader)
+                if not chunk:
+                    assert not self._rest, "the stream has ended inside an event"
+                    return None
+                self._rest += chunk
+        end = 4 + int.from_bytes(self._rest[:4])
+        event, self._rest = self._rest[4:end], self._rest[end:]
+        return event
+
     async def take(self, count: int) -> list[dict[str, Any]]:
         """So many events; fewer only if the stream ends."""
         events: list[dict[str, Any]] = []
@@ -266,7 +279,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 
 async def _read_reply(reader: asyncio.StreamReader, *, is_head: bool) -> tuple[Reply, bool]:
     status, headers = await _read_head(reader)
-    body = b"" if is_head or status == 304 else await _read_body(reader, headers)
+    body = b"" if is_head or status in (204, 304) else await _read_body(reader, headers)
     keep = headers.get("connection", [""])[0].lower() != "close"
     return Reply(status, headers, body), keep
 

@@ -131,9 +131,9 @@ class ServerProcess(ChildProcess):
     ) -> tuple[int, str]:
         """Status and body of one request, by default as the administrator.
 
-        The body is sent as JSON. A token of "" sends no credential.
+        A body that is no bytes is sent as JSON. A token of "" sends no credential.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, method=method)  # noqa: S310
         request.add_header("Content-Type", "application/json")
         token = self.token if token is None else token

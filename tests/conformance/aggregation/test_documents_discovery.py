@@ -62,12 +62,7 @@ async def test_remote_groups_stand_by_their_priority(world: World) -> None:
         "last.example.com",
     ]
     apps, batch = groups[1], groups[2]
-    assert [each["version"] for each in apps["versions"]] == [
-        "v2",
-        "v1",
-        "v1beta2",
-        "v1beta1",
-    ]
+    assert [each["version"] for each in apps["versions"]] == ["v2", "v1"]
     assert apps["preferredVersion"]["groupVersion"] == "apps/v2"
     assert [each["version"] for each in batch["versions"]][-1] == "v1alpha1"
     alone = await world.site.document("/apis/first.example.com")

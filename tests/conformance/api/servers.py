@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,8 +12,8 @@ from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
 from restow.coordination.remote_reports import RemoteReports
-from restow.kinds.releases import shipped_release
-from restow.resources.catalog import Catalog, builtin_catalog, release_catalog
+from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
+from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.encoding import EncodingPolicy
 from restow.runtime import Runtime
 from restow.serving.admission import Admission
@@ -34,7 +34,21 @@ SECRETS = Secrets(
     },
     continue_key=b"a key that all servers of the cluster share",
 )
-BUILTIN = builtin_catalog()
+SERVED_IN_ALL = frozenset({"Deployment", "CronJob", "PodDisruptionBudget"})
+"""Kinds of which old versions are served as well, so that conversions can be seen."""
+
+
+def _with_old_versions() -> Catalog:
+    kinds = [
+        replace(kind, versions=tuple(ReleaseVersion(each.name) for each in kind.versions))
+        if kind.definition.kind in SERVED_IN_ALL
+        else kind
+        for kind in default_release().kinds
+    ]
+    return release_catalog(Release("builtin", tuple(kinds)))
+
+
+BUILTIN = _with_old_versions()
 
 NS = "/api/v1/namespaces/default"
 CONFIG_MAPS = f"{NS}/configmaps"

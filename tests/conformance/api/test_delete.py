@@ -150,17 +150,40 @@ async def test_orphan_dependents(api: ApiClient) -> None:
     both = {"orphanDependents": True, "propagationPolicy": "Orphan"}
     assert (await api.delete(CONFIG_MAP, both)).status == 422
     reply = await api.delete(CONFIG_MAP, {"orphanDependents": True})
+    assert (reply.status, reply.json["metadata"]["finalizers"]) == (200, ["orphan"])
+    await api.post(CONFIG_MAPS, config_map("b", finalizers=["x.io/a"]))
+    reply = await api.delete(f"{CONFIG_MAPS}/b", {"orphanDependents": False})
+    assert (reply.status, reply.json["metadata"]["finalizers"]) == (202, ["x.io/a"])
+
+
+async def test_jobs_orphan_by_default(api: ApiClient) -> None:
+    """Who deletes a Job and does not say what becomes of its pods keeps them, and is warned."""
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
+    assert (await api.post(jobs, job)).status == 201
+    reply = await api.delete(f"{jobs}/j")
     assert reply.json["metadata"]["finalizers"] == ["orphan"]
+    [warning] = reply.warnings
+    assert "child pods are preserved by default when jobs are deleted; set propag" in warning
+    reply = await api.delete(f"{jobs}/j?propagationPolicy=Background")
+    assert (reply.status, reply.json["status"], reply.warnings) == (200, "Success", [])
 
 
 @EVERY_STORE
 async def test_preconditions(api: ApiClient) -> None:
     """A uid or version that is not the object's is a 409, and nothing is deleted."""
     made = await api.post(CONFIG_MAPS, config_map("a"))
-    for preconditions in ({"uid": "other"}, {"resourceVersion": "1"}):
+    for preconditions, words in (
+        ({"uid": "other"}, "the UID in the precondition (other) does not match the UID in record"),
+        (
+            {"resourceVersion": "1"},
+            "the ResourceVersion in the precondition (1) does not match the ResourceVersion in",
+        ),
+    ):
         reply = await api.delete(CONFIG_MAP, {"preconditions": preconditions})
         assert (reply.status, reply.reason) == (409, "Conflict")
-        assert "Precondition failed" in reply.message
+        assert 'Operation cannot be fulfilled on ConfigMap "a": ' + words in reply.message
     good = {"uid": made.json["metadata"]["uid"], "resourceVersion": str(made.version)}
     body = _message({"preconditions": good})
     assert (await api.delete(CONFIG_MAP, body, content_type=PROTOBUF)).status == 200
@@ -211,8 +234,22 @@ async def test_delete_collection(api: ApiClient) -> None:
     assert reply.status == 200
     assert reply.json["kind"] == "ConfigMapList"
     assert reply.names == ["a", "b", "d"]
+    held = reply.json["items"][2]["metadata"]
+    assert "deletionTimestamp" not in held, "they are listed as they were before"
     assert (await api.get(CONFIG_MAPS)).names == ["c", "d"]
     assert (await api.delete(f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dc")).names == ["c"]
+
+
+async def test_a_collection_is_listed_in_the_version_of_the_request(api: ApiClient) -> None:
+    """Whatever they are stored in, those that are deleted are shown as a list would show them."""
+    scalers = f"/apis/autoscaling/v1/{NS.removeprefix('/api/v1/')}/horizontalpodautoscalers"
+    target = {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}
+    spec = {"maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 50}
+    assert (await api.post(scalers, {"metadata": {"name": "h"}, "spec": spec})).status == 201
+    listed = await api.get(scalers)
+    deleted = await api.delete(scalers)
+    assert deleted.json["items"] == listed.json["items"]
+    assert deleted.json["items"][0]["spec"]["targetCPUUtilizationPercentage"] == 50
 
 
 async def test_delete_collection_in_parts(api: ApiClient) -> None:

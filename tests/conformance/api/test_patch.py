@@ -59,10 +59,10 @@ async def test_json_patch(api: ApiClient) -> None:
         ([{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}], 422),
         ([{"op": "remove", "path": "/data/missing"}], 422),
         ([{"op": "replace", "path": "/nowhere/at/all", "value": 1}], 422),
-        ([{"op": "add", "path": "data", "value": 1}], 400),
-        ([{"op": "explode", "path": "/data"}], 400),
-        ([{"path": "/data"}], 400),
-        ([{"op": "add", "path": "/data/~2", "value": "1"}], 400),
+        ([{"op": "add", "path": "data", "value": 1}], 422),
+        ([{"op": "explode", "path": "/data"}], 422),
+        ([{"path": "/data"}], 422),
+        ([{"op": "add", "path": 1, "value": "1"}], 400),
         ({"op": "remove", "path": "/data"}, 400),
         (["remove"], 400),
         ([{"op": "replace", "path": "/metadata", "value": 5}], 422),
@@ -101,12 +101,13 @@ async def test_strategic_merge_patch(api: ApiClient) -> None:
 
 
 async def test_types_of_patches(api: ApiClient, start: StartServer) -> None:
-    """Apply and unknown types are a 415, and strategic merge is one for kinds without a schema."""
+    """Unknown types are a 415, and strategic merge is one for kinds without a schema."""
     await api.post(CONFIG_MAPS, config_map("a"))
-    for content_type in (APPLY_PATCH, JSON, "text/plain", "application/octet-stream"):
+    for content_type in (JSON, "text/plain", "application/octet-stream"):
         reply = await api.patch(CONFIG_MAP, {"data": {}}, content_type)
         assert (reply.status, reply.reason) == (415, "UnsupportedMediaType"), content_type
         assert STRATEGIC_PATCH in reply.message
+        assert APPLY_PATCH in reply.message
     widgets = (await start(catalog_of("x+1"))).client
     place = "/apis/example.com/v1/namespaces/default/widgets"
     made = await widgets.post(place, {"metadata": {"name": "w"}, "spec": {"list": [1]}})
@@ -124,11 +125,14 @@ async def test_a_patch_of_nothing(api: ApiClient) -> None:
 
 
 async def test_preconditions_in_a_patch(api: ApiClient) -> None:
-    """A version or uid in a patch must be the object's."""
+    """A version in a patch must be the object's; another uid is a change that nobody may make."""
     made = await api.post(CONFIG_MAPS, config_map("a"))
-    for metadata in ({"resourceVersion": "1"}, {"uid": "other"}):
-        reply = await api.patch(CONFIG_MAP, {"metadata": metadata, "data": {"x": "1"}})
-        assert (reply.status, reply.reason) == (409, "Conflict")
+    stale = {"metadata": {"resourceVersion": "1"}, "data": {"x": "1"}}
+    reply = await api.patch(CONFIG_MAP, stale)
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    other = await api.patch(CONFIG_MAP, {"metadata": {"uid": "other"}, "data": {"x": "1"}})
+    assert (other.status, other.reason) == (422, "Invalid")
+    assert 'metadata.uid: Invalid value: "other": field is immutable' in other.message
     good = {"resourceVersion": str(made.version), "uid": made.json["metadata"]["uid"]}
     assert (await api.patch(CONFIG_MAP, {"metadata": good, "data": {"x": "1"}})).status == 200
 
@@ -160,7 +164,12 @@ async def test_unknown_fields_in_patches(api: ApiClient) -> None:
     warned = await api.patch(CONFIG_MAP, {"nonsense": 1})
     assert (warned.status, warned.warnings) == (200, ['299 - "unknown field \\"nonsense\\""'])
     strict = await api.patch(f"{CONFIG_MAP}?fieldValidation=Strict", {"nonsense": 1})
-    assert (strict.status, strict.reason) == (400, "BadRequest")
+    assert (strict.status, strict.reason) == (422, "Invalid")
+    assert strict.json["details"]["causes"][0]["field"] == "patch"
+    assert 'strict decoding error: unknown field "nonsense"' in strict.message
+    odd = [{"op": "add", "path": "/data", "value": {}, "extra": 1}]
+    noted = await api.patch(CONFIG_MAP, odd, JSON_PATCH)
+    assert noted.warnings == ['299 - "json patch unknown field \\"[0].extra\\""']
     twice = await api.patch(
         f"{CONFIG_MAP}?fieldValidation=Strict", b'{"data":{"a":"1","a":"2"}}', MERGE_PATCH
     )
@@ -173,15 +182,6 @@ async def test_force_is_for_apply_alone(api: ApiClient) -> None:
     reply = await api.patch(f"{CONFIG_MAP}?force=true", {})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert reply.json["details"]["kind"] == "PatchOptions"
-
-
-async def test_an_apply_patch_is_named_as_what_is_not_offered(api: ApiClient) -> None:
-    """`kubectl apply --server-side` sends `force`; the answer speaks of the media type."""
-    await api.post(CONFIG_MAPS, config_map("a"))
-    target = f"{CONFIG_MAP}?force=false&fieldManager=kubectl"
-    reply = await api.patch(target, config_map("a"), "application/apply-patch+yaml")
-    assert (reply.status, reply.reason) == (415, "UnsupportedMediaType")
-    assert "application/strategic-merge-patch+json" in reply.message
 
 
 async def test_status_is_apart(api: ApiClient) -> None:
@@ -222,6 +222,10 @@ async def test_scale(api: ApiClient) -> None:
     assert (put.status, put.json["spec"]) == (200, {"replicas": 5})
     stale = await api.put(f"{DEPLOYMENTS}/web/scale", {**scale.json, "spec": {"replicas": 6}})
     assert (stale.status, stale.reason) == (409, "Conflict")
+    other = await api.patch(f"{DEPLOYMENTS}/web/scale", {"metadata": {"uid": "other"}})
+    assert (other.status, other.reason) == (409, "Conflict")
+    unfit = await api.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": "many"}})
+    assert (unfit.status, unfit.reason) == (422, "Invalid")
     for content_type, patch in (
         (MERGE_PATCH, {"spec": {"replicas": 2}}),
         (STRATEGIC_PATCH, {"spec": {"replicas": 3}}),

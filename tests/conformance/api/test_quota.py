@@ -303,3 +303,46 @@ async def test_what_is_no_quota(api: ApiClient, spec: dict[str, Any], why: str) 
     reply = await api.post(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert why in reply.message
+
+
+async def test_what_pods_and_claims_ask_for(server: RunningServer) -> None:
+    """They are charged by what they ask for, must say it, and give it back when they go."""
+    api, pods = server.client, f"{NS}/pods"
+    hard = {"requests_cpu": "2", "limits_memory": "1Gi", "requests_storage": "1Gi"}
+
+    def pod(name: str, cpu: str, memory: str) -> dict[str, Any]:
+        resources = {"requests": {"cpu": cpu}, "limits": {"memory": memory}}
+        container = {"name": "c", "image": "i", "resources": resources}
+        return {"metadata": {"name": name}, "spec": {"containers": [container]}}
+
+    async with counting(server):
+        await put_in_force(server, quota(**hard))
+        silent = {"containers": [{"name": "c", "image": "i"}]}
+        reply = await api.post(pods, {"metadata": {"name": "a"}, "spec": silent})
+        why = "failed quota: few: must specify limits.memory for: c; requests.cpu for: c"
+        assert (reply.status, reply.message) == (403, f'pods "a" is forbidden: {why}')
+        assert (await api.post(pods, pod("a", "1500m", "512Mi"))).status == 201
+        reply = await api.post(pods, pod("b", "600m", "100Mi"))
+        why = "requested: requests.cpu=600m, used: requests.cpu=1500m, limited: requests.cpu=2"
+        assert (reply.status, reply.message.endswith(f"exceeded quota: few, {why}")) == (403, True)
+        grown = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+        patch = {"spec": {"containers": [grown]}}
+        strategic = "application/strategic-merge-patch+json"
+        reply = await api.patch(f"{pods}/a/resize", patch, content_type=strategic)
+        assert (reply.status, "requests.cpu=1500m, used" in reply.message) == (403, True)
+        spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"]}
+        spec["resources"] = {"requests": {"storage": "2Gi"}}
+        claim = {"metadata": {"name": "c"}, "spec": spec}
+        reply = await api.post(f"{NS}/persistentvolumeclaims", claim)
+        assert "requested: requests.storage=2Gi, used: requests.storage=0" in reply.message
+        assert await used(api) == {
+            "requests.cpu": "1500m",
+            "limits.memory": "512Mi",
+            "requests.storage": "0",
+        }
+        await api.delete(f"{pods}/a?gracePeriodSeconds=0")
+
+        async def is_given_back() -> bool:
+            return (await used(api))["requests.cpu"] == "0"
+
+        await until(is_given_back)

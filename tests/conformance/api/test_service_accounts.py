@@ -433,6 +433,7 @@ async def test_bound_to_a_secret(house: House) -> None:
 async def test_bound_to_a_pod(house: House) -> None:
     """A token of a pod tells where it runs, and is for the pod's own account."""
     node = await house.api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
+    await house.api.post(ACCOUNTS, {"metadata": {"name": "eve"}})
     for name, account in (("p", "bob"), ("q", "eve")):
         spec = {"serviceAccountName": account, "nodeName": "n"}
         spec["containers"] = [{"name": "c", "image": "i"}]  # type: ignore[assignment]

@@ -36,6 +36,10 @@ _QUERIES: Final = {
 }
 # Of names of reports not every one makes sense.
 _ANSWERS: Final = {("storageversions", "report", "delete"): 422}
+# What is sent there is for somebody else, who is looked for first.
+_CONNECTED: Final = frozenset({"attach", "exec", "portforward", "proxy"})
+# Nothing is kept of them, but what they are sent for is written.
+_WRITING: Final = frozenset({"bindings"})
 _OF_ONE: Final = frozenset({"get", "update", "patch", "delete"})
 _WITH_BODY: Final = frozenset({"create", "update", "patch"})
 READS: Final = frozenset({"get", "list", "watch"})
@@ -110,11 +114,18 @@ class Cell:
         found = _ANSWERS.get((self.resource.plural, self.subresource, self.verb))
         if found is not None:
             return found
+        if self.subresource in _CONNECTED:
+            return 404
         if self.verb in _WITH_BODY:
             return 415
         if self.verb == "list":
             return 200
         return 400 if self.verb in _QUERIES else 404
+
+    @property
+    def is_written(self) -> bool:
+        """Whether whoever is allowed it writes something."""
+        return self.resource.kind.persisted or self.resource.plural in _WRITING
 
     def refusal_of(self, user: str) -> str:
         """The words for whoever may not."""

@@ -143,7 +143,7 @@ async def test_while_nothing_may_be_written(matrix: Matrix, user: str) -> None:
             reply = await ask(matrix.world, user, cell)
             if not matrix.may(user, cell):
                 is_right = refused(reply, user, cell)
-            elif not cell.resource.kind.persisted:
+            elif not cell.is_written:
                 is_right = reply.status == cell.allowed
             else:
                 is_right = reply.status == 503 and reply.header("retry-after") == "1"

@@ -271,6 +271,7 @@ async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
             {"metadata": {"name": "b", "namespace": "ns"}},
             namespace="ns",
             place=None,
+            manager=None,
         )
         encoding = server.coordinator.table.encoding(gadget(server))
         sent = Transaction((plan.guard, *encoding.guards), (plan.write(encoding),))

@@ -23,24 +23,46 @@ from restow.machinery.quotas import (
         ("", "endpoints", {"count/endpoints"}),
         ("apps", "deployments", {"count/deployments.apps"}),
         ("example.com", "pods", {"count/pods.example.com"}),
-        (
-            "",
-            "services",
-            {"count/services", "services", "services.nodeports", "services.loadbalancers"},
-        ),
+        ("", "services", {"count/services", "services"}),
         ("", "events", set()),
         ("events.k8s.io", "events", set()),
     ],
 )
 def test_names_lead_there_and_back(group: str, plural: str, names: set[str]) -> None:
-    """Each name by which a resource is limited is read as that resource again."""
+    """Each name under which an object counts as one is read as its resource again."""
     assert names_of(group, plural) == names
     assert {resource_of(name) for name in names} <= {(group, plural)}
 
 
+@pytest.mark.parametrize(
+    ("name", "plural"),
+    [
+        ("services.nodeports", "services"),
+        ("cpu", "pods"),
+        ("requests.memory", "pods"),
+        ("limits.ephemeral-storage", "pods"),
+        ("hugepages-2Mi", "pods"),
+        ("requests.hugepages-2Mi", "pods"),
+        ("requests.example.com/gpu", "pods"),
+        ("requests.storage", "persistentvolumeclaims"),
+        ("gold.storageclass.storage.k8s.io/requests.storage", "persistentvolumeclaims"),
+        ("gold.storageclass.storage.k8s.io/persistentvolumeclaims", "persistentvolumeclaims"),
+    ],
+)
+def test_names_of_what_objects_have(name: str, plural: str) -> None:
+    """What is limited besides numbers of objects leads to the resource whose objects have it."""
+    assert resource_of(name) == ("", plural)
+
+
 def test_what_is_not_counted() -> None:
-    """Shares of a node, storage and events are no numbers of objects."""
-    for name in ("cpu", "requests.storage", "count/events", "count/events.events.k8s.io", "x/y"):
+    """Events are not, nor what nobody asks for in such words."""
+    names = ("count/events", "count/events.events.k8s.io", "x/y", "requests.kubernetes.io/x")
+    for name in (
+        *names,
+        "limits.example.com/gpu",
+        "requests.gpu",
+        "x.storageclass.storage.k8s.io/y",
+    ):
         assert resource_of(name) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from unittest import mock
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from restow.resources.encoding import FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
 from restow.serving import app as app_module
+from restow.serving.actions import ACTIONS, UNSTORED
 from restow.serving.answers import respond_text
 from restow.serving.app import HANDLERS, App
 from restow.serving.authentication import Authentication, TokenAuthenticator
@@ -124,6 +126,7 @@ class World:
             ),
             metrics=metrics,
             barrier=WriteBarrier(self.reported),
+            actions={key: partial(self._act, key[1]) for key in ACTIONS},
         )
 
     def ask(self, asked: Request, pending: set[str]) -> Response:
@@ -134,8 +137,14 @@ class World:
         assert isinstance(answer, Response)
         return answer
 
+    def _act(self, verb: str, _server: Server, context: Context) -> Response:
+        return self.note(verb, context)
+
     def note(self, handler: str, context: Context) -> Response:
         assert context.resource is not None
+        if context.resource.plural == "bindings":
+            self.reached.append(("create", found("", "v1", "pods")))
+            return respond_text(200, "reached")
         self.reached.append((handler, context.resource))
         return respond_text(200, "reached")
 
@@ -146,8 +155,10 @@ def world() -> Iterator[World]:
     noting = {
         verb: lambda _server, context, verb=verb: made.note(verb, context) for verb in HANDLERS
     }
+    unstored = {key: lambda _server, context: made.note("review", context) for key in UNSTORED}
     with (
         mock.patch.dict(HANDLERS, noting),
+        mock.patch.dict(UNSTORED, unstored),
         mock.patch.object(
             app_module, "review", lambda _server, context: made.note("review", context)
         ),
@@ -199,7 +210,8 @@ def test_every_path_and_method(world: World, resource: Resource) -> None:
                     assert world.reached == []
                 else:
                     assert [handler for handler, _ in world.reached] == open_to, (method, path)
-    assert bool(written) is resource.kind.persisted
+    # A binding is not kept, but a pod is changed by it.
+    assert bool(written) is (resource.kind.persisted or resource.plural == "bindings")
 
 
 def test_refusal(world: World) -> None:

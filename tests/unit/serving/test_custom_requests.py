@@ -81,7 +81,7 @@ async def test_what_a_scale_refuses(client: ApiClient) -> None:
     assert reply.status == 422
     why = "Invalid value: -1: should be a non-negative integer"
     assert reply.message == f'Gadget.{GROUP} "a" is invalid: .spec.replicas: {why}'
-    assert (await client.patch(scale, {"spec": {"replicas": "x"}}, MERGE_PATCH)).status == 400
+    assert (await client.patch(scale, {"spec": {"replicas": "x"}}, MERGE_PATCH)).status == 422
     stale = {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 2}}
     assert (await client.patch(scale, stale, MERGE_PATCH)).status == 409
     other = {"metadata": {"name": "b"}, "spec": {"replicas": 2}}

@@ -17,6 +17,8 @@ import orjson
 
 from restow.kinds.derived_types import all_types
 from restow.machinery import status, typed_json
+from restow.machinery.apply.schema import DEDUCED, Node
+from restow.machinery.apply.structural_schema import from_structural
 from restow.machinery.status_error import Cause, StatusError
 from restow.machinery.strategic_merge import MergeSchema
 from restow.machinery.structural import CompiledSchema, read_schema
@@ -47,13 +49,14 @@ class DeclaredSchema(Protocol):
 class VersionShape:
     """One version: its schema, compiled when first needed, and where its replicas are."""
 
-    __slots__ = ("_compiled", "_declared", "_is_read", "prunes", "scale")
+    __slots__ = ("_compiled", "_declared", "_fields", "_is_read", "prunes", "scale")
 
     def __init__(
         self, declared: DeclaredSchema, *, scale: ScalePaths | None = None, prunes: bool = True
     ) -> None:
         self._declared = declared
         self._compiled: CompiledSchema | None = None
+        self._fields: Node | None = None
         self._is_read = False
         self.scale = scale
         self.prunes = prunes
@@ -66,6 +69,14 @@ class VersionShape:
             self._compiled = _compile(self._declared.schema_bytes())
             self._is_read = True
         return self._compiled
+
+    @property
+    def fields(self) -> Node:
+        """How objects are put together, for those who manage their fields."""
+        if self._fields is None:
+            schema = self.coercing
+            self._fields = DEDUCED if schema is None else from_structural(schema.schema)
+        return self._fields
 
     @property
     def coercing(self) -> CompiledSchema | None:
@@ -149,6 +160,13 @@ class CustomShape:
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
+
+    def field_schema(self, version: str) -> Node:
+        found = self.versions.get(version)
+        return DEDUCED if found is None else found.fields
+
+    def blank(self, version: str) -> Object:
+        return {}
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         raise status.unsupported_media_type(MEDIA_TYPES)

@@ -23,6 +23,12 @@ from restow.storage.interface import Batch, Revision, RevisionIs
 ACCOUNT_NAME: Final = "default"
 CERTIFICATES_NAME: Final = "kube-root-ca.crt"
 CERTIFICATES_FIELD: Final = "ca.crt"
+DESCRIPTION_NAME: Final = "kubernetes.io/description"
+DESCRIPTION: Final = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
+    " guaranteed across distributions of Kubernetes clusters."
+)
 LOOK_SECONDS: Final = 300.0
 MOVED_SECONDS: Final = 0.1
 """When to look again at a namespace that was being changed."""
@@ -103,17 +109,20 @@ class AccountKeeper:
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
         if item is None:
-            obj = {"metadata": {"name": CERTIFICATES_NAME}, "data": data}
+            metadata = {"name": CERTIFICATES_NAME, "annotations": {DESCRIPTION_NAME: DESCRIPTION}}
+            obj = {"metadata": metadata, "data": data}
             await self._create(resource, namespace, obj, guard)
             return
         check_opened(item.value)
-        if orjson.loads(item.value).get("data") != data:
+        stored: Object = orjson.loads(item.value)
+        annotations = stored["metadata"].get("annotations") or {}
+        if stored.get("data") != data or not annotations.get(DESCRIPTION_NAME):
             try:
                 await self._store.update(
                     resource,
                     working_version(resource),
                     path,
-                    lambda current: {**current, "data": data},
+                    lambda current: _described({**current, "data": data}),
                     is_patch=True,
                 )
             except status.NotFound:
@@ -127,6 +136,13 @@ class AccountKeeper:
             await self._store.create(resource, version, obj, namespace=namespace, place=guard)
         except status.AlreadyExists:
             return
+
+
+def _described(obj: Object) -> Object:
+    """The same with a word on what it is for."""
+    metadata = obj["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), DESCRIPTION_NAME: DESCRIPTION}
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _hosted(catalog: Catalog, kind: str) -> Resource:

@@ -106,6 +106,18 @@ class Addresses:
             return Absent(self._key)
         return RevisionIs(self._key, self._revision)
 
+    async def predecessors(self) -> frozenset[str]:
+        """The ids of servers that had the own address before.
+
+        A port belongs to one process at a time, so none of them is there any more.
+        """
+        page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
+        return frozenset(
+            item.key[len(ADDRESSES_PREFIX) :]
+            for item in page.items
+            if item.key != self._key and _read(item) == self._own
+        )
+
     async def live(self) -> list[Address]:
         """The addresses in use, sorted; those that are out of date are removed first."""
         page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))

@@ -7,7 +7,8 @@ dependents of an owner with the finalizer `orphan` lose their reference to it fi
 An observer keeps a graph of the objects that have owners; a queue of keys says at what to look.
 Each look reads the object and its owners from the store, and each delete is on condition that the
 object is still the one that was read. Kinds come and go: what cannot be judged because a kind is
-not hosted here waits until it is. Not here: who may name an owner.
+not hosted here waits until it is. A pod has the time to end that it says itself. Not here: who may
+name an owner.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.resources.definition import Object
 from restow.resources.housekeeping.definition_names import resource_named
+from restow.resources.housekeeping.misplaced_owners import MisplacedOwners
 from restow.resources.housekeeping.owner_graph import OwnerGraph, Ties
 from restow.resources.housekeeping.owners import Owners, Verdict
 from restow.resources.housekeeping.parking import Lacking, Parking
@@ -72,6 +74,10 @@ class DependentsCollector:
         self._clock = runtime.clock
         self._places = Places(catalog)
         self._owners = Owners(store.storage, catalog, was_removed=self._was_removed)
+        self._misplaced = MisplacedOwners(store, catalog, runtime)
+        self._unowned = tuple(
+            each.root for each in catalog.persisted() if not each.kind.follows_owners
+        )
         self._parking = Parking()
         self.graph = OwnerGraph()
         self.queue: WorkQueue[str] = WorkQueue(
@@ -109,7 +115,8 @@ class DependentsCollector:
 
     def _note(self, item: Item, named: set[tuple[str, ...]]) -> bool:
         """Put an object into the graph; whether it must be looked at."""
-        metadata = read_metadata(item.value) if OWNED in item.value else None
+        is_owned = OWNED in item.value and not item.key.startswith(self._unowned)
+        metadata = read_metadata(item.value) if is_owned else None
         is_first = False
         if metadata is not None and metadata.owners:
             self.graph.tie(item.key, Ties.of(metadata.owners, own_uid=metadata.uid))
@@ -134,7 +141,7 @@ class DependentsCollector:
                 # It cannot be opened just now. Whom it belonged to, it belongs to still: were the
                 # tie forgotten, an owner that is orphaned would take it along.
                 continue
-            if OWNED in value:
+            if OWNED in value and not event.key.startswith(self._unowned):
                 self._see_owned(event.key, value)
             elif event.key in self.graph:
                 self._wake_owners(self.graph.drop(event.key))
@@ -231,6 +238,8 @@ class DependentsCollector:
     async def _judge(self, found: _Found) -> None:
         """Delete an object whose owners are gone, or cut its ties to those that are."""
         verdict = await self._owners.judge(found.place, found.metadata)
+        if verdict is None or verdict.gone:
+            await self._tell_misplaced(found)
         if verdict is None:
             return
         for each in verdict.unknown:
@@ -247,6 +256,19 @@ class DependentsCollector:
             await self._unblock(found)
             return  # which is a change, and brings us here again
         await self._delete(found, self._policy_for(found, verdict))
+
+    async def _tell_misplaced(self, found: _Found) -> None:
+        """Tell of owners that are elsewhere. Those that were seen to go are not."""
+        await self._misplaced.tell(
+            found.place,
+            found.metadata,
+            [
+                (each, resource)
+                for each in found.metadata.owners
+                if (resource := self._owners.resource_of(each)) is not None
+                and self._spread.get(each.uid) is None
+            ],
+        )
 
     def _spread_from(self, gone: Collection[str], *, kind: GroupKind | None = None) -> None:
         """Owners are gone: look at all their dependents, once. `kind` if they were seen to go."""
@@ -276,7 +298,10 @@ class DependentsCollector:
     async def _delete(self, found: _Found, policy: str) -> None:
         resource, path = found.place
         wish = DeleteWish(
-            policy=policy, uid=found.metadata.uid, resource_version=str(found.item.revision)
+            policy=policy,
+            uid=found.metadata.uid,
+            resource_version=str(found.item.revision),
+            grace_seconds=None,
         )
         try:
             version = stored_version(resource, read_api_version(found.item.value))

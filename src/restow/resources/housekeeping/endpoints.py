@@ -45,6 +45,10 @@ class EndpointsKeeper:
         await self.reconcile()
         return self._addresses.renew_seconds
 
+    async def predecessors(self) -> frozenset[str]:
+        """The ids of servers that had the own address before, and so are gone."""
+        return await self._addresses.predecessors()
+
     async def withdraw(self) -> None:
         """A clean stop: take the own address away, here and in the objects."""
         await self._addresses.withdraw()
@@ -54,7 +58,7 @@ class EndpointsKeeper:
         """Bring the objects up to date."""
         live = await self._addresses.live()
         if self._services is not None and live:
-            await self._ensure(self._services, _service(live[0].port), only_if_missing=True)
+            await self._ensure(self._services, _service(live[0]), only_if_missing=True)
         if self._endpoints is not None:
             await self._ensure(self._endpoints, _endpoints(live))
         if self._slices is not None:
@@ -83,7 +87,11 @@ class EndpointsKeeper:
         version = str(stored.get("apiVersion"))
         current = resource.converter.convert(stored, version, resource.storage_api_version)
         parts = {name: value for name, value in wanted.items() if name != "metadata"}
-        if all((current.get(name) or None) == (value or None) for name, value in parts.items()):
+        labels = wanted["metadata"]["labels"]
+        is_right = all(
+            (current.get(name) or None) == (value or None) for name, value in parts.items()
+        )
+        if is_right and labels.items() <= (current["metadata"].get("labels") or {}).items():
             return
         if current.get("addressType") != wanted.get("addressType"):
             # It cannot be changed, so this slice makes room for a new one at the next step.
@@ -94,7 +102,7 @@ class EndpointsKeeper:
                 resource,
                 working_version(resource),
                 path,
-                lambda obj: {**obj, **parts},
+                lambda obj: _labelled({**obj, **parts}, labels),
                 is_patch=True,
             )
         except status.NotFound:
@@ -117,11 +125,24 @@ class EndpointsKeeper:
             return
 
 
-def _service(target_port: int) -> Object:
-    port = {"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": target_port}
+def _labelled(obj: Object, labels: dict[str, str]) -> Object:
+    """The same with these labels besides its own."""
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
+
+
+def _service(target: Address) -> Object:
+    port = {"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": target.port}
     return {
         "metadata": {"name": NAME, "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"], "ports": [port]},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "clusterIPs": ["None"],
+            "ipFamilies": [target.family],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [port],
+        },
     }
 
 

@@ -173,6 +173,7 @@ class Housekeeping:
         await ensure_roles(self._store, self._catalog)
         if self.endpoints is not None:
             await self.endpoints.step()
+            self._turn.known_gone = await self.endpoints.predecessors()
 
     async def _take_turn(self) -> float:
         await self._turn.run(self._work)

@@ -37,31 +37,30 @@ class Leftovers:
 
 def conditions_of(left: Leftovers) -> list[Condition]:
     """The conditions that describe this state."""
-    shown = left.failures[:_FAILURES_SHOWN_MAX]
     undiscovered = _undiscovered(left)
     return [
         _condition(
             "NamespaceDeletionDiscoveryFailure",
             "DiscoveryFailed" if undiscovered else "ResourcesDiscovered",
-            undiscovered or "all kinds are known",
+            undiscovered or "All resources successfully discovered",
             holds=bool(undiscovered),
         ),
         _condition(
             "NamespaceDeletionGroupVersionParsingFailure",
             "ParsedGroupVersions",
-            "all group versions are understood",
+            "All legacy kube types successfully parsed",
         ),
         _condition(
             "NamespaceDeletionContentFailure",
-            "ContentDeletionFailed" if shown else "ContentDeleted",
-            "; ".join(shown) or "everything was deleted, finalizers may still hold some of it",
-            holds=bool(shown),
+            "ContentDeletionFailed" if left.failures else "ContentDeleted",
+            _failed(left) or "All content successfully deleted, may be waiting on finalization",
+            holds=bool(left.failures),
         ),
         _condition(
             "NamespaceContentRemaining",
             "SomeResourcesRemain" if left.counts else "ContentRemoved",
             _listed("Some resources are remaining", left.counts, "has {} resource instances")
-            or "nothing is left",
+            or "All content successfully removed",
             holds=bool(left.counts),
         ),
         _condition(
@@ -72,7 +71,7 @@ def conditions_of(left: Leftovers) -> list[Condition]:
                 left.finalizers,
                 "in {} resource instances",
             )
-            or "no finalizer holds anything",
+            or "All content-preserving finalizers finished",
             holds=bool(left.finalizers),
         ),
     ]
@@ -106,6 +105,14 @@ def _undiscovered(left: Leftovers) -> str:
         unknown = ", ".join(left.unknown)
         texts.append(f"not known to the server that empties namespaces: {unknown}")
     return "; ".join(texts)
+
+
+def _failed(left: Leftovers) -> str:
+    """What could not be deleted; empty when all could."""
+    if not left.failures:
+        return ""
+    shown = ", ".join(sorted(left.failures)[:_FAILURES_SHOWN_MAX])
+    return f"Failed to delete all resource types, {len(left.failures)} remaining: {shown}"
 
 
 def _condition(kind: str, reason: str, message: str, *, holds: bool = False) -> Condition:

@@ -3,7 +3,8 @@
 A namespace that is being deleted keeps the finalizer `kubernetes` in its spec until nothing is
 left in it. What is in it is counted in the store, kind by kind and only for kinds of which there
 are objects at all, so that those which nobody uses cost nothing. Pods go first, the rest when no
-pod is left. An object that finalizers hold is only marked; the namespace says so in its conditions
+pod is left. An object that finalizers hold is only marked, and so is a pod while it has time to
+end, which whoever runs it may shorten; the namespace says so in its conditions
 and waits for it, as it does for objects of kinds that are not hosted here, or not yet. What other
 servers serve through this one is theirs to delete; they are asked to (`RemoteContents`).
 
@@ -193,7 +194,7 @@ class NamespaceKeeper:
         if looks is None:
             return None
         left = await self._empty(name, revision)
-        if left:
+        if left and not left.is_busy:  # else it may just have been made again
             logger.warning("objects were left in the removed namespace %s: %s", name, left.counts)
         if looks + 1 == len(LEFTOVER_SECONDS):
             del self._removed[name]
@@ -283,7 +284,7 @@ class NamespaceKeeper:
             ):
                 try:
                     # The uid, because in the meantime the name may have been given away again.
-                    wish = DeleteWish(policy="Background", uid=metadata.uid)
+                    wish = DeleteWish(policy="Background", uid=metadata.uid, grace_seconds=None)
                     version = stored_version(resource, entry[1])
                     await self._store.delete(resource, version, path, wish)
                 except (status.NotFound, status.Conflict):

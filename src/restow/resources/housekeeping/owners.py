@@ -50,7 +50,7 @@ class Owners:
         """What has become of all owners of an object; None when that cannot be known of one."""
         verdict = Verdict()
         for reference in metadata.owners:
-            if not self.is_hosted(reference.api_version, reference.kind):
+            if self.resource_of(reference) is None:
                 if self._is_surely_gone(reference):
                     verdict.gone.append(reference.uid)
                 else:
@@ -72,7 +72,7 @@ class Owners:
         return verdict
 
     def _place_of(self, reference: OwnerReference, dependent: Place) -> Place | None:
-        resource = self._resource_of(reference.api_version, reference.kind)
+        resource = self.resource_of(reference)
         if resource is None or not (reference.name and reference.uid):
             return None
         if not resource.kind.namespaced:
@@ -84,6 +84,10 @@ class Owners:
     def is_hosted(self, api_version: str, kind: str) -> bool:
         """Whether owners of this kind can be looked for."""
         return self._resource_of(api_version, kind) is not None
+
+    def resource_of(self, reference: OwnerReference) -> Resource | None:
+        """Where an owner is looked for, if that can be done."""
+        return self._resource_of(reference.api_version, reference.kind)
 
     def _is_surely_gone(self, reference: OwnerReference) -> bool:
         """Whether an owner has gone before its kind did."""

@@ -15,13 +15,12 @@ quota stays too high for a while, never too low. Not here: what objects use
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import orjson
 
 from restow.machinery import quotas
-from restow.machinery.quotas import Quota
+from restow.machinery.quotas import Number, Quota
 from restow.machinery.status import NotFound
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -76,7 +75,7 @@ class QuotaKeeper:
         self._settle_seconds = settle_seconds
         self._known: dict[str, dict[str, _Known]] = {}
         """By namespace and path."""
-        self._gone: dict[str, list[tuple[int, Mapping[str, int]]]] = {}
+        self._gone: dict[str, list[tuple[int, quotas.Usage]]] = {}
         """By path of a quota: what has gone of what it limits, and at which revision."""
         self.queue: WorkQueue[str] = WorkQueue(
             "quotas", clock=runtime.clock, randomness=runtime.randomness
@@ -169,7 +168,7 @@ class QuotaKeeper:
             self.queue.add_after(place.namespace, COME_SECONDS)
 
     def _take_off(
-        self, namespace: str, revision: int, less: Mapping[str, int], what: tuple[str, str, Object]
+        self, namespace: str, revision: int, less: quotas.Usage, what: tuple[str, str, Object]
     ) -> None:
         for path, known in self._known[namespace].items():
             wanted = known.quota.wanted(less)
@@ -234,14 +233,14 @@ class QuotaKeeper:
             return BEHIND_SECONDS
         return known.charged_seconds + self._settle_seconds - self._clock.monotonic()
 
-    async def _usage_in(self, namespace: str, obj: Object, revision: Revision) -> dict[str, int]:
+    async def _usage_in(self, namespace: str, obj: Object, revision: Revision) -> dict[str, Number]:
         """What is used of all that a quota limits, by its name; only what can be counted here."""
         hard = (obj.get("spec") or {}).get("hard") or {}
         wanted: dict[tuple[str, str], set[str]] = {}
         for name in hard:
             if (what := quotas.resource_of(name)) is not None:
                 wanted.setdefault(what, set()).add(name)
-        found: dict[str, int] = {}
+        found: dict[str, Number] = {}
         quota = quotas.read_quota(obj)
         for (group, plural), names in wanted.items():
             resource = self._catalog.named(group, plural)
@@ -253,7 +252,7 @@ class QuotaKeeper:
 
     async def _used(
         self, namespace: str, resource: Resource, quota: Quota, revision: Revision
-    ) -> dict[str, int]:
+    ) -> dict[str, Number]:
         group, plural = resource.group, resource.plural
         span = Span.of_prefix(f"{resource.root}{namespace}/")
         if not quotas.is_varied(group, plural):
@@ -261,7 +260,7 @@ class QuotaKeeper:
                 return {}
             count = await self._storage.count(span, revision=revision)
             return dict.fromkeys(quotas.names_of(group, plural), count)
-        found: dict[str, int] = {}
+        found: dict[str, Number] = {}
         while True:
             page = await self._storage.range(span, limit=_PAGE, revision=revision)
             for item in page.items:
@@ -280,7 +279,7 @@ def hosts_quotas(catalog: Catalog) -> bool:
 
 
 def _counted(
-    obj: Object, found: Mapping[str, int], gone: list[Mapping[str, int]], *, may_lower: bool
+    obj: Object, found: quotas.Usage, gone: list[quotas.Usage], *, may_lower: bool
 ) -> tuple[Object, bool]:
     """A quota with what it has used, and whether that is what was found."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -289,19 +288,19 @@ def _counted(
     used = {name: value for name, value in (status.get("used") or {}).items() if name in hard}
     is_settled = True
     for name, count in found.items():
-        value = count
+        value: Number = count
         if name in charged.used and name in charged.hard:
             less = sum(each.get(name, 0) for each in gone)
             value = max(charged.used[name] - less, count)
             if value > count and may_lower:
                 value = count
             is_settled = is_settled and value == count
-        used[name] = quotas.text(value)
+        used[name] = quotas.text(name, value)
     new = {**status, "hard": hard, "used": used}
     return (obj if new == status else {**obj, "status": new}), is_settled
 
 
-def _usage(group: str, plural: str, obj: Object | None) -> dict[str, int]:
+def _usage(group: str, plural: str, obj: Object | None) -> dict[str, Number]:
     return {} if obj is None else quotas.usage_of(group, plural, obj)
 
 

@@ -2,7 +2,8 @@
 
 The turn is a key that its holder renews. Another process takes it over when it has itself seen no
 renewal for the whole duration; the holder stops its work some time before that could happen. A
-clean stop gives the turn back at once.
+clean stop gives the turn back at once. Nobody waits for a holder that is known to be gone, such as
+the process that had this server's address before.
 
 A process may be paused and act late in spite of all this, so whatever is done under a turn must be
 guarded by what it has read. Not here: the work.
@@ -38,8 +39,11 @@ from restow.storage.interface import (
 )
 
 TURNS_PREFIX: Final = "/restow/turns/"
-TURN_SECONDS: Final = 15.0
-RENEWALS_PER_TURN: Final = 3
+TURN_SECONDS: Final = 10.0
+"""Shorter than the leases of servers: nothing but double work would come of a turn that is taken
+too early, and until it is taken nobody collects, empties and makes what namespaces must have. Much
+shorter would be more writes of servers that have nothing to do."""
+RENEWALS_PER_TURN: Final = 2
 # The share of the duration after which a holder without renewal stops, to be the first to know.
 HOLD_SHARE: Final = 0.8
 RETRY_SECONDS: Final = 0.5
@@ -72,6 +76,8 @@ class Turn:
         self._beat = 0
         self._revision: Revision | None = None
         self._renewed_at = 0.0
+        self.known_gone: frozenset[str] = frozenset()
+        """Holders that need not be waited for."""
 
     @property
     def held(self) -> bool:
@@ -114,8 +120,9 @@ class Turn:
         if item is None:
             guard: Guard = Absent(self._key)
         else:
-            unchanged = self._sightings.unchanged_seconds(item)
-            if _holder_of(item) != self._holder and unchanged < self._seconds:
+            unchanged, holder = self._sightings.unchanged_seconds(item), _holder_of(item)
+            is_free = holder == self._holder or holder in self.known_gone
+            if not is_free and unchanged < self._seconds:
                 # With a share of chance, so that those who wait do not all come at once.
                 share = self._randomness.uniform(0.8, 1.0)
                 return min(self._renew_seconds * share, self._seconds - unchanged)

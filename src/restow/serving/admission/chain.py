@@ -156,6 +156,9 @@ class Asked:
             return with_replicas(resource, context.info.version, obj, replicas)
         if path := renamed(obj, answer):
             raise status.internal(f"an admission plug-in attempted to change {path}")
+        part = resource.subresource(context.info.version, context.info.subresource)
+        if part is not None and part.kind and self._operation == "CREATE":
+            return {**answer, "metadata": dict(answer.get("metadata") or {})}
         try:
             return complete(context, resource, answer, (), reports=False)
         except (StatusError, MachineryError) as error:

@@ -1,4 +1,4 @@
-"""Resource quota: a namespace may hold only so many objects of a kind.
+"""Resource quota: a namespace may hold only so many objects, and ask for only so much.
 
 Asked last. Before an object is created, each quota of its namespace that limits it is charged: its
 `status.used` is raised by a guarded update, so that of all servers only so many pass as there is
@@ -25,7 +25,7 @@ from typing import Final
 
 from restow.machinery import quotas, status
 from restow.machinery.names import GroupVersion
-from restow.machinery.quotas import Quota
+from restow.machinery.quotas import Number, Quota, Usage
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -45,7 +45,7 @@ RETRY_SECONDS: Final = 1
 
 logger = logging.getLogger(__name__)
 
-Charges = Mapping[str, Mapping[str, int]]
+Charges = Mapping[str, Usage]
 """By the path of a quota: what is to be charged."""
 
 
@@ -56,7 +56,7 @@ class _Wish:
     attributes: Attributes
     charges: Charges
     done: asyncio.Future[None]
-    charged: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    charged: dict[str, Usage] = field(default_factory=dict)
     uids: dict[str, str] = field(default_factory=dict)
     """By path: which quota was charged, should there be another of its name later."""
     refusal: StatusError | None = None
@@ -123,13 +123,13 @@ class QuotaAdmission:
 
     def concerns(self, write: WriteOf) -> bool:
         group, plural = write.resource.group, write.resource.plural
-        if not self._limits or write.subresource or not write.resource.kind.namespaced:
+        if not self._limits or not write.resource.kind.namespaced:
             return False
-        if write.operation != "CREATE" and not (
-            write.operation == "UPDATE" and quotas.may_grow(group, plural)
-        ):
+        is_new = write.operation == "CREATE" and not write.subresource
+        grows = write.operation == "UPDATE" and quotas.may_grow(group, plural, write.subresource)
+        if not is_new and not grows:
             return False
-        return not self._limits.keys().isdisjoint(quotas.names_of(group, plural))
+        return any(quotas.resource_of(name) == (group, plural) for name in self._limits)
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         charges = self._charges(attributes)
@@ -140,19 +140,24 @@ class QuotaAdmission:
         return self._charge(attributes, charges)
 
     def _charges(self, attributes: Attributes) -> Charges:
-        """What is still to be charged for a write."""
+        """What is still to be charged for a write. Raises 403 for what cannot be counted."""
         here, obj = self._quotas.get(attributes.namespace), attributes.obj
         if not here or obj is None:
             return {}
         group, plural = attributes.resource.group, attributes.resource.plural
-        usage = quotas.usage_of(group, plural, obj)
-        if attributes.old is not None:
-            usage = quotas.growth(usage, quotas.usage_of(group, plural, attributes.old))
+        all_of_it = more = quotas.usage_of(group, plural, obj)
+        old = attributes.old
+        if old is not None:
+            more = quotas.growth(all_of_it, quotas.usage_of(group, plural, old))
         found = {}
         # A request that is tried again, as its name was taken, was charged before.
         charged = attributes.context.charged or {}
         for path, quota in here.items():
             if quota.is_about(group, plural, obj):
+                if why := quota.unmet(group, plural, obj):
+                    raise _refusal(attributes, why)
+                was_about = old is None or quota.is_about(group, plural, old)
+                usage = more if was_about else all_of_it
                 wanted = quotas.growth(quota.wanted(usage), charged.get(path, {}))
                 if wanted:
                     found[path] = wanted
@@ -284,7 +289,7 @@ class QuotaAdmission:
         if not wishes:
             return
         problems: list[str] = []
-        taken: list[Mapping[str, int]] = []
+        taken: list[Usage] = []
         uid = ""
 
         def change(obj: Object) -> Object:
@@ -312,7 +317,7 @@ class QuotaAdmission:
                 wish.uids[path] = uid
 
 
-def _lowered(obj: Object, *, less: Mapping[str, int], uid: str) -> Object:
+def _lowered(obj: Object, *, less: Usage, uid: str) -> Object:
     """A quota without a charge; as it is, if that is none of its own."""
     used = quotas.read_quota(obj).used
     lower = {name: used[name] - number for name, number in less.items() if name in used}
@@ -331,7 +336,7 @@ def _answer(wishes: list[_Wish]) -> None:
             wish.done.set_result(None)
 
 
-def _sum(one: Charges, other: Charges) -> dict[str, dict[str, int]]:
+def _sum(one: Charges, other: Charges) -> dict[str, dict[str, Number]]:
     found = {path: dict(each) for path, each in one.items()}
     for path, charged in other.items():
         known = found.setdefault(path, {})

@@ -18,11 +18,10 @@ from restow.machinery.status import of_machinery_error
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object
 from restow.serving.admission.matching import Hosted, is_namespace
-from restow.serving.admission.review import Attributes
+from restow.serving.admission.review import Attributes, has_own_kind, kind_of
 from restow.serving.context import User
 from restow.serving.handlers.deleting import read_options
 
-_SCALE: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _OPTIONS: Final = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 
 
@@ -65,10 +64,7 @@ def user_values(user: User) -> dict[str, Any]:
 
 
 def _kind(hosted: Hosted, subresource: str) -> dict[str, str]:
-    if subresource == "scale":
-        return dict(_SCALE)
-    resource, version = hosted
-    return {"group": resource.group, "version": version, "kind": resource.kind.kind}
+    return kind_of(hosted.resource, hosted.version, subresource)
 
 
 def _resource(hosted: Hosted) -> dict[str, str]:
@@ -100,7 +96,7 @@ def shown(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object 
 
     To look at: it may share parts with what it was made of. Raises a StatusError.
     """
-    if obj is None or attributes.subresource == "scale":
+    if obj is None or has_own_kind(attributes):
         return obj
     resource, version = hosted
     asked, wanted = (
@@ -121,7 +117,7 @@ def shown(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object 
 
 async def shown_later(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
     """The same, if somebody else converts it. Raises a StatusError."""
-    if obj is None or is_shown_at_once(hosted, attributes) or attributes.subresource == "scale":
+    if obj is None or is_shown_at_once(hosted, attributes) or has_own_kind(attributes):
         return shown(obj, hosted, attributes)
     asked = attributes.resource.api_version(attributes.version)
     typed = _typed(obj, attributes.resource.kind.kind, asked)

@@ -95,6 +95,23 @@ class AtOnce(Protocol):
         stored, None for a create. Asked on the short way too, so it must be quick."""
 
 
+def kind_of(resource: Resource, version: str, subresource: str) -> dict[str, str]:
+    """The kind of what is written: that of the resource, or one that its subresource takes."""
+    part = resource.subresource(version, subresource) if subresource else None
+    sent = "" if part is None else part.body_kind or part.kind
+    if part is None or not sent:
+        return {"group": resource.group, "version": version, "kind": resource.kind.kind}
+    group = part.group if part.version else resource.group
+    return {"group": group, "version": part.version or version, "kind": sent}
+
+
+def has_own_kind(attributes: Attributes) -> bool:
+    """Whether what is written is no object of the resource: a Scale, an Eviction, a token."""
+    resource = attributes.resource
+    named = kind_of(resource, attributes.version, attributes.subresource)
+    return (named["group"], named["kind"]) != resource.kind.group_kind
+
+
 def renamed(before: Object, now: Object) -> str | None:
     """What of an object a plug-in has changed that says which object it is; None if nothing."""
     was, said = before["metadata"], now.get("metadata")

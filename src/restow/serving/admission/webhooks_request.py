@@ -20,13 +20,11 @@ from restow.machinery.status_error import StatusError
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object
 from restow.serving.admission.matching import Hosted
-from restow.serving.admission.review import Attributes
+from restow.serving.admission.review import Attributes, has_own_kind, kind_of
 from restow.serving.context import User
 from restow.serving.handlers.deleting import read_options
 
-SCALE: Final = "scale"
 _META: Final = "meta.k8s.io/v1"
-_SCALE_KIND: Final = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 # Parameters of a write that its options show.
 _SAID: Final = ("fieldManager", "fieldValidation")
 
@@ -67,10 +65,7 @@ def user_info(user: User) -> Object:
 
 
 def _kind(hosted: Hosted, subresource: str) -> dict[str, str]:
-    if subresource == SCALE:
-        return dict(_SCALE_KIND)
-    resource, version = hosted
-    return {"group": resource.group, "version": version, "kind": resource.kind.kind}
+    return kind_of(hosted.resource, hosted.version, subresource)
 
 
 def _resource(hosted: Hosted) -> dict[str, str]:
@@ -95,7 +90,7 @@ def _options(attributes: Attributes) -> Object:
 async def in_version(attributes: Attributes, hosted: Hosted, obj: Object | None) -> Object | None:
     """An object of a write as one sees it who knows that version. Raises a 500."""
     asked = Hosted(attributes.resource, attributes.version)
-    if obj is None or attributes.subresource == SCALE:
+    if obj is None or has_own_kind(attributes):
         return obj
     return await _converted(obj, asked, hosted)
 
@@ -103,7 +98,7 @@ async def in_version(attributes: Attributes, hosted: Hosted, obj: Object | None)
 async def back_in_version(attributes: Attributes, hosted: Hosted, obj: Object) -> Object:
     """The same, back in the version of the request. Raises a 500."""
     asked = Hosted(attributes.resource, attributes.version)
-    return obj if attributes.subresource == SCALE else await _converted(obj, hosted, asked)
+    return obj if has_own_kind(attributes) else await _converted(obj, hosted, asked)
 
 
 async def _converted(obj: Object, source: Hosted, target: Hosted) -> Object:
@@ -127,7 +122,7 @@ async def _converted(obj: Object, source: Hosted, target: Hosted) -> Object:
 
 def completed(attributes: Attributes, hosted: Hosted, patched: Object) -> Object:
     """What a webhook has made of an object, as that would be had it come from a client."""
-    if attributes.subresource == SCALE:
+    if has_own_kind(attributes):
         return patched
     resource = hosted.resource
     version = resource.api_version(hosted.version)

@@ -15,6 +15,7 @@ import orjson
 from restow.machinery import codec, protobuf, yaml_codec
 from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
+from restow.serving import messages
 from restow.serving.audit.lines import encode
 from restow.serving.audit.redaction import without_managed_fields
 from restow.serving.context import Context
@@ -98,7 +99,7 @@ def response_body(answer: Response, *, omits_managed_fields: bool) -> Body:
             if length > YAML_BYTES_MAX:
                 return _CUT
             return _shown(yaml_codec.decode(body).value, omits_managed_fields)
-        return _shown(orjson.loads(body), omits_managed_fields)
+        return _shown(_read(body), omits_managed_fields)
     except (StatusError, ValueError, RecursionError):
         return NOTHING  # a text
 
@@ -110,7 +111,7 @@ def _shown(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
     return Body(encode(value), metadata if isinstance(metadata, dict) else None)
 
 
-STATUS_BEGIN: Final = b'{"kind":"Status"'
+STATUS_BEGIN: Final = (b'{"kind":"Status"', messages.STATUS_BEGIN)
 """How a body begins that says how it went."""
 
 
@@ -142,10 +143,14 @@ def _status_of(answer: Response) -> dict[str, Any]:
         if _YAML in answer.headers:
             found: Any = yaml_codec.decode(body).value
         else:
-            found = orjson.loads(body)
+            found = _read(body)
     except (StatusError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+
+
+def _read(body: bytes) -> Any:
+    return messages.read_message(body) if body.startswith(protobuf.MAGIC) else orjson.loads(body)
 
 
 def _length(answer: Response) -> int:
@@ -163,6 +168,8 @@ def name_in(answer: Response) -> str:
     body = answer.body
     if not isinstance(body, bytes):
         return ""
+    if body.startswith(protobuf.MAGIC):
+        return messages.name_in(body)
     # As this server writes objects: the type, the metadata, and the name among its first fields.
     begin = body.find(_METADATA, 0, NAME_WITHIN_BYTES) + len(_METADATA)
     name = body.find(_NAME, begin, begin + NAME_WITHIN_BYTES) + len(_NAME)

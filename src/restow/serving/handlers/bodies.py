@@ -126,14 +126,18 @@ def drop_duplicate_owners(context: Context, metadata: Object) -> None:
 
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
     """Warn of fields that were dropped, or refuse the request because of them."""
-    mode = field_validation(context.info)
-    if mode == "Ignore" or not (unknown or duplicates):
-        return
     problems = [f'unknown field "{path}"' for path in unknown]
     repeated = [f'duplicate field "{path}"' for path in duplicates]
     # Custom objects are pruned after they were read, so what is unknown comes last.
     is_custom = context.resource is not None and bool(context.resource.traits)
-    problems = repeated + problems if is_custom else problems + repeated
+    report_problems(context, repeated + problems if is_custom else problems + repeated)
+
+
+def report_problems(context: Context, problems: list[str]) -> None:
+    """Warn of these, or refuse the request because of them, as the client asked."""
+    mode = field_validation(context.info)
+    if mode == "Ignore" or not problems:
+        return
     if mode == "Strict":
         raise _strict(context, problems)
     for problem in problems:
@@ -141,9 +145,11 @@ def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, .
 
 
 def _strict(context: Context, problems: list[str]) -> status.StatusError:
-    """The refusal of a body because of its fields; that of a patch says nothing of a kind."""
+    """The refusal of a body because of its fields; that of a patch is a 422 without a kind."""
     error, resource = status.strict_decoding(problems), context.resource
-    if resource is None or context.info.verb == "patch":
+    if context.info.verb == "patch":
+        return status.unfit_patch(error.message)
+    if resource is None:
         return error
     kind, version = resource.kind.kind, context.info.version
     unfit = f'{kind} in version "{version}" cannot be handled as a {kind}'

@@ -8,6 +8,7 @@ from typing import Final
 import orjson
 
 from restow.machinery import status
+from restow.machinery.apply.entries import Manager
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Begun, PlaceMoved, Written
 from restow.serving.answers import respond
@@ -18,6 +19,7 @@ from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.managers import manager_of
 from restow.serving.parameters import is_dry_run
 from restow.storage.interface import Revision, RevisionIs
 
@@ -55,6 +57,7 @@ def _begin(server: Server, context: Context, resource: Resource, obj: Object) ->
         obj,
         namespace=info.namespace,
         place=place,
+        manager=manager_of(context),
         check=server.admission.check_of(context),
     )
 
@@ -73,9 +76,12 @@ async def _read_and_create(server: Server, context: Context, resource: Resource)
     return await create_object(server, context, await read_later(server, context, resource))
 
 
-async def create_object(server: Server, context: Context, obj: Object) -> Response:
-    """Store a new object and answer with it."""
-    written = await _store(server, context, resource_of(context), obj)
+async def create_object(
+    server: Server, context: Context, obj: Object, *, is_tracked: bool = False
+) -> Response:
+    """Store a new object and answer with it. `is_tracked`: it says itself who manages it."""
+    manager = None if is_tracked else manager_of(context)
+    written = await _store(server, context, resource_of(context), obj, manager)
     return _created(server, context, written)
 
 
@@ -89,7 +95,9 @@ def _created(server: Server, context: Context, written: Written) -> Response:
     return respond(context, 201, body)
 
 
-async def _store(server: Server, context: Context, resource: Resource, obj: Object) -> Written:
+async def _store(
+    server: Server, context: Context, resource: Resource, obj: Object, manager: Manager | None
+) -> Written:
     info, dry_run = context.info, is_dry_run(context.info)
     metadata = obj["metadata"]
     name = metadata.get("name") or metadata.get("generateName") or "Unknown"  # in refusals
@@ -107,6 +115,7 @@ async def _store(server: Server, context: Context, resource: Resource, obj: Obje
                 obj,
                 namespace=info.namespace,
                 place=place,
+                manager=manager,
                 mutate=None if asked is None else asked.mutate,
                 check=server.admission.check_of(context),
                 review=None if asked is None else asked.review,

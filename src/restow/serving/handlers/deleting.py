@@ -10,8 +10,11 @@ import orjson
 
 from restow.kinds.types import load_types
 from restow.machinery import codec, field_errors, protobuf, status
+from restow.machinery.names import GroupKind, GroupResource
+from restow.machinery.status_error import Cause
 from restow.machinery.typed_json import check
 from restow.resources.store import DeleteWish, Written
+from restow.resources.watch_cache import Entry
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
@@ -20,13 +23,18 @@ from restow.serving.handlers.listing import list_answer, read_wish
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Answer, Promise, Response, Shielded
-from restow.serving.parameters import invalid_options, is_dry_run
+from restow.serving.parameters import is_dry_run
 from restow.serving.selection import Selection
 
 DELETES_AT_ONCE: Final = 32
 CONVERTED_AT_ONCE: Final = 480
 """Objects that are converted, if need be, and then deleted."""
-_POLICIES: Final = ("Orphan", "Background", "Foreground")
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
+_JOBS: Final = GroupResource("batch", "jobs")
+_JOBS_WARNING: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background"
+    " to remove them or set propagationPolicy=Orphan to suppress this warning"
+)
 _UNDELETABLE: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -37,7 +45,7 @@ def delete(server: Server, context: Context) -> Promise:
 
 async def _delete(server: Server, context: Context) -> Response:
     resource, info = resource_of(context), context.info
-    wish = await _wishes(server, context)
+    wish, stays_code = await _wishes(server, context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
         raise status.forbidden(
             "this namespace may not be deleted",
@@ -52,7 +60,7 @@ async def _delete(server: Server, context: Context) -> Response:
         body = written.body
         if context.form.as_kind:
             body = object_in_form(server, context, body)
-        return respond(context, 200, body)
+        return respond(context, 200 if written.removed else stays_code, body)
     uid = orjson.loads(written.body)["metadata"].get("uid", "")
     details = {"name": info.name, "group": resource.group, "kind": resource.plural, "uid": uid}
     return respond_object(
@@ -75,7 +83,7 @@ def delete_collection(server: Server, context: Context) -> Promise:
 
 async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
-    wish = await _wishes(server, context)
+    wish, _ = await _wishes(server, context)
     selection = Selection(resource, info)
     limit = read_wish(server, context, selection).limit
     cache = await server.store.read(resource)
@@ -97,73 +105,96 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
     for first in range(0, len(chosen), CONVERTED_AT_ONCE):
         some = chosen[first : first + CONVERTED_AT_ONCE]
         # Each is deleted on its own, but whoever converts them is asked once.
-        await server.store.in_version(
+        seen = await server.store.in_version(
             resource, [entry for _, entry in some], resource.api_version(info.version)
         )
-        deleted += await _delete_all(server, context, [path for path, _ in some], wish)
-    return list_answer(server, context, deleted, {"resourceVersion": str(server.store.position)})
+        found = {path: entry for (path, _), entry in zip(some, seen, strict=True)}
+        deleted += await _delete_all(server, context, found, wish)
+    return await list_answer(
+        server, context, deleted, {"resourceVersion": str(server.store.position)}
+    )
 
 
 async def _delete_all(
-    server: Server, context: Context, paths: list[str], wish: DeleteWish
+    server: Server, context: Context, found: dict[str, Entry], wish: DeleteWish
 ) -> list[bytes]:
-    """Delete objects, some at a time; what they were at last."""
+    """Delete objects, some at a time; those that were there, as they were before."""
     resource, info = resource_of(context), context.info
     asked = server.admission.asked(context, "DELETE")
     review = None if asked is None else asked.review_delete
     deleted: list[bytes] = []
+    paths, api_version = list(found), resource.api_version(info.version)
     for first in range(0, len(paths), DELETES_AT_ONCE):
+        some = paths[first : first + DELETES_AT_ONCE]
         outcomes = await asyncio.gather(
             *(
                 server.store.delete(resource, info.version, path, wish, review=review)
-                for path in paths[first : first + DELETES_AT_ONCE]
+                for path in some
             ),
             return_exceptions=True,
         )
-        for outcome in outcomes:
+        for path, outcome in zip(some, outcomes, strict=True):
             if isinstance(outcome, Written):
-                deleted.append(outcome.body)
+                deleted.append(server.store.body_of(resource, found[path], api_version))
             elif not isinstance(outcome, status.NotFound):  # then someone else was faster
                 raise outcome
     return deleted
 
 
-async def _wishes(server: Server, context: Context) -> DeleteWish:
+async def _wishes(server: Server, context: Context) -> tuple[DeleteWish, int]:
+    """What a client wants, and with which code it hears of an object that is not gone yet."""
     if needs_thread(context):
-        wish = await asyncio.to_thread(read_wishes, context)
+        options = await asyncio.to_thread(read_options, context)
     else:
-        wish = read_wishes(context)
-    if wish.policy and not server.collects_dependents:
+        options = read_options(context)
+    wish = _as_possible(server, context, wish_of(context, options))
+    # Those who use the old option know that as well.
+    return wish, 202 if options.get("orphanDependents") is False else 200
+
+
+def _as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWish:
+    kind = resource_of(context).kind
+    if (wish.policy or kind.orphans_by_default) and not server.collects_dependents:
         return replace(wish, policy="Background")  # nobody would ever take the finalizer out
+    if not wish.policy and kind.orphans_by_default and kind.group_resource == _JOBS:
+        context.warn(_JOBS_WARNING)
     return wish
 
 
-def read_wishes(context: Context) -> DeleteWish:
-    """Options from the body or, if there is none, from the query."""
-    options = read_options(context)
+def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
+    """What a client wants, from DeleteOptions. Raises 422."""
     policy = options.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")
     if policy and policy not in _POLICIES:
-        cause = field_errors.not_supported("propagationPolicy", policy, _POLICIES)
-        raise invalid_options(context.info, [cause])
+        cause = field_errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil"))
+        raise _invalid_options(cause)
     if policy and orphan is not None:
         cause = field_errors.invalid(
-            "propagationPolicy", policy, "orphanDependents and deletionPropagation cannot both"
+            "propagationPolicy",
+            policy,
+            "orphanDependents and deletionPropagation cannot be both set",
         )
-        raise invalid_options(context.info, [cause])
+        raise _invalid_options(cause)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
     preconditions = options.get("preconditions") or {}
+    grace_seconds = options.get("gracePeriodSeconds")
     dry_run = options.get("dryRun") or []
     if any(each != "All" for each in dry_run):
         cause = field_errors.not_supported("dryRun", dry_run, ["All"])
-        raise invalid_options(context.info, [cause])
+        raise _invalid_options(cause)
     return DeleteWish(
         policy=policy,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
         dry_run=bool(dry_run) or is_dry_run(context.info),
+        # Less than no time is the shortest there is.
+        grace_seconds=1 if grace_seconds is not None and grace_seconds < 0 else grace_seconds,
     )
+
+
+def _invalid_options(cause: Cause) -> status.StatusError:
+    return status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])
 
 
 def read_options(context: Context) -> dict[str, Any]:
@@ -182,9 +213,14 @@ def read_options(context: Context) -> dict[str, Any]:
     assert struct is not None
     content_type = context.request.headers.get("content-type") or ""
     if codec.media_type_name(content_type) == PROTOBUF:
-        return protobuf.decode(struct, protobuf.read_envelope(body).raw)
+        envelope = protobuf.read_envelope(body)
+        _check_kind(envelope.kind)
+        return protobuf.decode(struct, envelope.raw)
     value = codec.decode(body, content_type).value
-    kind = value.get("kind")
+    _check_kind(value.get("kind"))
+    return check(struct, value).value
+
+
+def _check_kind(kind: Any) -> None:
     if kind and kind != "DeleteOptions":
         raise status.bad_request(f"{str(kind)[:128]} cannot be handled as DeleteOptions")
-    return check(struct, value).value

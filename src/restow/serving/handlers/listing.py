@@ -7,8 +7,9 @@ converts are converted first, many at once: what is selected is what the client 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -18,7 +19,7 @@ from restow.resources.definition import Resource
 from restow.resources.errors import translate
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.resources.watch_cache import Selection as Slice
-from restow.serving.answers import Bodies, respond_list
+from restow.serving.answers import Bodies, respond_list, respond_message, wants_message
 from restow.serving.context import Context
 from restow.serving.continue_tokens import INCONSISTENT, Place
 from restow.serving.forms import list_in_form
@@ -30,6 +31,8 @@ from restow.serving.handlers.reading import (
 )
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Answer, Promise
+from restow.serving.messages import items_of, list_message
+from restow.serving.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
 from restow.serving.selection import Selection
 from restow.storage.errors import CannotOpen, Compacted, StorageError
 from restow.storage.interface import Revision, Span
@@ -39,7 +42,12 @@ LISTS_KEPT_MAX: Final = 16
 """Whole lists that are remembered for each resource, until one of its objects changes."""
 SLICE_ITEMS: Final = 500
 """Objects that are looked at in one turn of the loop: some milliseconds, if all must be decoded."""
+MESSAGES_AT_ONCE: Final = 50
+"""Objects that are written as protobuf in one turn: some milliseconds, if they are pods."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
+
+ListAnswer: TypeAlias = "Answer | Awaitable[Answer]"
+"""Most lists are at hand; those in protobuf must be written first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +81,18 @@ def list_objects(server: Server, context: Context) -> Promise:
     if wish.version is None and wish.place is None:
         cache = server.store.fresh(resource)
         if cache is not None and not _must_wait(context, cache, selection):
-            answer: Answer = _answer_now(server, context, cache, selection, wish)
-            return answer
+            return _answer_now(server, context, cache, selection, wish)
     return _list_later(server, context, selection, wish)
 
 
 async def _list_later(server: Server, context: Context, selection: Selection, wish: Wish) -> Answer:
+    answer = await _found_later(server, context, selection, wish)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _found_later(
+    server: Server, context: Context, selection: Selection, wish: Wish
+) -> ListAnswer:
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
         cache = await fresh_enough(server, resource, wish.version)
@@ -149,7 +163,7 @@ def _invalid(field: str, why: str) -> status.StatusError:
 
 def _answer_now(
     server: Server, context: Context, cache: WatchCache, selection: Selection, wish: Wish
-) -> Answer:
+) -> ListAnswer:
     """A list from its beginning, out of a cache that is as fresh as it must be."""
     if selection or wish.limit or cache.damaged:
         return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
@@ -344,7 +358,7 @@ def _expired(
     )
 
 
-def _answer(server: Server, context: Context, selection: Selection, found: Found) -> Answer:
+def _answer(server: Server, context: Context, selection: Selection, found: Found) -> ListAnswer:
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
@@ -354,17 +368,22 @@ def _answer(server: Server, context: Context, selection: Selection, found: Found
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining
     bodies = bodies_of(server, resource, found.entries, api_version)
-    return list_answer(server, context, bodies, metadata)
-
-
-def list_answer(
-    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
-) -> Answer:
-    """A list of objects, as the client asks for it."""
     return _list_of(server, context, Bodies.of(bodies), metadata)
 
 
-def _list_of(server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]) -> Answer:
+async def list_answer(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Answer:
+    """A list of objects, as the client asks for it."""
+    answer = _list_of(server, context, Bodies.of(bodies), metadata)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _list_of(
+    server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
+) -> ListAnswer:
+    if wants_message(context, bodies.nbytes):
+        return _list_in_messages(server, context, bodies.items, metadata)
     if context.form.as_kind:
         return list_in_form(server, context, bodies.items, metadata)
     resource = resource_of(context)
@@ -374,6 +393,27 @@ def _list_of(server: Server, context: Context, bodies: Bodies, metadata: dict[st
         orjson.dumps(metadata),
     )
     return respond_list(context, head, bodies, b"]}")
+
+
+async def _list_in_messages(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Answer:
+    """A list in protobuf, with turns for others while it is written.
+
+    It begins with its length, so nothing of it can be sent before all is written.
+    """
+    resource = resource_of(context)
+    names = resource.api_version(context.info.version), resource.kind.kind
+    list_kind = resource.kind.list_kind
+    if context.form.as_kind:
+        names, list_kind = (META_V1, PARTIAL_OBJECT), PARTIAL_LIST
+        bodies = [partial_object_bytes(body) for body in bodies]
+    written = []
+    for first in range(0, len(bodies), MESSAGES_AT_ONCE):
+        if first:
+            await server.runtime.clock.sleep(0)
+        written.append(items_of(*names, bodies[first : first + MESSAGES_AT_ONCE]))
+    return respond_message(context, list_message(names[0], list_kind, metadata, written))
 
 
 def bodies_of(

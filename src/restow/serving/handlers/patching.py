@@ -15,7 +15,13 @@ from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_
 from restow.machinery.strategic_merge_types import merge_schema
 from restow.resources.definition import Object
 from restow.serving.context import Context
-from restow.serving.handlers.bodies import check_object, fill_in, report_fields
+from restow.serving.handlers.applying import APPLY_PATCH, apply
+from restow.serving.handlers.bodies import (
+    check_object,
+    fill_in,
+    report_fields,
+    report_problems,
+)
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -26,6 +32,7 @@ from restow.serving.handlers.updating import (
     written_answer,
 )
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.managers import manager_of
 from restow.serving.parameters import invalid_options, is_dry_run
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -37,7 +44,8 @@ Patch = Callable[[Object], Any]
 
 def patch(server: Server, context: Context) -> Promise | Committing:
     """PATCH of an object."""
-    _check_media_type(context)
+    if _check_media_type(context) == APPLY_PATCH:
+        return apply(server, context)
     if "force" in context.info.query:
         cause = field_errors.forbidden("force", "may not be specified for non-apply patch")
         raise invalid_options(context.info, [cause])
@@ -72,6 +80,7 @@ async def _patch(server: Server, context: Context, change: Patch) -> Response:
         _completed(context, change),
         subresource=info.subresource,
         is_patch=True,
+        manager=manager_of(context),
         mutate=None if asked is None else asked.mutate,
         check=server.admission.check_of(context),
         review=None if asked is None else asked.review,
@@ -84,11 +93,21 @@ def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:
     """A patch, and what is done to every object that comes in."""
 
     def apply(current: Object) -> Object:
+        managed = current["metadata"].get("managedFields")
         patched = change(current)
         if not isinstance(patched, dict):
             raise status.invalid_patch("what the patch leaves is no object")
         _keep_unsaid(patched, current)
+        metadata = patched.get("metadata")
+        if managed is not None:
+            if type(metadata) is dict and metadata.get("managedFields") is managed:
+                # As it was stored: only what a client has sent is checked.
+                del metadata["managedFields"]
+            else:
+                managed = None
         obj = _read_again(context, patched)
+        if managed is not None:
+            obj["metadata"]["managedFields"] = managed
         check_identity(context, obj)
         return obj
 
@@ -104,7 +123,7 @@ def _read_again(context: Context, patched: Object) -> Object:
     try:
         checked, unknown = check_object(context, resource, patched)
     except status.BadRequest as error:
-        raise status.invalid_patch(error.message) from error
+        raise status.unfit_patch(error.message) from error
     if unknown or context.info.query:
         report_fields(context, unknown, ())
     return fill_in(context, resource, checked)
@@ -122,8 +141,7 @@ def read_patch(context: Context) -> Patch:
     body = context.request.body
     media_type = codec.media_type_name(context.request.headers.get("content-type") or "")
     if media_type == JSON_PATCH:
-        operations, _ = codec.decode_value(body)
-        return JsonPatch.parse(operations).apply
+        return _read_operations(context, body).apply
     if media_type == MERGE_PATCH:
         merge = _read_object(context, body)
         return lambda current: apply_merge_patch(current, merge)
@@ -132,14 +150,30 @@ def read_patch(context: Context) -> Patch:
     return lambda current: apply_strategic_merge_patch(current, strategic, schema)
 
 
-def _check_media_type(context: Context) -> None:
-    """Raise 415 for a kind of patch that this kind of object does not take."""
+def _read_operations(context: Context, body: bytes) -> JsonPatch:
+    operations, duplicates = codec.decode_value(body)
+    read = JsonPatch.parse(operations)
+    if read.unknown or duplicates:
+        problems = [f'json patch unknown field "{path}"' for path in read.unknown]
+        # Only members of operations count: what is in a value is read as the last one says.
+        problems += [
+            f'json patch duplicate field "{path}"' for path in duplicates if path.count(".") == 1
+        ]
+        report_problems(context, problems)
+    return read
+
+
+def _check_media_type(context: Context) -> str:
+    """The kind of patch. Raises 415 for one that this kind of object does not take."""
     supported = [JSON_PATCH, MERGE_PATCH]
     if _merge_schema(context) is not None:
         supported.append(STRATEGIC_PATCH)
+    supported.append(APPLY_PATCH)
     content_type = context.request.headers.get("content-type") or ""
-    if codec.media_type_name(content_type) not in supported:
+    name = codec.media_type_name(content_type)
+    if name not in supported:
         raise status.unsupported_media_type(supported)
+    return name
 
 
 def _merge_schema(context: Context) -> MergeSchema | None:

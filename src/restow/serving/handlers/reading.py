@@ -57,8 +57,9 @@ def answer_from(server: Server, context: Context, cache: WatchCache) -> Response
     if entry is None:
         raise server.store.missing(resource, path, cache)
     if info.subresource == "scale":
-        return respond(context, 200, scale_of(server, context, entry))
-    body = server.store.body_of(resource, entry, resource.api_version(info.version))
+        body = scale_of(server, context, entry)
+    else:
+        body = server.store.body_of(resource, entry, resource.api_version(info.version))
     if context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 200, body)

@@ -11,19 +11,21 @@ from msgspec.structs import replace
 
 from restow.machinery import codec, field_errors, status
 from restow.machinery.metadata_rules import check_types
-from restow.machinery.names import GroupKind
+from restow.machinery.names import GroupKind, GroupResource
 from restow.resources.definition import Object, Resource
-from restow.resources.store import Written
+from restow.resources.store import Change, Written
 from restow.serving.answers import respond
 from restow.serving.authorization.rules import refusal
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import must_wait, read_later, read_object
+from restow.serving.handlers.bodies import PROTOBUF, must_wait, read_later, read_object
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
+from restow.serving.managers import manager_of
+from restow.serving.messages import read_message
 from restow.serving.parameters import is_dry_run
 from restow.serving.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 
@@ -52,7 +54,7 @@ def update(server: Server, context: Context) -> Promise | Committing:
 def begin_change(
     server: Server,
     context: Context,
-    change: Callable[[Object], Object],
+    change: Change,
     *,
     again: Callable[[], Coroutine[Any, Any, Response]],
     is_patch: bool = False,
@@ -66,8 +68,9 @@ def begin_change(
         info.version,
         resource.path_of(info.namespace, info.name),
         change,
-        subresource=info.subresource,
+        subresource="" if info.subresource == "scale" else info.subresource,
         is_patch=is_patch,
+        manager=manager_of(context),
         check=server.admission.check_of(context),
     )
     if begun is None:
@@ -92,6 +95,7 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             resource.path_of(info.namespace, info.name),
             lambda current: _replaced(obj, current, info.subresource),
             subresource=info.subresource,
+            manager=manager_of(context),
             mutate=None if asked is None else asked.mutate,
             check=server.admission.check_of(context),
             review=None if asked is None else asked.review,
@@ -104,12 +108,12 @@ async def _update(server: Server, context: Context, obj: Object) -> Response:
             # It was read and has been deleted since: who writes it back does not know that.
             why = "the object has been deleted; please read it again"
             raise status.conflict(resource.kind.group_resource, info.name, why=why) from None
-        _check_may_create(server, context)
+        check_may_create(server, context)
         return await create_object(server, context, obj)
     return written_answer(server, context, written)
 
 
-def _check_may_create(server: Server, context: Context) -> None:
+def check_may_create(server: Server, context: Context) -> None:
     """Who may update need not be one who may create. Raises 403."""
     wanted = replace(context.info, verb="create")
     if not server.judge.allows(context.user, wanted):
@@ -131,7 +135,10 @@ def check_identity(context: Context, obj: Object) -> None:
     info, metadata = context.info, obj["metadata"]
     name = metadata.get("name")
     if not name:
-        raise status.bad_request("name must be provided")
+        raise status.bad_request(
+            f"the name of the object ({info.name} based on URL) was undeterminable: name must be"
+            " provided"
+        )
     if name != info.name:
         raise status.bad_request(
             f"the name of the object ({name[:253]}) does not match the name on the URL"
@@ -147,8 +154,7 @@ def check_identity(context: Context, obj: Object) -> None:
     namespace = metadata.get("namespace")
     if namespace and namespace != info.namespace:
         raise status.bad_request(
-            f"the namespace of the object ({namespace[:253]}) does not match the namespace on the"
-            f" URL ({info.namespace})"
+            "the namespace of the provided object does not match the namespace sent on the request"
         )
     metadata["namespace"] = info.namespace
 
@@ -160,14 +166,18 @@ def written_answer(server: Server, context: Context, written: Written) -> Respon
         resource = resource_of(context)
         scale = scale_of_object(resource, context.info.version, orjson.loads(body))
         body = orjson.dumps(scale)
-    elif context.form.as_kind:
+    if context.form.as_kind:
         body = object_in_form(server, context, body)
     return respond(context, 201 if written.created else 200, body)
 
 
 async def _update_scale(server: Server, context: Context) -> Response:
-    decoded = codec.decode(context.request.body, context.request.headers.get("content-type") or "")
-    return await change_scale(server, context, lambda _scale: decoded.value, is_patch=False)
+    content_type = context.request.headers.get("content-type") or ""
+    if codec.media_type_name(content_type) == PROTOBUF:
+        scale = read_message(context.request.body)
+    else:
+        scale = codec.decode(context.request.body, content_type).value
+    return await change_scale(server, context, lambda _scale: scale, is_patch=False)
 
 
 async def change_scale(
@@ -180,7 +190,15 @@ async def change_scale(
         shown = scale_of_object(resource, info.version, current, may_lack_replicas=True)
         scale = _checked_scale(context, change(shown))
         said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
-        fresh = with_replicas(resource, info.version, current, _replicas(context, scale))
+        found = current["metadata"].get("uid")
+        if said["uid"] and said["uid"] != found:
+            # Of a Scale it is a precondition, whichever way it comes.
+            named = GroupResource(resource.group, f"{resource.plural}/scale")
+            raise status.precondition_failed(
+                named, info.name, what="UID", wanted=said["uid"], found=found
+            )
+        replicas = replicas_of(context, scale, is_patch=is_patch)
+        fresh = with_replicas(resource, info.version, current, replicas)
         fresh["metadata"] = current["metadata"] | {
             name: value for name, value in said.items() if value
         }
@@ -193,6 +211,7 @@ async def change_scale(
         resource.path_of(info.namespace, info.name),
         apply,
         is_patch=is_patch,
+        manager=manager_of(context),
         mutate=None if asked is None else asked.mutate,
         review=None if asked is None else asked.review,
         dry_run=is_dry_run(info),
@@ -215,11 +234,13 @@ def _checked_scale(context: Context, scale: Any) -> Object:
     return {**scale, "metadata": metadata}
 
 
-def _replicas(context: Context, scale: Object) -> int:
+def replicas_of(context: Context, scale: Object, *, is_patch: bool) -> int:
+    """The replicas that a Scale wants. Raises 400, 422."""
     spec = scale.get("spec") or {}
     replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
     if type(replicas) is not int or replicas > REPLICAS_MAX:
-        raise status.bad_request("spec.replicas must be a whole number of 32 bits")
+        why = "spec.replicas must be a whole number of 32 bits"
+        raise status.unfit_patch(why) if is_patch else status.bad_request(why)
     # A custom kind says itself what is wrong with them, at the path where it has them.
     if replicas < 0 and scale_paths(resource_of(context), context.info.version) is None:
         cause = field_errors.invalid(

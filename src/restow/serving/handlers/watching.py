@@ -24,7 +24,7 @@ from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Change, Entry, WatchCache
 from restow.runtime import Timer
-from restow.serving.answers import JSON_HEADERS, warning_lines
+from restow.serving.answers import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
 from restow.serving.context import Context
 from restow.serving.forms import event_in_form
 from restow.serving.handlers.fan_out import FanOut, fan_out_of
@@ -36,9 +36,11 @@ from restow.serving.handlers.reading import (
 )
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.translating import Translation
-from restow.serving.listener.response import Promise
+from restow.serving.listener.response import Answer, Promise, Response
 from restow.serving.listener.stream import PushStream, StreamWriter, encode_chunk
+from restow.serving.messages import FRAME_LENGTH_BYTES, event_frame
 from restow.serving.selection import Selection
+from restow.serving.websocket import agreed_headers, as_websocket, asks_for_websocket
 
 TIMEOUT_SECONDS_MAX: Final = 86_400
 BOOKMARK_SECONDS: Final = 60.0
@@ -55,7 +57,10 @@ def watch(server: Server, context: Context) -> Promise:
     return _watch(server, context)
 
 
-async def _watch(server: Server, context: Context) -> PushStream:
+async def _watch(server: Server, context: Context) -> Answer:
+    switching = agreed_headers(context.request) if asks_for_websocket(context.request) else b""
+    if isinstance(switching, Response):
+        return switching
     resource, info = resource_of(context), context.info
     selection = Selection(resource, info)
     text = info.parameter("resourceVersion")
@@ -77,10 +82,15 @@ async def _watch(server: Server, context: Context) -> PushStream:
         await server.store.caches.backfill(resource.root, after=version)
     watcher.begin(version, initial=initial, failure=failure)
     watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
-    headers = JSON_HEADERS
+    headers = PROTOBUF_WATCH_HEADERS if context.form.media == "protobuf" else JSON_HEADERS
     if context.warnings:
         headers += warning_lines(context.warnings)
-    return PushStream(200, watcher.start, headers)
+    stream = PushStream(200, watcher.start, headers)
+    if not switching:
+        return stream
+    length_bytes = FRAME_LENGTH_BYTES if context.form.media == "protobuf" else None
+    clock = server.runtime.clock
+    return as_websocket(stream, switching, clock=clock, length_bytes=length_bytes)
 
 
 async def _wait(server: Server, version: int) -> StatusError | None:
@@ -130,7 +140,14 @@ class Watcher:
         self._resource: Resource = resource_of(context)
         self._version = self._resource.api_version(context.info.version)
         self._wants_bookmarks = context.info.flag("allowWatchBookmarks")
-        self._form = (self._version, context.form.as_kind, context.info.parameter("includeObject"))
+        form = context.form
+        self._is_protobuf = form.media == "protobuf"
+        self._form = (
+            self._version,
+            form.as_kind,
+            context.info.parameter("includeObject"),
+            form.media,
+        )
         self._translation: Translation | None = None
         if self._resource.remote is not None:
             self._translation = self._fan_out.translation(self._resource, self._version)
@@ -343,7 +360,12 @@ class Watcher:
                 self._server, self._context, body, with_definitions=not self._told_columns
             )
             self._told_columns = True
-        return encode_chunk(b'{"type":"%b","object":%b}\n' % (what, body))
+        return encode_chunk(self._event(what, body))
+
+    def _event(self, what: bytes, body: bytes) -> bytes:
+        if self._is_protobuf:
+            return event_frame(what, body)
+        return b'{"type":"%b","object":%b}\n' % (what, body)
 
     def _initial_chunks(
         self, keys: list[str], chosen: list[Entry], revision: int
@@ -374,7 +396,7 @@ class Watcher:
         body = orjson.dumps({"kind": kind, "apiVersion": self._version, "metadata": metadata})
         if self._form[1]:
             body = event_in_form(self._server, self._context, body, with_definitions=False)
-        return encode_chunk(b'{"type":"BOOKMARK","object":%b}\n' % body)
+        return encode_chunk(self._event(b"BOOKMARK", body))
 
     def _bookmark_and_again(self) -> None:
         self._send_bookmark()
@@ -406,7 +428,7 @@ class Watcher:
         """End with an error, which the client gets as the last event."""
         writer = self._writer
         if writer is not None and not writer.closed:
-            writer.write(b'{"type":"ERROR","object":%b}\n' % error.to_bytes())
+            writer.write(self._event(b"ERROR", error.to_bytes()))
             writer.close()
         self._closed()
 

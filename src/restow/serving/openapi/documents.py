@@ -18,7 +18,7 @@ from restow.serving.openapi.declared import encoded
 from restow.serving.openapi.served import ApiInfo, ServedKind, in_order
 
 # Counts up when the same input makes other bytes, so that clients ask again.
-FORMAT_REVISION: Final = 3
+FORMAT_REVISION: Final = 4
 
 # Good enough, and a megabyte takes milliseconds.
 _COMPRESSION_LEVEL: Final = 4
@@ -84,7 +84,7 @@ def fingerprint_of(digests: Iterable[bytes], info: ApiInfo) -> str:
 def kind_digest(kind: ServedKind) -> bytes:
     """A hash of all that documents say of one kind."""
     names = (kind.group, kind.version, kind.kind, kind.plural, kind.singular, kind.type_name)
-    more = (kind.list_kind, kind.selectable)
+    more = (kind.list_kind, kind.selectable, kind.returns_deleted)
     digest = hashlib.sha512()
     digest.update(orjson.dumps((names, kind.namespaced, kind.verbs, kind.subresources, more)))
     digest.update(encoded(kind.declared_schema()) or b"null")

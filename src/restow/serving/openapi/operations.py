@@ -4,7 +4,7 @@ Not here: how an operation is written down; v2 and v3 differ in that.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from restow.serving.openapi.served import (
@@ -23,6 +23,8 @@ DELETE_OPTIONS: Final = META + "DeleteOptions"
 STATUS: Final = META + "Status"
 RESOURCE_LIST: Final = META + "APIResourceList"
 PATCH: Final = META + "Patch"
+# In the place of a definition: an answer that is no object.
+TEXT: Final = "text"
 
 ANSWER_TYPES: Final = ("application/json", "application/yaml")
 WATCH_TYPES: Final = (*ANSWER_TYPES, "application/json;stream=watch")
@@ -48,6 +50,7 @@ PARAMETERS: Final[dict[str, Parameter]] = {
     for each in (
         Parameter("name", "path", "string", "Name of the object."),
         Parameter("namespace", "path", "string", "Namespace of the object."),
+        Parameter("path", "path", "string", "What is asked for there."),
         _query("pretty", "string", "If true, the answer is indented."),
         _query("dryRun", "string", "All: do everything except storing."),
         _query("fieldManager", "string", "Who makes the change."),
@@ -243,6 +246,15 @@ def paths_of(kind: ServedKind, info: ApiInfo) -> Iterator[PathEntry]:
         below = [_on_object(kind, v, info, sub) for v in (*_ON_OBJECT, "create") if v in sub.verbs]
         path = f"{named}/{sub.name}"
         entries.append(PathEntry(path=path, parameters=parameters, operations=tuple(below)))
+        if sub.takes_path:
+            longer = [replace(each, id=f"{each.id}WithPath") for each in below]
+            entries.append(
+                PathEntry(
+                    path=f"{path}/{{path}}",
+                    parameters=("name", *scope, "path", "pretty"),
+                    operations=tuple(longer),
+                )
+            )
     return (entry for entry in entries if entry.operations)
 
 
@@ -269,6 +281,8 @@ def _operation(
     about = (kind.group, kind.version, kind.kind)
     subject = sent = definition_name(kind)
     body_types = patches if verb.method == "patch" else BODY_TYPES
+    if sub is not None and sub.connects:
+        return _connection(kind, verb, sub)
     if sub is not None:
         about = (sub.group, sub.version, sub.kind)
         subject = sent = sub.type_name or subject
@@ -280,6 +294,8 @@ def _operation(
     if verb.action == "deletecollection":
         word, collection = "delete", "Collection"
     where = _title(kind.group, kind.version)
+    if sub is not None and sub.is_text:
+        subject = TEXT
     return Operation(
         method=verb.method,
         action=verb.action,
@@ -292,6 +308,25 @@ def _operation(
         body_types=body_types,
         answers={**dict.fromkeys(verb.codes, _answer(verb, kind, subject)), "401": ""},
         answer_types=WATCH_TYPES if verb.action == "list" else ANSWER_TYPES,
+    )
+
+
+def _connection(kind: ServedKind, verb: _Verb, sub: ServedSubresource) -> Operation:
+    """A request that becomes a connection: no object goes either way."""
+    where = _title(kind.group, kind.version) + verb.method.capitalize()
+    scope = "Namespaced" if kind.namespaced else ""
+    return Operation(
+        method=verb.method,
+        action="connect",
+        id=f"connect{where}{scope}{kind.kind}{sub.name.capitalize()}",
+        tag=_tag(kind.group, kind.version),
+        about=f"Connect to the {sub.name} of an object of kind {kind.kind}.",
+        kind=(sub.group, sub.version, sub.kind),
+        query=(),
+        body="",
+        body_types=(),
+        answers={"200": TEXT, "401": ""},
+        answer_types=("*/*",),
     )
 
 
@@ -318,6 +353,8 @@ def _body(verb: _Verb, subject: str) -> str:
 def _answer(verb: _Verb, kind: ServedKind, subject: str) -> str:
     if verb.action == "list":
         return list_definition_name(kind)
+    if verb.action == "delete" and kind.returns_deleted:
+        return subject
     return STATUS if verb.method == "delete" else subject
 
 

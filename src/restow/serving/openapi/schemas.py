@@ -10,6 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from restow.kinds.schema_facts import (
+    default_of,
+    is_required,
+    union_of,
+    words_of,
+    zero_of,
+)
+from restow.machinery.apply.schema import ATOMIC_STRUCTS
 from restow.machinery.types import (
     Field,
     ListOf,
@@ -22,7 +30,14 @@ from restow.machinery.types import (
     UnknownType,
 )
 from restow.serving.openapi.declared import declared_kind, encoded, open_kind
-from restow.serving.openapi.operations import DELETE_OPTIONS, META, PATCH, RESOURCE_LIST, STATUS
+from restow.serving.openapi.operations import (
+    DELETE_OPTIONS,
+    META,
+    PATCH,
+    RESOURCE_LIST,
+    STATUS,
+    TEXT,
+)
 from restow.serving.openapi.served import (
     ServedKind,
     definition_name,
@@ -35,6 +50,8 @@ from restow.serving.openapi.served import (
 Schema = dict[str, Any]
 Gvk = tuple[str, str, str]
 
+_CORE: Final = "io.k8s.api.core.v1."
+_OF_KINDS: Final = {"apiVersion", "kind", "metadata"}
 _SELECTABLE: Final = "x-kubernetes-selectable-fields"
 OBJECT_META: Final = META + "ObjectMeta"
 LIST_META: Final = META + "ListMeta"
@@ -81,57 +98,6 @@ _ABOUT: Final = {
     "items": "The objects of the list.",
 }
 
-# Fields that Go always writes but clients may leave out. Saying too seldom that a field is required
-# does no harm, saying it too often makes old clients refuse good objects.
-_OPTIONAL: Final = frozenset(
-    (
-        "AzureFilePersistentVolumeSource.secretNamespace",
-        "CSINodeDriver.topologyKeys",
-        "CapacityRequestPolicy.default",
-        "ClusterRole.rules",
-        "ContainerImage.names",
-        "ControllerRevision.revision",
-        "DeviceClaim.requests",
-        "DeviceClass.spec",
-        "DeviceRequest.deviceClassName",
-        "EndpointSlice.endpoints",
-        "EndpointSlice.ports",
-        "Event.metadata",
-        "Event.reportingComponent",
-        "Event.reportingInstance",
-        "FlowSchemaSpec.matchingPrecedence",
-        "GRPCAction.service",
-        "IngressClassParametersReference.scope",
-        "LimitedPriorityLevelConfiguration.nominalConcurrencyShares",
-        "NetworkPolicySpec.podSelector",
-        "NodeRuntimeHandler.name",
-        "PodCertificateRequestSpec.pkixPublicKey",
-        "PodCertificateRequestSpec.proofOfPossession",
-        "PodFailurePolicyOnPodConditionsPattern.status",
-        "ProjectedVolumeSource.sources",
-        "QueuingConfiguration.handSize",
-        "QueuingConfiguration.queueLengthLimit",
-        "QueuingConfiguration.queues",
-        "ResourceClaim.spec",
-        "ResourceClaimSpec.devices",
-        "ResourceClaimTemplate.spec",
-        "ResourceClaimTemplateSpec.spec",
-        "ResourcePolicyRule.namespaces",
-        "Role.rules",
-        "RoleRef.apiGroup",
-        "StatefulSetOrdinals.start",
-        "StatefulSetSpec.serviceName",
-        "StorageVersion.spec",
-        "StorageVersion.status",
-        "TokenRequest.spec",
-        "TokenRequestSpec.audiences",
-        "TokenRequestSpec.boundObjectRef",
-        "TokenRequestSpec.expirationSeconds",
-        "TypedLocalObjectReference.apiGroup",
-        "TypedObjectReference.apiGroup",
-    )
-)
-
 
 class Definitions:
     """The definitions of one document: asked for by name, made one after the other.
@@ -163,6 +129,8 @@ class Definitions:
                 self._declared[of_list] = kind
             self.reference(of_list)
         for sub in kind.subresources:
+            if sub.connects:
+                continue
             if sub.type_name is not None and sub.type_name != name:
                 self.name_kind(sub.type_name, (sub.group, sub.version, sub.kind))
                 self.reference(sub.type_name)
@@ -173,6 +141,8 @@ class Definitions:
     def add_shared(self, group: str, version: str) -> None:
         """Put in what the operations of every group version speak of."""
         self.name_kind(STATUS, ("", "v1", "Status"))
+        self.name_kind(RESOURCE_LIST, ("", "v1", "APIResourceList"))
+        self.name_kind(DELETE_OPTIONS, ("", "v1", "DeleteOptions"))
         self.name_kind(DELETE_OPTIONS, (group, version, "DeleteOptions"))
         for name in (RESOURCE_LIST, STATUS, DELETE_OPTIONS, PATCH):
             self.reference(name)
@@ -181,6 +151,10 @@ class Definitions:
         """A reference to a type, which is then part of the document."""
         self._wanted.setdefault(name)
         return {"$ref": self._prefix + name}
+
+    def answer(self, name: str) -> Schema:
+        """What an operation answers with."""
+        return {"type": "string"} if name == TEXT else self.reference(name)
 
     def all(self) -> Iterator[tuple[str, Schema]]:
         """Every definition that is needed, each with its name."""
@@ -232,7 +206,7 @@ class Definitions:
             schema = self._declared_kind(declared)
         else:
             schema = self._declared_list(declared)
-        kinds = self._kinds.get(name)
+        kinds = self._kinds.get(name) or _own_kind(name, schema)
         if kinds:
             schema["x-kubernetes-group-version-kind"] = [
                 {"group": group, "version": version, "kind": kind} for group, version, kind in kinds
@@ -248,14 +222,20 @@ class Definitions:
         schema: Schema = {"type": "object"}
         if struct.is_kind:
             schema["description"] = self._about(name, struct.short_name)
-        properties = {
-            each.json: self._property(each, of_kind=struct.is_kind) for each in struct.fields
-        }
+        properties = {each.json: self._property(struct, each) for each in struct.fields}
         if properties:
             schema["properties"] = properties
-        required = [each.json for each in struct.fields if _is_required(struct, each)]
+        required = [each.json for each in struct.fields if is_required(struct, each)]
         if required:
             schema["required"] = required
+        if struct.name in ATOMIC_STRUCTS:
+            schema["x-kubernetes-map-type"] = "atomic"
+        union = union_of(struct)
+        if union is not None:
+            said: Schema = {"fields-to-discriminateBy": union[1]}
+            schema["x-kubernetes-unions"] = [
+                {"discriminator": union[0], **said} if union[0] else said
+            ]
         return schema
 
     def _about(self, name: str, kind: str) -> str:
@@ -265,21 +245,19 @@ class Definitions:
         group, version, kind = next(iter(known))
         return f"{kind} in version {group_version(group, version)}."
 
-    def _property(self, field: Field, *, of_kind: bool) -> Schema:
+    def _property(self, struct: Struct, field: Field) -> Schema:
         schema = self._expression(field.type)
         extra: Schema = {}
-        if of_kind and field.json in _ABOUT:
+        if struct.is_kind and field.json in _ABOUT:
             extra["description"] = _ABOUT[field.json]
-        if field.patch_strategies:
-            extra["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategies)
-        if field.merge_key is not None:
-            extra["x-kubernetes-patch-merge-key"] = field.merge_key
-        if field.list_type is not None:
-            extra["x-kubernetes-list-type"] = field.list_type
-        if field.list_keys:
-            extra["x-kubernetes-list-map-keys"] = list(field.list_keys)
-        if field.map_type is not None:
-            extra["x-kubernetes-map-type"] = field.map_type
+        words = words_of(struct, field)
+        if words:
+            inner = schema.get("items") or schema.get("additionalProperties") or schema
+            inner["enum"] = list(words)
+        default = default_of(struct, field)
+        if default is not None and self._v3:
+            extra["default"] = default
+        extra |= _merging(field)
         if "$ref" not in schema:
             return {**schema, **extra}
         return self._with_reference(schema, extra, pointer=field.pointer)
@@ -288,12 +266,9 @@ class Definitions:
         """In v3 nothing may stand beside a reference, so it is put into an allOf of one."""
         if not self._v3:
             return {**schema, **extra}
-        if not pointer and not self._is_special(schema):
+        if not pointer and schema["$ref"][len(self._prefix) :] not in self._specials:
             extra["default"] = {}
         return {"allOf": [schema], **extra} if extra else schema
-
-    def _is_special(self, schema: Schema) -> bool:
-        return schema["$ref"][len(self._prefix) :] in self._specials
 
     def _expression(self, expression: object) -> Schema:
         match expression:
@@ -304,11 +279,19 @@ class Definitions:
             case Ref(name=name):
                 return self.reference(name)
             case ListOf(item=item):
-                return {"type": "array", "items": self._expression(item)}
+                return {"type": "array", "items": self._inner(item)}
             case MapOf(value=value):
-                return {"type": "object", "additionalProperties": self._expression(value)}
+                return {"type": "object", "additionalProperties": self._inner(value)}
             case _:
                 raise TypeError(f"no schema for {expression!r}")
+
+    def _inner(self, expression: object) -> Schema:
+        """What stands in a list or a map. It is never absent, so it counts as its zero."""
+        schema = self._expression(expression)
+        if isinstance(expression, Ref):
+            return self._with_reference(schema, {}, pointer=False)
+        zero = zero_of(expression) if isinstance(expression, Scalar) and self._v3 else None
+        return schema if zero is None else {**schema, "default": zero}
 
     def _declared_kind(self, kind: ServedKind) -> Schema:
         about = f"{kind.kind} in version {group_version(kind.group, kind.version)}."
@@ -347,6 +330,13 @@ class Definitions:
         }
 
 
+def _own_kind(name: str, schema: Schema) -> list[Gvk]:
+    """What a definition is the kind of although nobody has said so: a core kind in another one."""
+    if not name.startswith(_CORE) or not schema.get("properties", {}).keys() >= _OF_KINDS:
+        return []
+    return [("", "v1", name.removeprefix(_CORE))]
+
+
 def known_types(kinds: Iterable[ServedKind], types: Resolver) -> list[ServedKind]:
     """The kinds in order; one whose type has no table counts as declared at run time."""
     return [
@@ -371,8 +361,17 @@ def _has(types: Resolver, name: str) -> bool:
     return True
 
 
-def _is_required(struct: Struct, field: Field) -> bool:
-    """Whether a client must send a field. Servers fill in a status, so nothing in one is."""
-    if field.omitempty or struct.short_name.endswith("Status"):
-        return False
-    return f"{struct.short_name}.{field.json}" not in _OPTIONAL
+def _merging(field: Field) -> Schema:
+    """How changes of a field are merged: by patches, and by server-side apply."""
+    said: Schema = {}
+    if field.patch_strategies:
+        said["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategies)
+    if field.merge_key is not None:
+        said["x-kubernetes-patch-merge-key"] = field.merge_key
+    if field.list_type is not None:
+        said["x-kubernetes-list-type"] = field.list_type
+    if field.list_keys:
+        said["x-kubernetes-list-map-keys"] = list(field.list_keys)
+    if field.map_type is not None:
+        said["x-kubernetes-map-type"] = field.map_type
+    return said

@@ -30,6 +30,18 @@ class ServedSubresource:
     """The kind that is sent, if it is another than the one that is answered."""
     body_type_name: str = ""
     """The OpenAPI name of that one's type."""
+    takes_path: bool = False
+    """Whether any path may follow."""
+
+    @property
+    def connects(self) -> bool:
+        """Whether a connection is made there. The kind then says what the query may hold."""
+        return self.kind.endswith("Options")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether what is answered is no object."""
+        return self.connects or self.name == "log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +62,8 @@ class ServedKind:
     """The schema of a declared kind; None means that anything is accepted."""
     list_kind: str = ""
     """What its lists are called, if it is not the kind with `List` behind it."""
+    returns_deleted: bool = False
+    """Whether a deletion is answered with the object, rather than with a Status."""
     selectable: tuple[str, ...] = ()
     """The fields of a declared kind that field selectors may name."""
 

@@ -368,7 +368,7 @@ def _operation(operation: Operation, definitions: Definitions) -> Item:
 def _response(code: str, name: str, definitions: Definitions) -> Item:
     response: Item = {"description": _RESPONSE_WORDS[code]}
     if name:
-        response["schema"] = definitions.reference(name)
+        response["schema"] = definitions.answer(name)
     return response
 
 

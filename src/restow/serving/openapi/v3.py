@@ -127,7 +127,7 @@ def _response(
 ) -> dict[str, Any]:
     response: dict[str, Any] = {"description": _RESPONSE_WORDS[code]}
     if name:
-        schema = definitions.reference(name)
+        schema = definitions.answer(name)
         response["content"] = {each: {"schema": schema} for each in operation.answer_types}
     return response
 

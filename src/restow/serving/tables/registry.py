@@ -10,6 +10,7 @@ from restow.resources.definition import PrinterColumn, Resource
 from restow.serving.tables import (
     rows_cluster,
     rows_core,
+    rows_infrastructure,
     rows_pods,
     rows_storage_versions,
     rows_workloads,
@@ -24,6 +25,7 @@ _BY_KIND: dict[tuple[str, str], TableColumns] = {
     **rows_pods.COLUMNS,
     **rows_workloads.COLUMNS,
     **rows_cluster.COLUMNS,
+    **rows_infrastructure.COLUMNS,
     **rows_storage_versions.COLUMNS,
 }
 
@@ -33,8 +35,10 @@ def columns_for(group: str, kind: str) -> TableColumns:
     return _BY_KIND.get((group, kind), DEFAULT_COLUMNS)
 
 
-def columns_of(resource: Resource, version: str) -> TableColumns:
-    """The columns of a resource in one of its versions."""
+def columns_of(resource: Resource, version: str, subresource: str = "") -> TableColumns:
+    """The columns of a resource in one of its versions, or of what a part of it is shown as."""
+    if subresource == "scale":
+        return columns_for("autoscaling", "Scale")
     traits = resource.traits.get(version)
     if traits is None:
         return columns_for(resource.kind.group, resource.kind.kind)

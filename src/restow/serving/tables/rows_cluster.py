@@ -90,7 +90,7 @@ def _flow_schema(obj: Mapping[str, Any], now: datetime) -> list[object]:
 
 
 def _priority_level(obj: Mapping[str, Any], now: datetime) -> list[object]:
-    limited = mapping(obj, "spec", "limited") or mapping(obj, "spec", "exempt")
+    limited = mapping(obj, "spec", "limited")
     queuing = mapping(limited, "limitResponse", "queuing")
     shares: object = read(limited, "nominalConcurrencyShares")
     if shares is None:
@@ -161,7 +161,7 @@ def _storage_class(obj: Mapping[str, Any], now: datetime) -> list[object]:
         text(obj, "provisioner"),
         text(obj, "reclaimPolicy") or "Delete",
         text(obj, "volumeBindingMode") or "Immediate",
-        "true" if read(obj, "allowVolumeExpansion") is True else "false",
+        read(obj, "allowVolumeExpansion") is True,
         age(obj, now),
     ]
 
@@ -253,7 +253,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("PriorityLevel", about="Where its requests go."),
-            column("MatchingPrecedence", "integer", about="Lower is tried first."),
+            column("MatchingPrecedence", about="Lower is tried first."),
             column("DistinguisherMethod", about="How requests are told apart."),
             AGE,
             column("MissingPL", about="Whether its priority level is missing."),
@@ -264,10 +264,10 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("Type", about="Exempt or Limited."),
-            column("NominalConcurrencyShares", "integer", about="Share of the seats."),
-            column("Queues", "integer", about="Number of queues."),
-            column("HandSize", "integer", about="Queues that one flow may use."),
-            column("QueueLengthLimit", "integer", about="Longest queue."),
+            column("NominalConcurrencyShares", about="Share of the seats."),
+            column("Queues", about="Number of queues."),
+            column("HandSize", about="Queues that one flow may use."),
+            column("QueueLengthLimit", about="Longest queue."),
             AGE,
         ],
         _priority_level,
@@ -327,7 +327,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
     ("storage.k8s.io", "VolumeAttachment"): TableColumns(
         [
             NAME,
-            column("Attacher", about="Who attaches it."),
+            column("Attacher", about="Who attaches it.", form="name"),
             column("PV", about="The volume."),
             column("Node", about="The node."),
             column("Attached", "boolean", about="Whether it is attached."),

@@ -148,10 +148,11 @@ def _endpoints(obj: Mapping[str, Any], now: datetime) -> list[object]:
     points: list[str] = []
     for subset in items(obj, "subsets"):
         ports = [scalar(read(port, "port")) for port in items(subset, "ports")]
-        for address in items(subset, "addresses"):
-            ip = text(address, "ip")
-            shown = f"[{ip}]" if ":" in ip and ports else ip
-            points.extend([f"{shown}:{port}" for port in ports] or [ip])
+        addresses = [text(address, "ip") for address in items(subset, "addresses")]
+        if not ports:
+            points += addresses
+        hosts = [f"[{ip}]" if ":" in ip else ip for ip in addresses]
+        points += [f"{host}:{port}" for port in ports for host in hosts]
     return [_name(obj), some_of(points), age(obj, now)]
 
 
@@ -194,8 +195,8 @@ def _volume_phase(obj: Mapping[str, Any]) -> str:
 
 
 def _access_modes(modes: object) -> str:
-    short = dict.fromkeys(_ACCESS_MODES.get(mode, "") for mode in texts(modes))
-    return ",".join(mode for mode in short if mode)
+    given = texts(modes)
+    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in given)
 
 
 def _pod_template(obj: Mapping[str, Any], now: datetime) -> list[object]:
@@ -207,6 +208,9 @@ def _pod_template(obj: Mapping[str, Any], now: datetime) -> list[object]:
 def _node(obj: Mapping[str, Any], now: datetime) -> list[object]:
     info = mapping(obj, "status", "nodeInfo")
     addresses = {text(a, "type"): text(a, "address") for a in items(obj, "status", "addresses")}
+    kernel = text(info, "kernelVersion") or UNKNOWN
+    if architecture := text(info, "architecture"):
+        kernel += f" ({architecture})"
     return [
         _name(obj),
         _node_status(obj),
@@ -216,7 +220,7 @@ def _node(obj: Mapping[str, Any], now: datetime) -> list[object]:
         addresses.get("InternalIP") or NONE,
         addresses.get("ExternalIP") or NONE,
         text(info, "osImage") or UNKNOWN,
-        text(info, "kernelVersion") or UNKNOWN,
+        kernel,
         text(info, "containerRuntimeVersion") or UNKNOWN,
     ]
 
@@ -253,8 +257,8 @@ _EVENT: Final = TableColumns(
         wide("Source", about="Who reported the event."),
         column("Message", about="What happened."),
         wide("First Seen", about="Time since the event was first seen."),
-        wide("Count", "integer", about="How often it was seen."),
-        wide("Name", about="Name of the event itself."),
+        wide("Count", about="How often it was seen."),
+        column("Name", about="Name of the event itself.", priority=1, form="name"),
     ],
     _event,
 )
@@ -264,13 +268,13 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [NAME, column("Status", about="Phase of the namespace."), AGE], _namespace
     ),
     ("", "ConfigMap"): TableColumns(
-        [NAME, column("Data", "integer", about="Number of entries."), AGE], _config_map
+        [NAME, column("Data", about="Number of entries."), AGE], _config_map
     ),
     ("", "Secret"): TableColumns(
         [
             NAME,
             column("Type", about="Type of the secret."),
-            column("Data", "integer", about="Number of entries."),
+            column("Data", about="Number of entries."),
             AGE,
         ],
         _secret,

@@ -40,6 +40,8 @@ _JOB_STATES: Final = {
     "SuccessCriteriaMet": "SuccessCriteriaMet",
 }
 _METRICS_SHOWN_MAX: Final = 2
+# Metrics that are measured as one number, of which each pod has its share.
+_OF_MANY: Final = ("External", "Object")
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -162,8 +164,8 @@ def _autoscaler(obj: Mapping[str, Any], now: datetime) -> list[object]:
         f"{text(target, 'kind')}/{text(target, 'name')}",
         _targets(obj),
         UNSET if least is None else scalar(least),
-        str(number(obj, "spec", "maxReplicas")),
-        str(number(obj, "status", "currentReplicas")),
+        number(obj, "spec", "maxReplicas"),
+        number(obj, "status", "currentReplicas"),
         age(obj, now),
     ]
 
@@ -194,7 +196,8 @@ def _metric(metric: object, current: object) -> str:
     if read(wanted, "averageUtilization") is not None:
         values = (_percent(have.get("averageUtilization")), _percent(wanted["averageUtilization"]))
     elif read(wanted, "averageValue") is not None:
-        values = (_value(have.get("averageValue")), _value(wanted["averageValue"]) + " (avg)")
+        of_each = " (avg)" if kind in _OF_MANY else ""
+        values = (_value(have.get("averageValue")), _value(wanted["averageValue"]) + of_each)
     else:
         values = (_value(have.get("value")), _value(wanted.get("value")))
     name = text(metric, field, "name")  # the resource; other sources are told apart by order
@@ -308,8 +311,8 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("Ready", about="Pods ready, of those wanted."),
-            column("Up-to-date", "integer", about="Pods of the newest template."),
-            column("Available", "integer", about="Pods that have been ready long enough."),
+            column("Up-to-date", about="Pods of the newest template."),
+            column("Available", about="Pods that have been ready long enough."),
             AGE,
             *_POD_COLUMNS,
             _SELECTOR,
@@ -341,7 +344,7 @@ COLUMNS: Final[dict[tuple[str, str], TableColumns]] = {
         [
             NAME,
             column("Controller", about="Whose revision it is."),
-            column("Revision", "integer", about="Its number."),
+            column("Revision", about="Its number."),
             AGE,
         ],
         _controller_revision,

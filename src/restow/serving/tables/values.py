@@ -159,22 +159,23 @@ def labels(value: object) -> str:
 def label_selector(value: object) -> str:
     """A LabelSelector as it would be typed on the command line."""
     matched = mapping(value, "matchLabels")
-    terms = [f"{key}={word}" for key, word in sorted(matched.items()) if isinstance(word, str)]
+    terms = [(key, f"{key}={word}") for key, word in matched.items() if isinstance(word, str)]
     for expression in items(value, "matchExpressions"):
         key, operator = text(expression, "key"), text(expression, "operator")
         values = ",".join(sorted(texts(expression, "values")))
         match operator:
             case "In":
-                terms.append(f"{key} in ({values})")
+                terms.append((key, f"{key} in ({values})"))
             case "NotIn":
-                terms.append(f"{key} notin ({values})")
+                terms.append((key, f"{key} notin ({values})"))
             case "Exists":
-                terms.append(key)
+                terms.append((key, key))
             case "DoesNotExist":
-                terms.append(f"!{key}")
+                terms.append((key, f"!{key}"))
             case _:
                 pass
-    return ",".join(terms) or NONE
+    terms.sort(key=lambda term: term[0])
+    return ",".join(term for _, term in terms) or NONE
 
 
 def condition(obj: object, kind: str) -> dict[str, Any]:

@@ -198,6 +198,8 @@ async def test_what_is_asked(
             "fieldManager": "me",
         },
     }
+    [entry] = obj["metadata"].pop("managedFields")
+    assert (entry["manager"], entry["operation"]) == ("me", "Update")
     assert obj["metadata"] == {"generateName": "g-", "namespace": "default"}
     assert second["name"] == second["object"]["metadata"]["name"]
     assert second["object"]["metadata"]["uid"]

@@ -85,10 +85,6 @@ DIFFERENCES: Final = (
         ("strategic patch",), "There merging fails, as a 500.",
     ),
     Difference(
-        422, ("config map: uid of another",), PATCHES,
-        "There it is a conflict for an update, and invalid for a patch. Here it is a conflict.",
-    ),
-    Difference(
         ACCEPTED,
         ("config map: kind of another", "config map: kind in small letters",
          "config map: kind unknown", "config map: kind with NUL",
@@ -132,10 +128,6 @@ DIFFERENCES: Final = (
     Difference(
         400, ("widget: inner with a bad name",), BODIES,
         "There metadata inside of an object is read into its type. Here its schema refuses it.",
-    ),
-    Difference(
-        ACCEPTED, ("service: name with a digit first",), CREATE,
-        "There such names are good since 1.36. Those of older releases would refuse the object.",
     ),
     Difference(
         ACCEPTED, ("namespace: namespace of a namespace",), (*BODIES, *PATCHES),

@@ -8,7 +8,7 @@ import pytest
 from restow.kinds.derived_types import all_types
 from restow.machinery.apply import sets
 from restow.machinery.apply.blank import blank
-from restow.machinery.apply.entries import seen, stripped
+from restow.machinery.apply.entries import stripped
 from restow.machinery.apply.schema import Node, from_struct
 from restow.machinery.apply.structural_schema import from_structural
 from restow.machinery.apply.values import (
@@ -21,6 +21,7 @@ from restow.machinery.apply.values import (
 from restow.machinery.structural.schema import read_schema
 from restow.machinery.types import Struct
 from tests.unit.machinery.apply import reference_cases as cases
+from tests.unit.machinery.apply.kinds import seen
 
 
 @cache

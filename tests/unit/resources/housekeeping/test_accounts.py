@@ -39,11 +39,21 @@ async def test_they_come_back_unless_the_namespace_goes() -> None:
         await observed.settle(keeper.queue, keeper.reconcile)
         await world.delete("ServiceAccount", "n/default")
         await world.edit("ConfigMap", "n/kube-root-ca.crt", lambda obj: obj.update(data={}))
+        await world.create("Namespace", "m")
+        await observed.settle(keeper.queue, keeper.reconcile)
+        await world.edit(
+            "ConfigMap", "m/kube-root-ca.crt", lambda obj: obj["metadata"].pop("annotations")
+        )
         await observed.settle(keeper.queue, keeper.reconcile)
         assert await world.has("ServiceAccount", "n/default")
         found = await world.get("ConfigMap", "n/kube-root-ca.crt")
         assert found is not None
         assert found["data"] == {"ca.crt": CERTIFICATES}
+        described = await world.get("ConfigMap", "m/kube-root-ca.crt")
+        assert described is not None
+        for obj in (found, described):
+            text = obj["metadata"]["annotations"]["kubernetes.io/description"]
+            assert text.startswith("Contains a CA bundle that can be used to verify")
         await world.delete("Namespace", "n")
         await world.delete("ServiceAccount", "n/default")
         await world.delete("ConfigMap", "n/kube-root-ca.crt")

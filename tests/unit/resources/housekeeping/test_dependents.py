@@ -414,3 +414,58 @@ async def test_what_only_servers_write_is_left_alone() -> None:
         await collected.settle()
         assert await world.has("StorageVersion", "core.pods", group=reports.group)
         assert len(collected.collector.queue) == 0
+
+
+async def test_events_follow_nobody() -> None:
+    """An event stays when its owner goes, also after a new look, and blocks no owner."""
+    async with open_world() as world:
+        it = await Collected.begin(world)
+        owner = await world.create("ConfigMap", "owner", "n")
+        about = {"kind": "ConfigMap", "name": "owner", "namespace": "n"}
+        await world.create("Event", "e", "n", involvedObject=about, **owned_by(owner, block=True))
+        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        assert await it.names() == []
+        await it.observed.close()
+        it.observed = await world.observe(it.collector)
+        assert await it.names("Event") == ["n/e"]
+
+
+async def test_a_pod_has_its_time_to_end() -> None:
+    """A pod on a node is marked, with the time that it says itself, and its owner waits for it."""
+    async with open_world() as world:
+        it = await Collected.begin(world)
+        owner = await world.create("ConfigMap", "owner", "n")
+        spec = {
+            "nodeName": "a",
+            "terminationGracePeriodSeconds": 7,
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        await world.create("Pod", "p", "n", spec=spec, **owned_by(owner, block=True))
+        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        assert await it.names() == ["n/owner"]
+        pod = await world.get("Pod", "n/p")
+        assert pod is not None
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 7
+        await world.delete("Pod", "n/p")  # by whoever runs it
+        assert await it.names() == []
+
+
+async def test_foreground_waits_for_what_is_held_deep_down() -> None:
+    """In a tree with two ways to the same leaf, all wait for a finalizer of it, and go with it."""
+    async with open_world() as world:
+        it = await Collected.begin(world)
+        top = await world.create("ConfigMap", "top", "n")
+        left = await world.create("ConfigMap", "left", "n", **owned_by(top, block=True))
+        right = await world.create("ConfigMap", "right", "n", **owned_by(top, block=True))
+        middle = await world.create("ConfigMap", "middle", "n", **owned_by(left, right, block=True))
+        held = owned_by(middle, block=True)
+        held["metadata"]["finalizers"] = ["example.com/hold"]
+        await world.create("Secret", "leaf", "n", **held)
+        await world.delete("ConfigMap", "n/top", wish=FOREGROUND)
+        assert await it.names() == ["n/left", "n/middle", "n/right", "n/top"]
+        for path in await it.names():
+            found = await world.get("ConfigMap", path)
+            assert found is not None
+            assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
+        await world.edit("Secret", "n/leaf", lambda obj: obj["metadata"].pop("finalizers"))
+        assert await it.names() == []

@@ -43,6 +43,8 @@ async def test_one_server_makes_the_three_objects() -> None:
         service = await world.get("Service", "default/kubernetes")
         assert service is not None
         assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["ipFamilies"] == ["IPv4"]
+        assert service["spec"]["ipFamilyPolicy"] == "SingleStack"
         [port] = service["spec"]["ports"]
         assert (port["name"], port["port"], port["targetPort"]) == ("https", 443, 6443)
         assert await subsets(world) == [
@@ -155,3 +157,26 @@ def test_only_ip_addresses_can_be_published() -> None:
     """A host name is refused when the server starts, not when it is first written."""
     with pytest.raises(ValueError, match="not appear to be an IPv4 or IPv6 address"):
         _ = Address("localhost", 1).family
+
+
+async def test_labels_are_put_right() -> None:
+    """Those by which others find the objects come back; those of others stay."""
+    async with open_world() as world:
+        keeper = server(world, "a", "10.0.0.1")
+        await keeper.step()
+        for kind, group in (("Endpoints", ""), ("EndpointSlice", DISCOVERY)):
+            await world.edit(
+                kind,
+                "default/kubernetes",
+                lambda obj: obj["metadata"].update(labels={"mine": "too"}),
+                group=group,
+            )
+        await keeper.step()
+        endpoints = await world.get("Endpoints", "default/kubernetes")
+        found = await world.get("EndpointSlice", "default/kubernetes", group=DISCOVERY)
+        assert endpoints is not None
+        assert found is not None
+        mine = {"mine": "too"}
+        skipped = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+        assert endpoints["metadata"]["labels"] == {**mine, **skipped}
+        assert found["metadata"]["labels"] == {**mine, "kubernetes.io/service-name": "kubernetes"}

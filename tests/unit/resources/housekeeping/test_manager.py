@@ -15,7 +15,7 @@ from restow.resources.housekeeping import (
 from restow.resources.housekeeping.definitions import Wake
 from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
-from restow.storage.interface import Item, Key, Revision, Span
+from restow.storage.interface import Item, Key, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storage.sqlite import open_sqlite
 from tests.unit.resources.housekeeping.custom import (
@@ -30,10 +30,9 @@ from tests.unit.resources.housekeeping.custom import (
 from tests.unit.resources.housekeeping.world import World, open_world
 
 
-def housekeeping(world: World, name: str) -> Housekeeping:
-    options = HousekeepingOptions(
-        server_id=name, address=Address(f"10.0.0.{ord(name)}", 6443), certificates="CA"
-    )
+def housekeeping(world: World, name: str, *, address_of: str = "") -> Housekeeping:
+    address = Address(f"10.0.0.{ord(address_of or name)}", 6443)
+    options = HousekeepingOptions(server_id=name, address=address, certificates="CA")
     return Housekeeping(world.storage, world.store, world.catalog, world.runtime, options)
 
 
@@ -252,3 +251,32 @@ async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
     assert await storage.get(Key("/restow/turns/housekeeping")) is None
     await caches.close()
     await storage.close()
+
+
+async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
+    """Who has the address of a killed server goes on with its work at once; others wait."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
+        killed = housekeeping(one, "a")
+        await killed.start()
+        await clock.advance(1)
+        assert killed.has_turn
+        turn = await storage.get(Key("/restow/turns/housekeeping"))
+        address = await storage.get(Key("/restow/addresses/a"))
+        assert turn is not None
+        assert address is not None
+        await killed.close()
+        # As if it had not been able to give them back.
+        left = (Put(turn.key, turn.value), Put(address.key, address.value))
+        await storage.commit(Transaction((), left))
+
+        other, again = housekeeping(two, "b"), housekeeping(one, "c", address_of="a")
+        await other.start()
+        await clock.advance(1)
+        assert not other.has_turn
+        await again.start()
+        await clock.advance(1)
+        assert again.has_turn
+        assert not other.has_turn
+        await again.close()
+        await other.close()

@@ -10,6 +10,7 @@ import pytest
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.machinery.status import Conflict
 from restow.resources.housekeeping import namespaces
+from restow.resources.housekeeping.namespace_conditions import Leftovers, conditions_of
 from restow.resources.housekeeping.namespaces import (
     FIRST_NAMESPACES,
     NamespaceKeeper,
@@ -334,3 +335,58 @@ async def test_a_namespace_waits_for_what_only_servers_delete() -> None:
         await world.storage.commit(Transaction(writes=(Delete(key),)))
         await settle(keeper, observed)
         assert not await world.has("Namespace", LEASE_NAMESPACE)
+
+
+async def test_a_namespace_waits_for_pods_that_end() -> None:
+    """A pod on a node has its time; the rest waits for it, and the namespace says so."""
+    async with open_world() as world:
+        keeper, observed = await begin(world)
+        await world.create("Namespace", "n")
+        await world.create("ConfigMap", "c", "n")
+        spec = {
+            "nodeName": "a",
+            "terminationGracePeriodSeconds": 7,
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        await world.create("Pod", "p", "n", spec=spec)
+        await world.delete("Namespace", "n")
+        await settle(keeper, observed)
+        found = await world.get("Namespace", "n")
+        assert found is not None
+        assert condition(found, "NamespaceContentRemaining")["message"] == (
+            "Some resources are remaining: pods. has 1 resource instances"
+        )
+        assert await world.has("ConfigMap", "n/c")
+        await world.delete("Pod", "n/p")  # by whoever runs it
+        await settle(keeper, observed)
+        assert not await world.has("Namespace", "n")
+
+
+def test_what_is_said_when_all_is_well_and_when_not() -> None:
+    """Types, reasons and messages are those that users of Kubernetes know."""
+    well = {each["type"]: (each["reason"], each["message"]) for each in conditions_of(Leftovers())}
+    assert well == {
+        "NamespaceDeletionDiscoveryFailure": (
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+        "NamespaceFinalizersRemaining": (
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        ),
+    }
+    failed = conditions_of(Leftovers(failures=["secrets n/b: no", "pods n/a: no"]))
+    [content] = [each for each in failed if each["type"] == "NamespaceDeletionContentFailure"]
+    assert (content["status"], content["reason"]) == ("True", "ContentDeletionFailed")
+    assert content["message"] == (
+        "Failed to delete all resource types, 2 remaining: pods n/a: no, secrets n/b: no"
+    )

@@ -58,7 +58,9 @@ async def test_a_new_quota_is_counted() -> None:
     """What is there counts, in its own namespace only; names that nobody counts stay open."""
     async with open_world() as world:
         await world.create("Namespace", "b")
-        await make(world, **{"configmaps": "5", "cpu": "1", "count/secrets": "7", "pods": "2"})
+        await make(
+            world, **{"configmaps": "5", "limits.x/y": "1", "count/secrets": "7", "pods": "2"}
+        )
         for name in ("one", "two"):
             await world.create("ConfigMap", name, "a")
             await world.create("ConfigMap", name, "b")

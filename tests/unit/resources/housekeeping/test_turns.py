@@ -140,7 +140,7 @@ async def test_a_stolen_turn_ends_the_work() -> None:
     tasks.spawn("a", worker.turn.run(worker.work))
     await clock.advance(1)
     await storage.commit(Transaction((), (Put(KEY, orjson.dumps({"holder": "b"})),)))
-    await clock.advance(6)
+    await clock.advance(8)
     assert worker.log == ["began", "ended"]
     item = await storage.get(KEY)
     assert item is not None, "someone else's turn is not given back"
@@ -164,3 +164,16 @@ async def test_the_end_of_the_work_is_the_end_of_the_turn() -> None:
         await worker.turn.run(bad)
     assert await storage.get(KEY) is None
     assert not worker.turn.held
+
+
+async def test_nobody_waits_for_a_holder_that_is_known_to_be_gone() -> None:
+    """The turn of such a holder is free at once; that of another one is not."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
+    worker = make(storage, clock, "a")
+    worker.turn.known_gone = frozenset({"other"})
+    await worker.turn.try_take()
+    assert not worker.turn.held
+    worker.turn.known_gone = frozenset({"dead"})
+    await worker.turn.try_take()
+    assert worker.turn.held

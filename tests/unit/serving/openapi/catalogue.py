@@ -99,6 +99,25 @@ KINDS: Final = (
     ),
     served("", "v1", "Service", type_name="io.k8s.api.core.v1.Service"),
     served(
+        "",
+        "v1",
+        "Pod",
+        type_name="io.k8s.api.core.v1.Pod",
+        returns_deleted=True,
+        subresources=(
+            ServedSubresource(
+                name="exec",
+                verbs=("create", "get"),
+                group="",
+                version="v1",
+                kind="PodExecOptions",
+                type_name="io.k8s.api.core.v1.PodExecOptions",
+            ),
+            ServedSubresource(name="log", verbs=("get",), group="", version="v1", kind="Pod"),
+        ),
+    ),
+    served("apps", "v1", "StatefulSet", type_name="io.k8s.api.apps.v1.StatefulSet"),
+    served(
         "apps",
         "v1",
         "Deployment",

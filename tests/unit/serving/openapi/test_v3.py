@@ -116,7 +116,11 @@ def test_kubectl_can_explain(kind: Any) -> None:
 def test_the_paths_of_a_namespaced_kind() -> None:
     """The paths are those of the API, and each has the operations of the kind's verbs."""
     paths = document("apps", "v1")["paths"]
-    shown = {path: [method for method in METHODS if method in item] for path, item in paths.items()}
+    shown = {
+        path: [method for method in METHODS if method in item]
+        for path, item in paths.items()
+        if "statefulsets" not in path
+    }
     named = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     assert shown == {
         "/apis/apps/v1/": ["get"],
@@ -131,6 +135,16 @@ def test_the_paths_of_a_namespaced_kind() -> None:
     assert scale["x-kubernetes-group-version-kind"]["group"] == "autoscaling"
     listed = {each["name"] for each in paths["/apis/apps/v1/deployments"]["get"]["parameters"]}
     assert {"watch", "limit", "continue", "labelSelector", "sendInitialEvents"} <= listed
+
+
+def test_what_a_deletion_answers() -> None:
+    """Most deletions are answered with a Status, those of a few kinds with the object."""
+    answers = {}
+    for plural in ("pods", "configmaps"):
+        item = document("", "v1")["paths"][f"/api/v1/namespaces/{{namespace}}/{plural}/{{name}}"]
+        (reference,) = set(references(item["delete"]["responses"]))
+        answers[plural] = reference.rpartition(".")[2]
+    assert answers == {"pods": "Pod", "configmaps": "Status"}
 
 
 def test_a_review_can_only_be_created() -> None:
@@ -163,6 +177,54 @@ def test_fields_say_how_they_merge() -> None:
     assert ports["x-kubernetes-list-map-keys"] == ["port", "protocol"]
     selector = schemas("", "v1")["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"]
     assert selector["x-kubernetes-map-type"] == "atomic"
+
+
+def test_fields_say_what_they_take() -> None:
+    """Words, defaults, what is required and which structs are one value: as in the reference."""
+    found = schemas("", "v1")
+    container = found["io.k8s.api.core.v1.Container"]
+    assert container["required"] == ["name"]
+    assert container["properties"]["imagePullPolicy"] == {
+        "type": "string",
+        "enum": ["Always", "IfNotPresent", "Never"],
+    }
+    assert container["properties"]["name"] == {"type": "string", "default": ""}
+    items = {"type": "string", "default": ""}
+    assert container["properties"]["args"]["items"] == items
+    port = found["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"]
+    assert port["default"] == "TCP"
+    families = found["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ipFamilies"]
+    assert families["items"] == {**items, "enum": ["", "IPv4", "IPv6"]}
+    assert found["io.k8s.api.core.v1.NodeSelector"]["x-kubernetes-map-type"] == "atomic"
+    profile = found["io.k8s.api.core.v1.SeccompProfile"]["x-kubernetes-unions"]
+    words = {"localhostProfile": "LocalhostProfile"}
+    assert profile == [{"discriminator": "type", "fields-to-discriminateBy": words}]
+
+
+def test_a_kind_inside_another_says_what_it_is() -> None:
+    """The claims in a StatefulSet are a kind of the core group, and the options of every group."""
+    found = schemas("apps", "v1")
+    key = "x-kubernetes-group-version-kind"
+    claim = found["io.k8s.api.core.v1.PersistentVolumeClaim"][key]
+    assert claim == [{"group": "", "version": "v1", "kind": "PersistentVolumeClaim"}]
+    options = found["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"][key]
+    assert [each["group"] for each in options] == ["", "apps"]
+
+
+def test_connections_carry_no_objects() -> None:
+    """What becomes a connection, or is answered with text, has no schema of an object."""
+    path = "/api/v1/namespaces/{namespace}/pods/{name}"
+    item = document("", "v1")["paths"][f"{path}/exec"]
+    assert (item["get"]["x-kubernetes-action"], item["post"]["x-kubernetes-action"]) == (
+        "connect",
+        "connect",
+    )
+    assert item["post"]["operationId"] == "connectCoreV1PostNamespacedPodExec"
+    assert "requestBody" not in item["post"]
+    assert item["get"]["responses"]["200"]["content"] == {"*/*": {"schema": {"type": "string"}}}
+    log = document("", "v1")["paths"][f"{path}/log"]["get"]["responses"]["200"]["content"]
+    assert log["application/json"]["schema"] == {"type": "string"}
+    assert "io.k8s.api.core.v1.PodExecOptions" not in schemas("", "v1")
 
 
 def test_types_and_formats() -> None:

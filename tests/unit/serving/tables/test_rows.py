@@ -55,6 +55,14 @@ COLUMNS = {
     ("kube-apiserver.internal.k8s.io", "StorageVersion"): "Name,SelectedVersion,Candidates,Age",
     ("migration.k8s.io", "StorageState"): "Name,Current,Persisted,Heartbeat,Age,*Reporters",
     ("storagemigration.k8s.io", "StorageVersionMigration"): "Name,Resource,Status,Progress,Age",
+    ("", "ComponentStatus"): "Name,Status,Message,Error",
+    ("networking.k8s.io", "IPAddress"): "Name,ParentRef",
+    ("networking.k8s.io", "ServiceCIDR"): "Name,CIDRs,Age",
+    ("storage.k8s.io", "VolumeAttributesClass"): "Name,DriverName,Age",
+    ("resource.k8s.io", "DeviceClass"): "Name,Age",
+    ("resource.k8s.io", "ResourceClaim"): "Name,State,Age",
+    ("resource.k8s.io", "ResourceClaimTemplate"): "Name,Age",
+    ("resource.k8s.io", "ResourceSlice"): "Name,Node,Driver,Pool,Age",
     ("example.com", "Unheard"): "Name,Created At",
 }
 
@@ -259,13 +267,13 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
                 ],
             },
         },
-        ["a", "Deployment/d", "cpu: 7%/80%", "<unset>", "5", "2", AGE],
+        ["a", "Deployment/d", "cpu: 7%/80%", "<unset>", 5, 2, AGE],
     ),
     (
         "autoscaling",
         "HorizontalPodAutoscaler",
         {"spec": {"minReplicas": 1, "targetCPUUtilizationPercentage": 50}},
-        ["a", "/", "cpu: <unknown>/50%", "1", "0", "0", AGE],
+        ["a", "/", "cpu: <unknown>/50%", "1", 0, 0, AGE],
     ),
     (
         "policy",
@@ -366,7 +374,7 @@ CELLS: list[tuple[str, str, dict[str, Any], list[object]]] = [
             },
             "provisioner": "p",
         },
-        ["a (default)", "p", "Delete", "Immediate", "false", AGE],
+        ["a (default)", "p", "Delete", "Immediate", False, AGE],
     ),
     (
         "internal.apiserver.k8s.io",

@@ -1,0 +1,97 @@
+"""What pods ask for and are limited to: the sums over their containers.
+
+    containers          run together: they add up
+    init containers     run one after the other: the greatest of them counts, if it is more
+    restarted ones      run from their turn on, beside all that come later
+    the pod itself      what it says of processor and memory counts in the place of the sums
+
+Pure. Not here: who may ask for how much (`limit_ranges`, `quotas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from restow.machinery import quantity
+
+Object = dict[str, Any]
+
+_OF_PODS: Final = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """So much of something, and the family of suffixes that it is shown with."""
+
+    value: Fraction
+    family: str = "decimal"
+
+    def __add__(self, other: Amount) -> Amount:
+        """The first that is something decides how the sum is shown."""
+        return Amount(self.value + other.value, self.family if self.value else other.family)
+
+    def __str__(self) -> str:
+        return quantity.write(self.value, self.family)
+
+
+Amounts = Mapping[str, Amount]
+"""By the name of a resource: `cpu`, `memory`, `example.com/device`."""
+Side = Literal["requests", "limits"]
+
+
+def amounts_in(values: object) -> dict[str, Amount]:
+    """A list of resources as objects have it. What is no quantity is nobody's to count."""
+    found: dict[str, Amount] = {}
+    for name, text in (values if isinstance(values, dict) else {}).items():
+        try:
+            found[name] = Amount(*quantity.read(str(text)))
+        except ValueError:
+            continue
+    return found
+
+
+def amounts_of(container: Object, side: Side) -> dict[str, Amount]:
+    """What a container asks for, or is limited to; the same of whatever has `resources`."""
+    resources = container.get("resources")
+    return amounts_in(resources.get(side)) if isinstance(resources, dict) else {}
+
+
+def pod_amounts(
+    pod: Object, side: Side, *, of_pods: tuple[str, ...] = _OF_PODS
+) -> dict[str, Amount]:
+    """What a pod asks for, or is limited to, as a whole. `of_pods`: how names begin of what a pod
+    may say itself for all of its containers."""
+    spec = pod.get("spec") or {}
+    total: dict[str, Amount] = {}
+    for container in spec.get("containers") or ():
+        _add(total, amounts_of(container, side))
+    restarted: dict[str, Amount] = {}
+    greatest: dict[str, Amount] = {}
+    for container in spec.get("initContainers") or ():
+        own = amounts_of(container, side)
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            _add(restarted, own)
+            own = dict(restarted)
+        else:
+            _add(own, restarted)
+        _raise(greatest, own)
+    _raise(total, greatest)
+    own = amounts_of(spec, side)
+    return total | {name: amount for name, amount in own.items() if name.startswith(of_pods)}
+
+
+def _add(total: dict[str, Amount], more: Amounts) -> None:
+    for name, amount in more.items():
+        known = total.get(name)
+        total[name] = amount if known is None else known + amount
+
+
+def _raise(total: dict[str, Amount], other: Amounts) -> None:
+    for name, amount in other.items():
+        known = total.get(name)
+        if known is None or amount.value > known.value:
+            total[name] = amount

@@ -1,0 +1,42 @@
+"""What is done by paths of built-in kinds that no handler of objects serves.
+
+`ACTIONS` are subresources that are no part of their object, by name and verb; `UNSTORED` are kinds
+of which nothing is kept, by group and plural: all others of those are reviews.
+
+Only tables. What else a server can do is joined to them where it is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from restow.kinds.definitions import VERBS_STATUS
+from restow.serving.context import Context
+from restow.serving.handlers.binding import bind
+from restow.serving.handlers.component_statuses import component_statuses
+from restow.serving.handlers.eviction import evict
+from restow.serving.handlers.not_running import connect, log, proxy
+from restow.serving.handlers.server import Server
+from restow.serving.listener.response import Promise
+
+Action: TypeAlias = "Callable[[Server, Context], Promise]"
+
+ACTIONS: Final[dict[tuple[str, str], Action]] = {
+    ("attach", "create"): connect,
+    ("attach", "get"): connect,
+    ("binding", "create"): bind,
+    ("eviction", "create"): evict,
+    ("exec", "create"): connect,
+    ("exec", "get"): connect,
+    ("log", "get"): log,
+    ("portforward", "create"): connect,
+    ("portforward", "get"): connect,
+    **{("proxy", verb): proxy for verb in ("create", "delete", *VERBS_STATUS)},
+}
+WRITTEN_TO: Final = {("", "bindings"): ("", "pods")}
+"""Of those below, where what is sent to them is written after all."""
+UNSTORED: Final[dict[tuple[str, str], Action]] = {
+    ("", "bindings"): bind,
+    ("", "componentstatuses"): component_statuses,
+}

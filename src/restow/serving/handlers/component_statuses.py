@@ -1,0 +1,60 @@
+"""componentstatuses: whether what the server stands on is well. Looked up, not kept.
+
+There is one component, the store, by the name that clients know. It is asked for its revision, as
+a consistent read would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+import orjson
+
+from restow.machinery import status
+from restow.machinery.names import GroupResource
+from restow.resources.definition import Object
+from restow.serving.answers import respond
+from restow.serving.context import Context
+from restow.serving.forms import object_in_form
+from restow.serving.handlers.listing import list_answer
+from restow.serving.handlers.reading import resource_of
+from restow.serving.handlers.server import Server
+from restow.serving.listener.response import Answer
+from restow.serving.selection import Selection
+from restow.storage.errors import StorageError
+
+STORE: Final = "etcd-0"
+DEPRECATION: Final = "v1 ComponentStatus is deprecated in v1.19+"
+_RESOURCE: Final = GroupResource("", "componentstatus")
+
+
+def component_statuses(server: Server, context: Context) -> Awaitable[Answer]:
+    """GET of one component, or of all."""
+    return _answer(server, context)
+
+
+async def _answer(server: Server, context: Context) -> Answer:
+    context.warn(DEPRECATION)
+    info = context.info
+    if info.name and info.name != STORE:
+        raise status.not_found(_RESOURCE, info.name)
+    if info.name:
+        obj = {"kind": "ComponentStatus", "apiVersion": "v1", **await _store(server)}
+        body = orjson.dumps(obj)
+        if context.form.as_kind:
+            body = object_in_form(server, context, body)
+        return respond(context, 200, body)
+    selection = Selection(resource_of(context), info)
+    body = orjson.dumps(await _store(server))
+    found = [body] if selection.matches(STORE, (0, "v1", body)) else []
+    return await list_answer(server, context, found, {})
+
+
+async def _store(server: Server) -> Object:
+    condition = {"type": "Healthy", "status": "True", "message": "ok"}
+    try:
+        await server.store.caches.freshen()
+    except StorageError as error:
+        condition |= {"status": "False", "message": str(error)}
+    return {"metadata": {"name": STORE}, "conditions": [condition]}
