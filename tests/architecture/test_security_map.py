@@ -103,7 +103,12 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         "tests/unit/machinery/test_metadata_rules.py::test_single_problems",
         f"{API}/test_bad_input.py::test_bad_input",
     ),
-    "managed fields": "nobody here manages fields: server-side apply is not offered",
+    "managed fields: members of a set, entries, names of managers": (
+        "tests/unit/machinery/apply/test_sets.py::test_a_set_has_a_limit",
+        "tests/unit/machinery/apply/test_entries.py::test_too_many_entries_are_none",
+        "tests/unit/machinery/apply/test_entries.py::test_the_oldest_updates_are_joined",
+        "tests/unit/machinery/apply/test_entries.py::test_names_of_managers",
+    ),
     "continue token, forged or of another list: 400": (
         f"{API}/test_list.py::test_tokens_that_are_not_ours",
     ),
