@@ -56,6 +56,13 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", field)
 
 
+def duplicate_because(field: str, value: Any, why: str) -> Cause:
+    """A value that another item has already, in words that say in what they are alike."""
+    return Cause(
+        "FieldValueDuplicate", _with_reason(f"Duplicate value: {shown(value)}", why), field
+    )
+
+
 def not_found(field: str, value: Any) -> Cause:
     """A value that names something that is not there."""
     return Cause("FieldValueNotFound", f"Not found: {shown(value)}", field)

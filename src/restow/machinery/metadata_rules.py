@@ -201,18 +201,18 @@ def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> li
     return causes
 
 
-def annotation_problems(annotations: dict[str, str]) -> list[Cause]:
+def annotation_problems(
+    annotations: dict[str, str], field: str = "metadata.annotations"
+) -> list[Cause]:
     """Keys of annotations, in which capitals are as good as small letters, and the whole size."""
     causes = []
     size = 0
     for key, value in annotations.items():
         if problem := qualified_name_problem(key.lower()):
-            causes.append(field_errors.invalid("metadata.annotations", key, problem))
+            causes.append(field_errors.invalid(field, key, problem))
         size += _byte_length(key) + _byte_length(value or "")
     if size > ANNOTATIONS_SIZE_MAX:
-        causes.append(
-            field_errors.too_long("metadata.annotations", length_max=ANNOTATIONS_SIZE_MAX)
-        )
+        causes.append(field_errors.too_long(field, length_max=ANNOTATIONS_SIZE_MAX))
     return causes
 
 
@@ -240,9 +240,9 @@ def owner_problems(owners: list[dict[str, Any]]) -> list[Cause]:
     """References to owners: each complete, and not more than one that controls."""
     causes = []
     controllers = []
-    for index, owner in enumerate(owners):
-        field = f"metadata.ownerReferences[{index}]"
-        causes += _owner_problems(owner, field)
+    for owner in owners:
+        # The reference does not say which one it is.
+        causes += _owner_problems(owner, "metadata.ownerReferences")
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
     if len(controllers) > 1:

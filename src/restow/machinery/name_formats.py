@@ -26,27 +26,41 @@ _LABEL_TEXT: Final = re.compile(r"[A-Za-z0-9]+(?:[-_.]+[A-Za-z0-9]+)*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _ENDS: Final = "and must start and end with an alphanumeric character"
+# The patterns that clients are told. Those above match the same, and have only one way to.
+_LABEL_SHOWN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_TEXT_SHOWN: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
+
+def _such_as(pattern: str, *examples: str) -> str:
+    named = ",  or ".join(f"'{each}'" for each in examples)
+    return f"(e.g. {named}, regex used for validation is '{pattern}')"
+
+
+_TEXT_EXAMPLES: Final = _such_as(_TEXT_SHOWN, "MyName", "my.name", "123-abc")
 _SUBDOMAIN_RULE: Final = (
     f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    f"'.', {_ENDS}"
+    f"'.', {_ENDS} " + _such_as(rf"{_LABEL_SHOWN}(\.{_LABEL_SHOWN})*", "example.com")
 )
 _DNS_LABEL_RULE: Final = (
-    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}"
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    f"{_ENDS} " + _such_as(_LABEL_SHOWN, "my-name", "123-abc")
 )
 _DNS_1035_RULE: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-    "alphabetic character, and end with an alphanumeric character"
+    "alphabetic character, and end with an alphanumeric character "
+    + _such_as("[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123")
 )
 _NAME_PART_RULE: Final = (
-    f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+    f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS} {_TEXT_EXAMPLES}"
 )
 _QUALIFIED_NAME_RULE: Final = (
-    f"a qualified name must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}, with an "
-    "optional DNS subdomain prefix and '/'"
+    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', "
+    f"{_ENDS} {_TEXT_EXAMPLES} with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
 )
 _LABEL_VALUE_RULE: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-    f"'.', {_ENDS}"
+    f"'.', {_ENDS} " + _such_as(f"({_TEXT_SHOWN})?", "MyValue", "my_value", "12345")
 )
 
 NameRule = Callable[[str], str | None]

@@ -260,7 +260,7 @@ class ResourceStore:
         `PlaceMoved` when it does not hold, and whatever `mutate`, `check` and `review` raise.
         Whose the object is says `manager`; None: that is in it already.
         """
-        name = ""
+        name, may_forget = "", manager is not None
         if mutate is not None:
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
@@ -284,7 +284,7 @@ class ResourceStore:
                     return plan.preview()
             else:
                 try:
-                    return await self._committer.carry_out(plan)
+                    return await self._carry_out(plan, may_forget=may_forget)
                 except StateMoved as moved:
                     taken = self._entry(resource, moved.current)
             if obj["metadata"].get("name"):
@@ -310,8 +310,28 @@ class ResourceStore:
         )
         if check is not None:
             check(plan.obj, None)
-        begun = self._committer.begin(plan)
+        begun = self._begin(plan)
         return begun if isinstance(begun, Begun) else None
+
+    def _begin(self, plan: CreatePlan | UpdatePlan | RemovePlan) -> Begun | Written | None:
+        try:
+            return self._committer.begin(plan)
+        except status.RequestEntityTooLarge:
+            return None  # the patient way may find something that need not be stored
+
+    async def _carry_out(
+        self, plan: CreatePlan | UpdatePlan | RemovePlan, *, may_forget: bool
+    ) -> Written:
+        """Commit a plan. An object that is too large is stored without its entries, if that helps:
+        they may be large, and nobody but who applies needs them."""
+        try:
+            return await self._committer.carry_out(plan)
+        except status.RequestEntityTooLarge:
+            metadata = plan.obj["metadata"]
+            is_remote = plan.resource.remote is not None
+            if not may_forget or is_remote or not metadata.pop("managedFields", None):
+                raise
+        return await self._committer.carry_out(plan)
 
     def _plan_create(
         self,
@@ -418,7 +438,7 @@ class ResourceStore:
             if dry_run:
                 return plan.preview()
             try:
-                return await self._committer.carry_out(plan)
+                return await self._carry_out(plan, may_forget=not is_applied)
             except StateMoved as moved:
                 entry = self._entry(resource, moved.current)
         raise status.server_timeout(
@@ -462,7 +482,7 @@ class ResourceStore:
             return None
         if check is not None:
             check(plan.obj, old)
-        return self._committer.begin(plan)
+        return self._begin(plan)
 
     def _changed(self, facts: _Facts, seen: Entry, change: Change) -> tuple[Object, Object]:
         """The object as it is, and as it is to be. `seen` is its entry in the version of the

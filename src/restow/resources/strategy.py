@@ -276,7 +276,9 @@ def check_versions(
     asked = metadata.get("resourceVersion") or ""
     if asked and not (isinstance(asked, str) and asked.isascii() and asked.isdigit()):
         raise status.bad_request(f"metadata.resourceVersion: {asked!r} is no resource version")
-    if not asked and not is_patch and not resource.kind.unconditional_update:
+    # Who says zero says none; only a patch may say nothing.
+    asked, is_silent = asked.lstrip("0") and asked, is_patch and not asked
+    if not asked and not is_silent and not resource.kind.unconditional_update:
         # The reference names the resource here, where elsewhere it names the kind.
         named = GroupKind(resource.group, resource.plural)
         raise status.invalid(named, name, [resource_version_missing()])
@@ -332,10 +334,11 @@ def mark_deleted(
         return True
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = timestamp(now)
-        if not is_namespace:
+        # What holds others is only marked; of all else, going counts as a change.
+        if not is_namespace and resource.group != DEFINITIONS_GROUP:
             metadata["deletionGracePeriodSeconds"] = 0
-        if metadata.get("generation"):
-            metadata["generation"] += 1
+            if metadata.get("generation"):
+                metadata["generation"] += 1
     if is_namespace:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     return False

@@ -351,6 +351,17 @@ async def test_rights(server: RunningServer) -> None:
         await jane.close()
 
 
+async def test_entries_that_there_is_no_room_for(api: ApiClient) -> None:
+    """An object that is too large with its entries is stored without, unless it is applied."""
+    data = {f"key-{number:07}": "" for number in range(50_000)}
+    made = await api.post(CONFIG_MAPS, config_map("a", data))
+    assert (made.status, managed(made)) == (201, {})
+    changed = await api.patch(CONFIG_MAP, {"data": {"more": "1"}})
+    assert (changed.status, managed(changed)) == (200, {})
+    applied = await apply(api, f"{CONFIG_MAPS}/b", config_map("b", data))
+    assert (applied.status, applied.reason) == (413, "RequestEntityTooLarge")
+
+
 async def test_what_the_server_writes(api: ApiClient) -> None:
     """Writes of the server's own have a name, and fields that clients manage are not its."""
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin"

@@ -170,8 +170,69 @@ async def test_generations(api: ApiClient) -> None:
     assert scaled.json["spec"]["replicas"] == 4
     after = await api.get(f"{DEPLOYMENTS}/web")
     assert after.json["metadata"]["generation"] == 3
+    noted = await api.patch(f"{DEPLOYMENTS}/web", {"metadata": {"annotations": {"a": "b"}}})
+    assert noted.json["metadata"]["generation"] == 4
+    path, note = f"{DEPLOYMENTS}/web/status", {"annotations": {"c": "d"}, "labels": {"c": "d"}}
+    noted = await api.patch(path, {"metadata": note})
+    assert noted.json["metadata"]["generation"] == 4
+    assert noted.json["metadata"]["annotations"] == {"a": "b", "c": "d"}
+    assert noted.json["metadata"]["labels"] == {"a": "b"}
     config = await api.post(CONFIG_MAPS, config_map("a"))
     assert "generation" not in config.json["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "change", "counts"),
+    [
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            {"value": 1},
+            {"description": "other"},
+            [1, 1, 1],
+        ),
+        (
+            "/apis/storage.k8s.io/v1/csidrivers",
+            {"spec": {}},
+            {"spec": {"requiresRepublish": True}},
+            [None, 1, 1],
+        ),
+        (
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            {"addressType": "IPv4", "endpoints": []},
+            {"ports": [{"name": "a", "port": 1}]},
+            [1, 2, 3],
+        ),
+    ],
+)
+async def test_generations_that_count_otherwise(
+    api: ApiClient,
+    collection: str,
+    body: dict[str, Any],
+    change: dict[str, Any],
+    counts: list[int | None],
+) -> None:
+    """Some never count, some begin with the first change, and some count labels too."""
+    replies = [
+        await api.post(collection, {**body, "metadata": {"name": "a"}}),
+        await api.patch(f"{collection}/a", change),
+        await api.patch(f"{collection}/a", {"metadata": {"labels": {"a": "b"}}}),
+    ]
+    assert [each.json["metadata"].get("generation") for each in replies] == counts
+
+
+@pytest.mark.parametrize("kind", ["flowschemas", "prioritylevelconfigurations"])
+async def test_a_status_leaves_the_metadata(api: ApiClient, kind: str) -> None:
+    """Of some kinds nothing but the status is written by its path."""
+    path = f"/apis/flowcontrol.apiserver.k8s.io/v1/{kind}"
+    spec: dict[str, Any] = {"priorityLevelConfiguration": {"name": "exempt"}}
+    if kind != "flowschemas":
+        spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}
+    made = await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    assert made.status == 201, made.body
+    note = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a.b/c"]}
+    reply = await api.patch(f"{path}/a/status", {"metadata": note})
+    assert reply.status == 200
+    assert not note.keys() & reply.json["metadata"].keys()
 
 
 @EVERY_STORE

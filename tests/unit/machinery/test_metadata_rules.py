@@ -125,15 +125,15 @@ def test_good_metadata() -> None:
         ),
         (
             {"ownerReferences": [{"apiVersion": "", "kind": "K", "name": "n", "uid": "u"}]},
-            'metadata.ownerReferences[0].apiVersion: Invalid value: "": version must not be empty',
+            'metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty',
         ),
         (
             {"ownerReferences": [{"apiVersion": "a/b/c", "kind": "K", "name": "n", "uid": "u"}]},
-            'metadata.ownerReferences[0].apiVersion: Invalid value: "a/b/c": unexpected',
+            'metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": unexpected',
         ),
         (
             {"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "n", "uid": "u"}]},
-            'metadata.ownerReferences[0]: Invalid value: {"apiVersion":"v1"',
+            'metadata.ownerReferences: Invalid value: {"apiVersion":"v1"',
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_owner_needs_all() -> None:
     """A reference to an owner needs kind, name and uid, and only one owner controls."""
     found = problems({"ownerReferences": [{"apiVersion": "v1"}]})
     assert [each.partition(":")[0] for each in found] == [
-        f"metadata.ownerReferences[0].{name}" for name in ("kind", "name", "uid")
+        f"metadata.ownerReferences.{name}" for name in ("kind", "name", "uid")
     ]
     owner = {"apiVersion": "v1", "kind": "K", "uid": "u", "controller": True}
     found = problems({"ownerReferences": [{**owner, "name": "a"}, {**owner, "name": "b"}]})

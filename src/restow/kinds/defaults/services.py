@@ -57,6 +57,8 @@ def begin_service(obj: Object) -> None:
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     _default_families(spec)
+    if spec.get("type") == _EXTERNAL:
+        spec.pop("internalTrafficPolicy", None)
 
 
 def keep_from_old(new: Object, old: Object) -> None:

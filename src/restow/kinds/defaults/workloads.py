@@ -57,7 +57,8 @@ def default_replication_controller(obj: Object, _version: str) -> None:
             spec["selector"] = dict(labels)
         _label_like_template(obj, labels)
     put(spec, "replicas", 1)
-    default_template(spec)
+    if spec.get("template") is not None:
+        default_template(spec)
 
 
 def default_stateful_set(obj: Object, version: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 _EXAMPLE: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _ZEROS: Final = re.compile(r"(?:.*[.:])?0[0-9]+\.[0-9.]*|[0-9.]+\.0[0-9]+(?:\.[0-9.]*)?")
+_RANGE_EXAMPLE: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _LENGTH_MAX: Final = 64
 _PORT_NAME_LENGTH_MAX: Final = 15
 _PORT_CHARACTERS: Final = re.compile(r"[-a-z0-9]+")
@@ -32,6 +33,17 @@ def address_problem(text: str) -> str | None:
             return _EXAMPLE
         if found.ipv4_mapped is not None:
             return "must not be an IPv4-mapped IPv6 address"
+    return None
+
+
+def cidr_problem(text: str) -> str | None:
+    """What is wrong with a range of addresses."""
+    if len(text) > _LENGTH_MAX or "/" not in text:
+        return _RANGE_EXAMPLE
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return _RANGE_EXAMPLE
     return None
 
 

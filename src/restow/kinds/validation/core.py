@@ -5,8 +5,11 @@ Not here: rules of metadata, which hold for all kinds.
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any, Final
+
+import orjson
 
 from restow.kinds.validation.addresses import (
     address_problem,
@@ -51,12 +54,10 @@ _SECRET_KEYS: Final = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
+_JSON_SECRETS: Final = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
 _SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
-_EVENT_TEXT_MAX: Final = 128
-_EVENT_NOTE_MAX: Final = 1024
-_CLUSTER_NAMESPACES: Final = ("default", "kube-system", "")
 
 
 def validate_config_map(new: Object, old: Object | None) -> Causes:
@@ -85,6 +86,8 @@ def validate_secret(new: Object, old: Object | None) -> Causes:
     for name in _SECRET_KEYS.get(kind or "", ()):
         if name not in data:
             causes.append(errors.required(f"data[{name}]"))
+        elif kind in _JSON_SECRETS and (old is None or part(old, "data").get(name) != data[name]):
+            _check_json(causes, data[name], f"data[{name}]")
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
         causes.append(errors.required("data[username]"))
         causes.append(errors.required("data[password]"))
@@ -96,6 +99,14 @@ def validate_secret(new: Object, old: Object | None) -> Causes:
         keep(causes, new, old, field="", names=("type",))
     _check_frozen(causes, new, old, names=("data",))
     return causes
+
+
+def _check_json(causes: Causes, value: str, field: str) -> None:
+    try:
+        orjson.loads(base64.b64decode(value))
+    except ValueError:
+        # Neither the value nor what the parser says of it: both are secret.
+        causes.append(errors.invalid(field, "<secret contents redacted>", "is no valid JSON"))
 
 
 def _check_keys(causes: Causes, field: str, values: Object) -> None:
@@ -150,6 +161,22 @@ def validate_namespace(new: Object, _old: Object | None) -> Causes:
         problem = qualified_name_problem(str(each))
         if problem is not None:
             causes.append(errors.invalid("spec.finalizers", each, problem))
+    return causes
+
+
+def validate_node(new: Object, old: Object | None) -> Causes:
+    causes: Causes = []
+    if old is None:
+        return causes
+    spec, before = part(new, "spec"), part(old, "spec")
+    ranges, known = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
+    if known and ranges != known:
+        why = 'node updates may not change podCIDR except from "" to valid'
+        causes.append(errors.forbidden("spec.podCIDRs", why))
+    name, known_name = spec.get("providerID"), before.get("providerID")
+    if known_name and name != known_name:
+        why = "field cannot be modified once set" if name else "field cannot be cleared once set"
+        causes.append(errors.invalid("spec.providerID", None, why))
     return causes
 
 
@@ -210,31 +237,6 @@ def _check_service_port(
     elif target and (problem := port_name_problem(target)):
         causes.append(errors.invalid(f"{field}.targetPort", target, problem))
     require_one_of(causes, port, field=field, name="protocol", values=_PROTOCOLS)
-
-
-def validate_event(new: Object, old: Object | None) -> Causes:
-    """Of the stored form; the newer group demands more of an event that has an `eventTime`."""
-    causes: Causes = []
-    namespace = part(new, "metadata").get("namespace") or ""
-    about = part(new, "involvedObject").get("namespace") or ""
-    if about != namespace and (about or namespace not in _CLUSTER_NAMESPACES):
-        causes.append(
-            errors.invalid("involvedObject.namespace", about, "does not match event.namespace")
-        )
-    if new.get("eventTime") and old is None:
-        require(
-            causes,
-            new,
-            field="",
-            names=("reportingComponent", "reportingInstance", "action", "reason"),
-        )
-        for name in ("reportingInstance", "action", "reason"):
-            if _size(new.get(name) or "") > _EVENT_TEXT_MAX:
-                causes.append(errors.too_long(name, length_max=_EVENT_TEXT_MAX))
-        if _size(new.get("message") or "") > _EVENT_NOTE_MAX:
-            causes.append(errors.too_long("message", length_max=_EVENT_NOTE_MAX))
-        require_one_of(causes, new, field="", name="type", values=("Normal", "Warning"))
-    return causes
 
 
 def validate_volume_claim(new: Object, old: Object | None) -> Causes:

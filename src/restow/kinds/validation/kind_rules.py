@@ -7,15 +7,15 @@ Not here: pods (`pod_rules`), volumes (`volume_rules`), rules that look at sever
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any, Final
 
-from restow.kinds.validation.addresses import port_name_problem
+from restow.kinds.validation.addresses import cidr_problem, port_name_problem
 from restow.kinds.validation.fields import Causes
 from restow.kinds.validation.pod_rules import port
 from restow.kinds.validation.rules import (
     Fields,
     amounts,
+    anything,
     both,
     distinct,
     distinct_by,
@@ -33,6 +33,7 @@ from restow.kinds.validation.rules import (
     present_because,
     text,
 )
+from restow.kinds.validation.service_rules import check_service
 from restow.kinds.validation.volume_rules import driver_problem
 from restow.machinery import field_errors as errors
 from restow.machinery.metadata_rules import label_problems
@@ -40,25 +41,17 @@ from restow.machinery.name_formats import (
     dns_1035_label_problem,
     dns_label_problem,
     label_value_problem,
+    path_segment_problem,
     qualified_name_problem,
     subdomain_problem,
 )
 
-_CIDR_RULE: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PERIOD_SECONDS_MAX: Final = 1800
 _WINDOW_SECONDS_MAX: Final = 3600
 _PERCENT_MAX: Final = 100
+_AFFINITY_SECONDS_MAX: Final = 86400
 _STANDARD_LIMITS: Final = ("Container", "PersistentVolumeClaim", "Pod")
-
-
-def cidr_problem(value: str) -> str | None:
-    """What is wrong with a range of addresses."""
-    try:
-        ipaddress.ip_network(value, strict=False)
-    except ValueError:
-        return _CIDR_RULE
-    return None if "/" in value else _CIDR_RULE
 
 
 def _domain_path_problem(value: str) -> str | None:
@@ -66,6 +59,12 @@ def _domain_path_problem(value: str) -> str | None:
     if not (domain and slash and path):
         return 'must be a domain-prefixed path (such as "acme.io/foo")'
     return subdomain_problem(domain)
+
+
+def _affinity_seconds(causes: Causes, field: str, value: Any) -> None:
+    if isinstance(value, int) and not 0 < value <= _AFFINITY_SECONDS_MAX:
+        why = f"must be greater than 0 and less than {_AFFINITY_SECONDS_MAX}"
+        causes.append(errors.invalid(field, value, why))
 
 
 def _greater_than_zero(causes: Causes, field: str, value: Any) -> None:
@@ -101,6 +100,8 @@ def _backend(causes: Causes, field: str, value: Any) -> None:
         place = service.get("port") or {}
         if not place.get("name") and not place.get("number"):
             causes.append(errors.required(field, "port name or number is required"))
+        elif place.get("name") and place.get("number"):
+            causes.append(errors.invalid(field, "", "cannot set both port name & port number"))
 
 
 def _ingress_path(causes: Causes, field: str, value: Any) -> None:
@@ -148,6 +149,17 @@ def _taint(causes: Causes, field: str, value: Any) -> None:
     text(label_value_problem)(causes, f"{field}.value", value.get("value"))
     effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
     both(needed, given_one_of(*effects))(causes, f"{field}.effect", value.get("effect"))
+
+
+def _distinct_taints(causes: Causes, _field: str, value: Any) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(value or ()):
+        found = (taint.get("key") or "", taint.get("effect") or "")
+        if found in seen:
+            # The reference looks for them in the metadata.
+            where, why = f"metadata.taints[{index}]", "taints must be unique by key and effect pair"
+            causes.append(errors.duplicate_because(where, taint, why))
+        seen.add(found)
 
 
 def _node_labels(causes: Causes, field: str, value: Any) -> None:
@@ -223,6 +235,12 @@ _DEVICE_REQUEST: Final[Fields] = {
     "": _amount_of_claim,
     "deviceClassName": both(needed, text(subdomain_problem)),
 }
+_COUNTS_OF_BUDGET: Final = (
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+)
 _NEEDED_NAME: Final[Fields] = {"name": needed}
 
 RULES: Final[dict[str, Fields]] = {
@@ -264,7 +282,11 @@ RULES: Final[dict[str, Fields]] = {
         "value": _greater_than_zero,
         "periodSeconds": _period,
     },
-    "autoscaling/MetricIdentifier": {"name": needed_because("must specify a metric name")},
+    "autoscaling/MetricIdentifier": {
+        "name": needed_because("must specify a metric name"),
+        # It goes to whoever measures, with labels of their own.
+        "selector": anything,
+    },
     "autoscaling/MetricTarget": {
         "type": needed_because("must specify a metric target type"),
         "averageUtilization": positive,
@@ -276,23 +298,27 @@ RULES: Final[dict[str, Fields]] = {
         "name": needed_because("must specify a resource name"),
         "container": both(needed_because("must specify a container"), text(dns_label_problem)),
     },
-    "autoscaling/CrossVersionObjectReference": {"kind": needed, "name": needed},
+    "autoscaling/CrossVersionObjectReference": {
+        "kind": both(needed, text(path_segment_problem)),
+        "name": both(needed, text(path_segment_problem)),
+    },
+    "policy/PodDisruptionBudgetStatus": dict.fromkeys(_COUNTS_OF_BUDGET, not_negative),
     "policy/PodDisruptionBudgetSpec": {
         "unhealthyPodEvictionPolicy": one_of("AlwaysAllow", "IfHealthyBudget"),
     },
     "core/ServiceSpec": {
+        "": check_service,
         "externalName": text(subdomain_problem),
         "internalTrafficPolicy": one_of("Cluster", "Local"),
         "ipFamilies": both(each(one_of("IPv4", "IPv6")), distinct),
         "ipFamilyPolicy": one_of("PreferDualStack", "RequireDualStack", "SingleStack"),
         "loadBalancerClass": text(qualified_name_problem),
-        "loadBalancerSourceRanges": each(filled(cidr_problem)),
         "trafficDistribution": one_of("PreferClose", "PreferSameZone", "PreferSameNode"),
     },
     "core/ServicePort": {
         "appProtocol": text(qualified_name_problem),
     },
-    "core/ClientIPConfig": {"timeoutSeconds": number(1, 86400)},
+    "core/ClientIPConfig": {"timeoutSeconds": _affinity_seconds},
     "core/EndpointAddress": {
         "hostname": text(dns_label_problem),
         "nodeName": text(subdomain_problem),
@@ -302,7 +328,7 @@ RULES: Final[dict[str, Fields]] = {
         "protocol": one_of(*_PROTOCOLS),
         "appProtocol": text(qualified_name_problem),
     },
-    "core/NodeSpec": {"podCIDRs": each(filled(cidr_problem))},
+    "core/NodeSpec": {"podCIDRs": each(filled(cidr_problem)), "taints": _distinct_taints},
     "core/Taint": {"": _taint},
     "core/LimitRangeItem": {"type": _limit_type},
     "networking/IngressServiceBackend": {

@@ -8,10 +8,14 @@ Not here: rules that look at several fields of a pod at once (`pods`), and volum
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Any, Final
 
 from restow.kinds.validation.addresses import address_problem, port_name_problem
+from restow.kinds.validation.container_rules import (
+    check_container,
+    check_containers,
+    check_resources,
+)
 from restow.kinds.validation.fields import Causes
 from restow.kinds.validation.match_rules import check_selector
 from restow.kinds.validation.rules import (
@@ -33,8 +37,7 @@ from restow.kinds.validation.rules import (
     text,
 )
 from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.metadata_rules import label_problems
+from restow.machinery.metadata_rules import annotation_problems, label_problems
 from restow.machinery.name_formats import (
     dns_label_problem,
     label_value_problem,
@@ -151,6 +154,10 @@ def _node_labels(causes: Causes, field: str, value: Any) -> None:
     causes += label_problems(value or {}, field)
 
 
+_TOLERATING: Final = ("Equal", "Exists", "Lt", "Gt")
+_effect: Final = given_one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
 def _toleration(causes: Causes, field: str, value: Any) -> None:
     operator, effect = value.get("operator") or "", value.get("effect") or ""
     if not value.get("key") and operator != "Exists":
@@ -166,9 +173,12 @@ def _toleration(causes: Causes, field: str, value: Any) -> None:
         text(label_value_problem)(causes, f"{field}.operator", value.get("value"))
     elif operator == "Exists" and value.get("value"):
         why = "value must be empty when `operator` is 'Exists'"
-        causes.append(errors.invalid(f"{field}.operator", value, why))
-    elif operator not in ("Exists", "Lt", "Gt"):
-        causes.append(errors.not_supported(f"{field}.operator", operator, ("Equal", "Exists")))
+        causes.append(errors.invalid(f"{field}.operator", value["value"], why))
+    elif operator != "Exists":
+        # Those that compare are known, but not in use.
+        named = _TOLERATING if operator in _TOLERATING else _TOLERATING[:2]
+        causes.append(errors.not_supported(f"{field}.operator", operator, named))
+    _effect(causes, f"{field}.effect", effect)
 
 
 def _requirement(causes: Causes, field: str, value: Any) -> None:
@@ -189,24 +199,16 @@ def _requirement(causes: Causes, field: str, value: Any) -> None:
         causes.append(errors.invalid(f"{field}.operator", operator, why))
 
 
-def _within_limits(causes: Causes, field: str, value: Any) -> None:
-    """Nobody asks for more than there may be."""
-    limits = value.get("limits") or {}
-    for name, asked in (value.get("requests") or {}).items():
-        limit = limits.get(name)
-        if limit is not None and limit != asked and _amount(asked) > _amount(limit):
-            why = f"must be less than or equal to {name} limit of {limit}"
-            causes.append(errors.invalid(f"{field}.requests", asked, why))
-
-
-def _amount(value: Any) -> Fraction:
-    return quantity.parse(str(value))
-
-
 def _template(causes: Causes, field: str, value: Any) -> None:
     labels = (value.get("metadata") or {}).get("labels")
     if labels:
         causes += label_problems(labels, f"{field}.labels")
+    notes = (value.get("metadata") or {}).get("annotations")
+    if notes:
+        causes += annotation_problems(notes, f"{field}.annotations")
+    if (value.get("spec") or {}).get("ephemeralContainers"):
+        why = "ephemeral containers not allowed in pod template"
+        causes.append(errors.forbidden(f"{field}.spec.ephemeralContainers", why))
 
 
 def _selector(causes: Causes, field: str, value: Any) -> None:
@@ -286,7 +288,7 @@ RULES: Final[dict[str, Fields]] = {
     "meta/LabelSelector": {"": _selector},
     "core/PodTemplateSpec": {"": _template},
     "core/PodSpec": {
-        "": _dns,
+        "": both(_dns, check_containers),
         "activeDeadlineSeconds": number(1),
         "dnsPolicy": one_of("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
         "nodeSelector": _node_labels,
@@ -357,7 +359,8 @@ RULES: Final[dict[str, Fields]] = {
         "name": text(port_name_problem),
         "protocol": one_of(*_PROTOCOLS),
     },
-    "core/ResourceRequirements": {"": _within_limits, "limits": amounts, "requests": amounts},
+    "core/Container": {"": check_container},
+    "core/ResourceRequirements": {"": check_resources, "limits": amounts, "requests": amounts},
     "core/EnvVarSource": {"": _env_source},
     "core/EnvFromSource": {"": _environment},
     "core/ConfigMapKeySelector": _KEY_SELECTOR,

@@ -23,7 +23,7 @@ from restow.machinery.name_formats import dns_label_problem, subdomain_problem
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
-_CONTAINERS: Final = ("initContainers", "containers")
+_CONTAINERS: Final = ("containers", "initContainers")
 
 
 def check_pod_spec(

@@ -27,6 +27,10 @@ INT32_MAX: Final = 2**31 - 1
 _COMPILED: Final = "validation.walk"
 
 
+def anything(_causes: Causes, _field: str, _value: Any) -> None:
+    """Whatever there is, and whatever is in it: no table is asked about what stands inside."""
+
+
 def needed(causes: Causes, field: str, value: Any) -> None:
     """There, and not empty."""
     if not value and value != 0 and value is not False:
@@ -228,7 +232,7 @@ def _compile(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:
             type_, shape = type_.item, "list"
         elif isinstance(type_, MapOf):
             type_, shape = type_.value, "map"
-        if isinstance(type_, Ref):
+        if isinstance(type_, Ref) and own.get(field.json) is not anything:
             walk = walk_of(struct.table.struct(type_.name), tables)
             if walk is not None:
                 inner.append((field.json, walk, shape))

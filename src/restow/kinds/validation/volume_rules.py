@@ -13,6 +13,7 @@ from typing import Any, Final
 from restow.kinds.validation.fields import Causes
 from restow.kinds.validation.rules import (
     Fields,
+    Rule,
     both,
     distinct_by,
     filled,
@@ -47,6 +48,20 @@ VOLUME_SOURCES: Final = frozenset(
         *("storageos", "vsphereVolume"),
     }
 )
+# In the order in which they are looked at: all but the first are told to be too many.
+_POD_SOURCES: Final = (
+    *("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret"),
+    *("nfs", "iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs"),
+    *("quobyte", "downwardAPI", "fc", "flexVolume", "configMap", "azureFile", "vsphereVolume"),
+    *("photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO"),
+    *("csi", "ephemeral", "image"),
+)
+_PERSISTENT_SOURCES: Final = (
+    *("hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs"),
+    *("rbd", "quobyte", "cephfs", "iscsi", "cinder", "fc", "flexVolume", "azureFile"),
+    *("vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local"),
+    *("storageos", "csi"),
+)
 _DRIVER_LENGTH_MAX: Final = 63
 _FILE_MODE_MAX: Final = 0o777
 _LUN_MAX: Final = 255
@@ -70,6 +85,16 @@ def driver_problem(value: str) -> str | None:
     if len(value) > _DRIVER_LENGTH_MAX:
         return f"must be no more than {_DRIVER_LENGTH_MAX} characters"
     return subdomain_problem(value.lower())
+
+
+def _one_source_of(names: tuple[str, ...]) -> Rule:
+    def check(causes: Causes, field: str, value: Any) -> None:
+        found = [name for name in names if value.get(name) is not None] if len(value) > 1 else []
+        for name in found[1:]:
+            why = "may not specify more than 1 volume type"
+            causes.append(errors.forbidden(f"{field}.{name}", why))
+
+    return check
 
 
 def _file_mode(causes: Causes, field: str, value: Any) -> None:
@@ -204,7 +229,10 @@ _OF_SOURCES: Final[dict[str, Fields]] = {
     "VsphereVirtualDisk": {"volumePath": needed},
 }
 _OF_PODS: Final[dict[str, Fields]] = {
-    "core/Volume": {"name": both(needed, text(dns_label_problem))},
+    "core/Volume": {
+        "": _one_source_of(_POD_SOURCES),
+        "name": both(needed, text(dns_label_problem)),
+    },
     "core/ConfigMapVolumeSource": {"name": needed, "defaultMode": _file_mode},
     "core/SecretVolumeSource": {"secretName": needed, "defaultMode": _file_mode},
     "core/ConfigMapProjection": {"name": needed},
@@ -235,6 +263,7 @@ _OF_PODS: Final[dict[str, Fields]] = {
 }
 _OF_STORAGE: Final[dict[str, Fields]] = {
     "core/PersistentVolumeSpec": {
+        "": _one_source_of(_PERSISTENT_SOURCES),
         "persistentVolumeReclaimPolicy": one_of("Delete", "Recycle", "Retain"),
         "storageClassName": text(subdomain_problem),
         "volumeMode": one_of("Block", "Filesystem"),

@@ -1,4 +1,4 @@
-"""Rules of pods and workloads: apps, batch, autoscaling, policy.
+"""Rules of pods and workloads: apps, batch, policy.
 
 Only those that a client without a cluster behind it meets: what is required, what may not change.
 
@@ -16,7 +16,6 @@ from restow.kinds.validation.fields import (
     keep,
     listed,
     part,
-    require,
     require_not_negative,
     require_one_of,
     selects,
@@ -24,7 +23,6 @@ from restow.kinds.validation.fields import (
 from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
 from restow.kinds.validation.schedules import schedule_problem, zone_problem
 from restow.machinery import field_errors as errors
-from restow.machinery import quantity
 from restow.machinery.metadata_rules import label_problems
 
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -50,30 +48,16 @@ _STATEFUL_MUTABLE: Final = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
+_CRON_JOB_NAME_MAX: Final = 52
 _WHOLE: Final = 100
-_TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
-_OF_RESOURCE: Final = (
-    ("averageUtilization", "averageValue"),
-    "must set either a target raw value or a target utilization",
-)
-# What a target of each type of metric says, and what is said of one that does not.
-_TARGETS: Final = {
-    "ContainerResource": _OF_RESOURCE,
-    "External": (
-        ("averageValue", "value"),
-        "must set either a target value for metric or a per-pod target",
-    ),
-    "Object": (("averageValue", "value"), "must set either a target value or averageValue"),
-    "Pods": (("averageValue",), "must specify a positive target averageValue"),
-    "Resource": _OF_RESOURCE,
-}
-_METRIC_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
 
 
 def validate_pod(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = part(new, "spec")
     check_pod_spec(causes, spec, field="spec", restart=RESTART_POLICIES)
+    if old is None and spec.get("ephemeralContainers"):
+        causes.append(errors.forbidden("spec.ephemeralContainers", "cannot be set on create"))
     if old is not None and _fixed_pod(spec) != _fixed_pod(part(old, "spec")):
         causes.append(errors.forbidden("spec", _POD_RULE))
     if old is not None:
@@ -121,22 +105,16 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
     """What deployments and their like have in common; gives back the specification."""
     spec = part(new, "spec")
     selector = part(spec, "selector")
-    if not isinstance(spec.get("selector"), dict):
+    is_there = isinstance(spec.get("selector"), dict)
+    # Of daemon sets nobody says that it is missing, only that it matches nothing.
+    if not is_there and kind != "daemonset":
         causes.append(errors.required("spec.selector"))
-    elif is_empty_selector(selector):
+    if is_there and is_empty_selector(selector):
         causes.append(
             errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
         )
-    else:
-        labels = part(spec, "template", "metadata", "labels")
-        if not selects(selector, labels):
-            causes.append(
-                errors.invalid(
-                    "spec.template.metadata.labels",
-                    labels,
-                    "`selector` does not match template `labels`",
-                )
-            )
+    elif not is_there or not selects(selector, part(spec, "template", "metadata", "labels")):
+        _refuse_labels(causes, spec)
     counted = ("replicas", "minReadySeconds", "revisionHistoryLimit")
     # Of stateful sets nobody ever looked at the last.
     names = counted[:2] if kind == "statefulset" else counted
@@ -150,6 +128,12 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
         claims=tuple(part(claim, "metadata").get("name") or "" for _, claim in claims),
     )
     return spec
+
+
+def _refuse_labels(causes: Causes, spec: Object) -> None:
+    labels = part(spec, "template", "metadata").get("labels")
+    why = "`selector` does not match template `labels`"
+    causes.append(errors.invalid("spec.template.metadata.labels", labels or None, why))
 
 
 def validate_deployment(new: Object, old: Object | None) -> Causes:
@@ -201,7 +185,8 @@ def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None
 
 def validate_replica_set(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
-    spec = _check_selected_template(causes, new, kind="replica set")
+    # The words are those of deployments in the reference too.
+    spec = _check_selected_template(causes, new, kind="deployment")
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
     return causes
@@ -265,12 +250,14 @@ def validate_replication_controller(new: Object, _old: Object | None) -> Causes:
     spec = part(new, "spec")
     selector = part(spec, "selector")
     labels = part(spec, "template", "metadata", "labels")
+    require_not_negative(causes, spec, field="spec", names=("replicas", "minReadySeconds"))
     if not selector:
         causes.append(errors.required("spec.selector"))
-    elif not selects({"matchLabels": selector}, labels):
-        why = "`selector` does not match template `labels`"
-        causes.append(errors.invalid("spec.template.metadata.labels", labels, why))
-    require_not_negative(causes, spec, field="spec", names=("replicas", "minReadySeconds"))
+    if spec.get("template") is None:
+        causes.append(errors.required("spec.template"))
+        return causes
+    if selector and not selects({"matchLabels": selector}, labels):
+        _refuse_labels(causes, spec)
     check_pod_spec(
         causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
     )
@@ -304,6 +291,9 @@ def validate_job(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = part(new, "spec")
     _check_job_spec(causes, spec, field="spec")
+    # Those that older releases stored have no selector, and may go on without.
+    if old is None or part(old, "spec").get("selector") is not None:
+        _check_job_selector(causes, new)
     if old is not None:
         before = part(old, "spec")
         # A job that has not begun may still get another template.
@@ -316,9 +306,31 @@ def validate_job(new: Object, old: Object | None) -> Causes:
     return causes
 
 
-def validate_cron_job(new: Object, _old: Object | None) -> Causes:
+def _check_job_selector(causes: Causes, new: Object) -> None:
+    """It is made for each job, so that none takes the pods of another, unless somebody insists."""
+    spec = part(new, "spec")
+    selector = spec.get("selector")
+    if selector is None:
+        causes.append(errors.required("spec.selector"))
+    elif spec.get("manualSelector") is not True:
+        metadata = part(new, "metadata")
+        own = {"controller-uid": metadata.get("uid"), "job-name": metadata.get("name")}
+        made = own | {f"batch.kubernetes.io/{name}": value for name, value in own.items()}
+        if not selects(selector, made):
+            why = "`selector` not auto-generated"
+            causes.append(errors.invalid("spec.selector", selector, why))
+    if selector is None or not selects(selector, part(spec, "template", "metadata", "labels")):
+        _refuse_labels(causes, spec)
+
+
+def validate_cron_job(new: Object, old: Object | None) -> Causes:
     causes: Causes = []
     spec = part(new, "spec")
+    name = part(new, "metadata").get("name") or ""
+    if old is None and len(name) > _CRON_JOB_NAME_MAX:
+        # What is made of it gets a name that is longer by the time it is for.
+        why = f"must be no more than {_CRON_JOB_NAME_MAX} characters"
+        causes.append(errors.invalid("metadata.name", name, why))
     schedule = spec.get("schedule")
     if not schedule:
         causes.append(errors.required("spec.schedule"))
@@ -346,53 +358,6 @@ def validate_cron_job(new: Object, _old: Object | None) -> Causes:
     )
     _check_job_spec(causes, part(spec, "jobTemplate", "spec"), field="spec.jobTemplate.spec")
     return causes
-
-
-def validate_autoscaler(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
-    spec = part(new, "spec")
-    smallest, largest = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    if smallest is not None and smallest < 1:
-        why = "must be greater than or equal to 1"
-        causes.append(errors.invalid("spec.minReplicas", smallest, why))
-    if largest < 1:
-        causes.append(errors.invalid("spec.maxReplicas", largest, "must be greater than 0"))
-    elif smallest is not None and largest < smallest:
-        why = "must be greater than or equal to `minReplicas`"
-        causes.append(errors.invalid("spec.maxReplicas", largest, why))
-    require(
-        causes,
-        part(spec, "scaleTargetRef"),
-        field="spec.scaleTargetRef",
-        names=("kind", "name"),
-    )
-    for field, metric in listed(spec, "metrics", "spec.metrics"):
-        if not metric.get("type"):
-            causes.append(errors.required(f"{field}.type", "must specify a metric source type"))
-        require_one_of(causes, metric, field=field, name="type", values=_METRIC_TYPES)
-        _check_metric(causes, metric, field)
-    return causes
-
-
-def _check_metric(causes: Causes, metric: Object, field: str) -> None:
-    kind = metric.get("type")
-    if kind not in _METRIC_TYPES:
-        return
-    name = f"{kind[0].lower()}{kind[1:]}"
-    if metric.get(name) is None:
-        why = "must populate information for the given metric source"
-        causes.append(errors.required(f"{field}.{name}", why))
-        return
-    target, where = part(metric, name, "target"), f"{field}.{name}.target"
-    if target.get("type") not in _TARGET_TYPES:
-        why = "must be either Utilization, Value, or AverageValue"
-        causes.append(errors.invalid(f"{where}.type", target.get("type") or "", why))
-    for each in ("value", "averageValue"):
-        if target.get(each) is not None and quantity.parse(str(target[each])) <= 0:
-            causes.append(errors.invalid(f"{where}.{each}", target[each], "must be positive"))
-    wanted, why = _TARGETS[kind]
-    if not any(target.get(each) is not None for each in wanted):
-        causes.append(errors.required(f"{where}.{wanted[0]}", why))
 
 
 def validate_budget(new: Object, _old: Object | None) -> Causes:

@@ -39,6 +39,9 @@ from restow.machinery.status_error import Cause
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 CONFLICT: Final = "FieldManagerConflict"
+SCALE: Final = "scale"
+_SCALE_VERSION: Final = "autoscaling/v1"
+_SCALE_FIELDS: Final[FieldSet] = {"f:spec": {"f:replicas": sets.EMPTY}}
 
 Within = Callable[[FieldSet], FieldSet]
 """Of some fields those that a path may write."""
@@ -95,19 +98,27 @@ class Application:
         No object: there is none yet.
         """
         found = [] if live is None else entries.stored(live["metadata"])
-        if live is not None and not self._fields and not self._mine(found):
-            return self._touched(live)
+        if live is not None and self._is_touch and not self._mine(found):
+            touched = self._touched(live)
+            self._keep_annotation(touched)
+            return touched
         try:
             new, after = self._applied(live, found, time=time, force=force)
         except Conflicts as conflicts:
             left = self._disallowed(live, conflicts.found)
             if left:
-                raise conflict(left) from None
+                raise conflict(self._told(left)) from None
             new, after = self._applied(live, found, time=time, force=True)
         self._keep_annotation(new)
         if after:
             new["metadata"]["managedFields"] = after
         return new
+
+    @property
+    def _is_touch(self) -> bool:
+        """Whether nothing is applied to one certain state of one certain object."""
+        metadata = self._wanted.get("metadata") or {}
+        return not self._fields and bool(metadata.get("uid") and metadata.get("resourceVersion"))
 
     def _touched(self, live: Object) -> Object:
         """An object to which nothing is applied: nothing but the precondition is new.
@@ -213,6 +224,15 @@ class Application:
         left = {who: sets.difference(fields, allowed) for who, fields in found.items()}
         return {who: fields for who, fields in left.items() if fields}
 
+    def _told(self, found: dict[Identity, FieldSet]) -> dict[Identity, FieldSet]:
+        """Conflicts as whoever applies may understand them: a Scale has replicas of its own."""
+        if self.manager.subresource != SCALE:
+            return found
+        return {
+            (name, operation, version and _SCALE_VERSION, part): _SCALE_FIELDS
+            for name, operation, version, part in found
+        }
+
     def _last_applied(self, live: Object) -> FieldSet:
         """The fields that kubectl has applied by itself, and that are still as it wanted them."""
         text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
@@ -234,10 +254,12 @@ class Application:
         annotations = new["metadata"].get("annotations")
         if self.manager.name != KUBECTL or not annotations or not annotations.get(LAST_APPLIED):
             return
+        if self.manager.subresource == SCALE:
+            return  # a Scale has no annotations
         metadata = self._config.get("metadata") or {}
-        said = metadata.get("annotations") or {}
-        said = {name: value for name, value in said.items() if name != LAST_APPLIED}
-        shown = {**metadata, "annotations": said} if said else _without(metadata, "annotations")
+        shown = _without(metadata, "annotations")
+        if (said := metadata.get("annotations")) is not None:
+            shown["annotations"] = _without(said, LAST_APPLIED)
         config = {**self._config, "metadata": shown}
         text = orjson.dumps(config, option=orjson.OPT_SORT_KEYS).decode() + "\n"
         kept = {**annotations, LAST_APPLIED: text}

@@ -64,6 +64,7 @@ async def _bind(server: Server, context: Context) -> Response:
         _bound(obj, now=now),
         subresource=BINDING,
         is_patch=True,
+        manager=None,  # as in the reference: a node is nobody's field
         dry_run=dry_run,
     )
     return done(context)

@@ -66,8 +66,12 @@ def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Obj
         metadata = obj.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else ""
         check_type(resource, context, obj.get("apiVersion"), obj.get("kind"), name=name)
-    check_types(obj.get("metadata"))
-    return resource.shape.check(version, obj)
+    check_types(metadata := obj.get("metadata"))
+    checked, unknown = resource.shape.check(version, obj)
+    if metadata and metadata.get("managedFields") == []:
+        # Elsewhere an empty list says nothing. Here it says that all entries shall go.
+        checked["metadata"]["managedFields"] = []
+    return checked, unknown
 
 
 def fill_in(context: Context, resource: Resource, checked: Object) -> Object:

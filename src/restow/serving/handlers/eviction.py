@@ -117,6 +117,7 @@ class _Evicting:
             _one_less(self._name, now=now),
             subresource="status",
             is_patch=True,
+            manager=None,  # as in the reference
             dry_run=self._wish.dry_run,
         )
         await self._delete(self._wish)
@@ -159,6 +160,7 @@ class _Evicting:
                 _marked(wish, now=now),
                 subresource=EVICTION,
                 is_patch=True,
+                manager=None,
             )
             if version and not written.removed:
                 version = _resource_version(written.body)
