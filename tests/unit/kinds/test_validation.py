@@ -17,6 +17,11 @@ POD = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"}
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": POD}
 SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
 JOB = {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
+MANUAL_JOB = {
+    "manualSelector": True,
+    "selector": {"matchLabels": {"a": "b"}},
+    "template": {**JOB["template"], "metadata": {"labels": {"a": "b"}}},
+}
 ROLE_REF = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "r"}
 DEFINITION = {
     "metadata": {"name": "foos.example.com"},
@@ -42,13 +47,18 @@ GOOD: list[tuple[str, str, Object]] = [
     ("", "Pod", {"spec": POD}),
     ("apps", "Deployment", {"spec": SELECTED}),
     ("apps", "StatefulSet", {"spec": SELECTED}),
-    ("batch", "Job", {"spec": JOB}),
+    ("batch", "Job", {"spec": MANUAL_JOB}),
     ("batch", "CronJob", {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": JOB}}}),
     ("batch", "CronJob", {"spec": {"schedule": "@hourly", "jobTemplate": {"spec": JOB}}}),
     (
         "autoscaling",
         "HorizontalPodAutoscaler",
-        {"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}},
+        {
+            "spec": {
+                "maxReplicas": 2,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            }
+        },
     ),
     ("policy", "PodDisruptionBudget", {"spec": {"minAvailable": "50%"}}),
     ("coordination.k8s.io", "Lease", {"spec": {"leaseDurationSeconds": 15}}),
@@ -88,7 +98,12 @@ BAD: list[tuple[str, str, Object, list[str]]] = [
         ["involvedObject.namespace"],
     ),
     ("", "Pod", {"spec": {}}, ["spec.containers"]),
-    ("apps", "Deployment", {"spec": {"template": TEMPLATE}}, ["spec.selector"]),
+    (
+        "apps",
+        "Deployment",
+        {"spec": {"template": TEMPLATE}},
+        ["spec.selector", "spec.template.metadata.labels"],
+    ),
     (
         "apps",
         "Deployment",
@@ -102,12 +117,22 @@ BAD: list[tuple[str, str, Object, list[str]]] = [
         {"spec": {"schedule": "x", "jobTemplate": {"spec": JOB}}},
         ["spec.schedule"],
     ),
-    ("batch", "Job", {"spec": {"template": {"spec": POD}}}, ["spec.template.spec.restartPolicy"]),
+    (
+        "batch",
+        "Job",
+        {"spec": {**MANUAL_JOB, "template": TEMPLATE}},
+        ["spec.template.spec.restartPolicy"],
+    ),
     (
         "autoscaling",
         "HorizontalPodAutoscaler",
         {"spec": {"minReplicas": 3, "maxReplicas": 2}},
-        ["spec.maxReplicas", "spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"],
+        [
+            "spec.maxReplicas",
+            "spec.scaleTargetRef.kind",
+            "spec.scaleTargetRef.name",
+            "spec.scaleTargetRef.apiVersion",
+        ],
     ),
     ("policy", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "maxUnavailable": 1}}, ["spec"]),
     (

@@ -1,7 +1,6 @@
 """Rules of the kinds in which servers tell each other what they store.
 
-The words of StorageVersion are those of the reference server, which says more about a wrong name
-than other kinds here do: an example, and the pattern.
+The words of StorageVersion are those of the reference server.
 
 Not here: who may write what (`restow.resources.ownership`).
 """
@@ -21,10 +20,6 @@ from restow.machinery.name_formats import (
 )
 
 _EMPTY: Final = "must be non-empty"
-_1123_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN_EXAMPLE: Final = (
-    f" (e.g. 'example.com', regex used for validation is '{_1123_LABEL}(\\.{_1123_LABEL})*')"
-)
 # The two blanks after the first comma are what clients see.
 _LABEL_EXAMPLE: Final = (
     " (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
@@ -261,14 +256,14 @@ def _subdomain_problems(text: str) -> list[str]:
     if len(text) > SUBDOMAIN_LENGTH_MAX:
         return [f"must be no more than {SUBDOMAIN_LENGTH_MAX} characters"]
     problem = subdomain_problem(text)
-    return [] if problem is None else [problem + _SUBDOMAIN_EXAMPLE]
+    return [] if problem is None else [problem]
 
 
 def _label_problems(text: str) -> list[str]:
     if len(text) > LABEL_LENGTH_MAX:
         return [f"must be no more than {LABEL_LENGTH_MAX} characters"]
     problem = dns_1035_label_problem(text)
-    return [] if problem is None else [problem + _LABEL_EXAMPLE]
+    return [] if problem is None else [problem]
 
 
 def _texts(obj: Object, name: str) -> list[Any]:

@@ -20,6 +20,7 @@ from restow.kinds.validation.fields import (
     require_one_of,
     selects,
 )
+from restow.kinds.validation.match_rules import check_selector
 from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
 from restow.kinds.validation.schedules import schedule_problem, zone_problem
 from restow.machinery import field_errors as errors
@@ -293,7 +294,7 @@ def validate_job(new: Object, old: Object | None) -> Causes:
     _check_job_spec(causes, spec, field="spec")
     # Those that older releases stored have no selector, and may go on without.
     if old is None or part(old, "spec").get("selector") is not None:
-        _check_job_selector(causes, new)
+        _check_job_selector(causes, new, is_new=old is None)
     if old is not None:
         before = part(old, "spec")
         # A job that has not begun may still get another template.
@@ -306,20 +307,21 @@ def validate_job(new: Object, old: Object | None) -> Causes:
     return causes
 
 
-def _check_job_selector(causes: Causes, new: Object) -> None:
+def _check_job_selector(causes: Causes, new: Object, *, is_new: bool) -> None:
     """It is made for each job, so that none takes the pods of another, unless somebody insists."""
     spec = part(new, "spec")
     selector = spec.get("selector")
     if selector is None:
         causes.append(errors.required("spec.selector"))
-    elif spec.get("manualSelector") is not True:
+    elif is_new and spec.get("manualSelector") is not True:
         metadata = part(new, "metadata")
         own = {"controller-uid": metadata.get("uid"), "job-name": metadata.get("name")}
         made = own | {f"batch.kubernetes.io/{name}": value for name, value in own.items()}
         if not selects(selector, made):
             why = "`selector` not auto-generated"
             causes.append(errors.invalid("spec.selector", selector, why))
-    if selector is None or not selects(selector, part(spec, "template", "metadata", "labels")):
+    labels = part(spec, "template", "metadata", "labels")
+    if selector is None or not (selects(selector, labels) or check_selector(selector, "")):
         _refuse_labels(causes, spec)
 
 
