@@ -12,6 +12,7 @@ Not here: what a path may write (`strategy`), and who has sent a request.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from restow.machinery.apply import entries
 from restow.machinery.apply.applying import Application
 from restow.machinery.apply.entries import InvalidEntries, Manager
 from restow.machinery.apply.values import ApplySchemaError
+from restow.machinery.codec import LONG_BODY_SIZE
 from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources import strategy
@@ -99,11 +101,14 @@ def _text(obj: Object) -> bytes:
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
-async def settled(work: Callable[[], T]) -> T:
-    """What some work comes to, once all that must be waited for is there."""
+async def settled(work: Callable[[], T], *, is_long: bool = False) -> T:
+    """What some work comes to, once all that must be waited for is there.
+
+    What takes long, as there are very many fields, is done in a thread: others have their turns.
+    """
     while True:
         try:
-            return work()
+            return await asyncio.to_thread(work) if is_long else work()
         except NotConverted as needed:
             await needed.settle()
 
@@ -117,6 +122,12 @@ class Apply:
     force: bool
     complete: Callable[[Object], Object]
     """Checks what came of it, and fills in defaults."""
+    is_long: bool = False
+    """Whether it may have very many fields."""
+
+    def takes_long(self, stored: bytes) -> bool:
+        """Whether the event loop should not wait until it is applied to what is stored."""
+        return self.is_long or len(stored) > LONG_BODY_SIZE
 
     def to(
         self,
@@ -184,15 +195,15 @@ def keep_times(new: Object, old: Object) -> None:
     mine, was = metadata.get("managedFields"), before.get("managedFields")
     if mine is was or not mine or not was or len(mine) != len(was):
         return
-    # In nearly every object something else differs, and most often not far from its beginning.
-    for name, value in metadata.items():
-        if before.get(name) != value and name != "managedFields":
-            return
+    if len(metadata) != len(before) or len(new) != len(old):
+        return
+    # In nearly every object something else differs, and most often its content.
     for name, value in new.items():
         if name != "metadata" and old.get(name) != value:
             return
-    if len(metadata) != len(before) or len(new) != len(old):
-        return
+    for name, value in metadata.items():
+        if name != "managedFields" and before.get(name) != value:
+            return
     for one, other in zip(mine, was, strict=True):
         if one is not other and {**one, "time": None} != {**other, "time": None}:
             return

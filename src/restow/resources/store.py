@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -33,6 +34,7 @@ from restow.resources.committing import (
     StateMoved,
     check_current,
 )
+from restow.resources.contention import Queues
 from restow.resources.custom.conversion import Conversions
 from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
@@ -119,6 +121,7 @@ class ResourceStore:
         """By root of keys."""
         self._conversions = Conversions(runtime.clock)
         self._heavy = asyncio.Lock()
+        self._queues = Queues()
 
     # Reading.
 
@@ -370,12 +373,12 @@ class ResourceStore:
         if manager is not None:
             tracking.track_create(resource.shape, obj, manager, api_version, self._time())
 
-    def applied(self, resource: Resource, version: str, wish: Apply) -> Object:
+    async def applied(self, resource: Resource, version: str, wish: Apply) -> Object:
         """A new object that is what its applier wants, complete and with its entry. Raises 400."""
         now, converting = self._clock.wall(), Converting(resource)
-        return wish.to(
-            resource, resource.api_version(version), None, now=now, converting=converting
-        )
+        api_version = resource.api_version(version)
+        work = partial(wish.to, resource, api_version, None, now=now, converting=converting)
+        return await settled(work, is_long=wish.is_long)
 
     def exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
         """The refusal of a create whose name is taken, by what is there."""
@@ -409,38 +412,47 @@ class ResourceStore:
         manager = None if is_applied else _by_path(manager, subresource)
         cache = self.fresh(resource) or await self.read(resource)
         entry = cache.get(path)
-        for _ in range(ATTEMPTS_MAX):
-            if entry is None:
-                raise self.missing(resource, path, cache)
-            api_version = resource.api_version(version) if version else entry[1]
-            await self.take_turn(resource)
-            [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
-            facts = _Facts(
-                resource, api_version, path, entry, subresource, is_patch, converting, manager
-            )
-            old, new = await settled(partial(self._changed, facts, seen, change))
-            if mutate is not None:
-                await settled(partial(self._track, facts, old, new))
-                facts = facts._replace(manager=None)
-                tracked = new["metadata"].get("managedFields")
-                # Each is given an old object of its own: what was made from it may share parts.
-                shown = plans.object_of(resource, seen, api_version)
-                new = await mutate(new, shown, is_dry_run=dry_run)
-                managing.after_admission(new, tracked)
-            plan = await settled(partial(self._plan_update, facts, old, new))
-            if check is not None:
-                # What was changed on the way may share parts with the old object.
-                was = old if mutate is None else plans.object_of(resource, seen, api_version)
-                check(plan.obj, was)
-            if review is not None:
-                shown = plans.object_of(resource, seen, api_version)
-                await review(plan.obj, shown, is_dry_run=dry_run)
-            if dry_run:
-                return plan.preview()
-            try:
-                return await self._carry_out(plan, may_forget=not is_applied)
-            except StateMoved as moved:
-                entry = self._entry(resource, moved.current)
+        is_queued = False
+        async with AsyncExitStack() as queued:
+            for _ in range(ATTEMPTS_MAX):
+                if entry is None:
+                    raise self.missing(resource, path, cache)
+                api_version = resource.api_version(version) if version else entry[1]
+                await self.take_turn(resource)
+                [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
+                facts = _Facts(
+                    resource, api_version, path, entry, subresource, is_patch, converting, manager
+                )
+                is_long = isinstance(change, Apply) and change.takes_long(seen[2])
+                work = partial(self._changed, facts, seen, change)
+                old, new = await settled(work, is_long=is_long)
+                if mutate is not None:
+                    await settled(partial(self._track, facts, old, new))
+                    facts = facts._replace(manager=None)
+                    tracked = new["metadata"].get("managedFields")
+                    # Each is given an old object of its own: what was made from it may share parts.
+                    shown = plans.object_of(resource, seen, api_version)
+                    new = await mutate(new, shown, is_dry_run=dry_run)
+                    managing.after_admission(new, tracked)
+                plan = await settled(partial(self._plan_update, facts, old, new))
+                if check is not None:
+                    # What was changed on the way may share parts with the old object.
+                    was = old if mutate is None else plans.object_of(resource, seen, api_version)
+                    check(plan.obj, was)
+                if review is not None:
+                    shown = plans.object_of(resource, seen, api_version)
+                    await review(plan.obj, shown, is_dry_run=dry_run)
+                if dry_run:
+                    return plan.preview()
+                try:
+                    return await self._carry_out(plan, may_forget=not is_applied)
+                except StateMoved as moved:
+                    entry = self._entry(resource, moved.current)
+                    if not is_queued:
+                        is_queued = True
+                        await queued.enter_async_context(self._queues.turn(resource.key_of(path)))
+                        newest = self.fresh(resource)
+                        entry = entry if newest is None else newest.get(path)
         raise status.server_timeout(
             resource.kind.group_resource, "update", retry_after_seconds=RETRY_SECONDS
         )
@@ -470,6 +482,8 @@ class ResourceStore:
         if resource.remote is not None and entry[1] != api_version:
             return None
         is_applied = isinstance(change, Apply)
+        if isinstance(change, Apply) and change.takes_long(entry[2]):
+            return None
         converting = Converting(resource, is_needed=is_applied)
         manager = None if is_applied else _by_path(manager, subresource)
         facts = _Facts(
@@ -495,7 +509,13 @@ class ResourceStore:
             return old, change.to(
                 resource, api_version, live, now=self._clock.wall(), converting=facts.converting
             )
-        return old, change(plans.object_of(resource, seen, api_version) if facts.is_patch else old)
+        if not facts.is_patch:
+            return old, change(old)
+        fresh = plans.object_of(resource, seen, api_version)
+        if (found := old["metadata"].get("managedFields")) is not None:
+            # Nobody changes what is in them: if they are the same, that is seen at once.
+            fresh["metadata"]["managedFields"] = found
+        return old, change(fresh)
 
     def _track(self, facts: _Facts, old: Object, new: Object) -> None:
         """Before others may change it: what they change is nobody's."""

@@ -402,6 +402,14 @@ def _has_other_content(new: Object, old: Object) -> bool:
     return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
 
 
+def _without_entries(obj: Object) -> Object:
+    """An object without what may be its larger part, and is nobody's content."""
+    metadata = obj["metadata"]
+    if "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {k: v for k, v in metadata.items() if k != "managedFields"}}
+
+
 def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> bool:
     """Whether anything has changed that counts: not metadata, nor a status with its own path."""
     if not resource.is_custom:
@@ -412,7 +420,7 @@ def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> 
             return False
         # What was stored before may lack the empty parts that every write has by now, and defaults
         # that came later. Where more than that has changed, nobody need find them out.
-        was = resource.shape.check(api_version, old)[0]
+        was = resource.shape.check(api_version, _without_entries(old))[0]
         if not _has_other_content(new, was):
             return False
         content = {name: value for name, value in was.items() if name not in _NOTES}

@@ -20,7 +20,7 @@ import orjson
 
 from restow.machinery import status
 from restow.machinery.apply import entries, sets
-from restow.machinery.apply.elements import quoted
+from restow.machinery.apply.elements import quoted, value_text
 from restow.machinery.apply.entries import Entry, Identity, Manager
 from restow.machinery.apply.pruning import prune
 from restow.machinery.apply.sets import FieldSet
@@ -165,6 +165,8 @@ class Application:
 
     def _untracked(self, before: Object, time: str) -> list[Entry]:
         fields = self._within(added_set(self._kind, self.api_version, before))
+        if self.manager.subresource == SCALE:
+            fields = sets.intersection(fields, self._fields)
         who = Manager(entries.BEFORE_FIRST_APPLY, self.manager.subresource)
         if not fields:
             return []
@@ -261,8 +263,7 @@ class Application:
         if (said := metadata.get("annotations")) is not None:
             shown["annotations"] = _without(said, LAST_APPLIED)
         config = {**self._config, "metadata": shown}
-        text = orjson.dumps(config, option=orjson.OPT_SORT_KEYS).decode() + "\n"
-        kept = {**annotations, LAST_APPLIED: text}
+        kept = {**annotations, LAST_APPLIED: value_text(config) + "\n"}
         if _size(kept) > ANNOTATIONS_SIZE_MAX:
             del kept[LAST_APPLIED]
         new["metadata"]["annotations"] = kept

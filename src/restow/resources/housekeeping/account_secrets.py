@@ -17,6 +17,7 @@ import orjson
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.corrections import Corrections
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
@@ -54,6 +55,7 @@ class AccountSecretKeeper:
         self._accounts = _hosted(catalog, "ServiceAccount")
         self.certificates = certificates
         self._sign = sign
+        self._corrections = Corrections("the certificates in the Secret", runtime.clock)
         self._of_accounts: dict[str, set[str]] = {}
         """By path of an account: its Secrets."""
         self.queue: WorkQueue[str] = WorkQueue(
@@ -84,16 +86,16 @@ class AccountSecretKeeper:
                 for path in self._of_accounts.get(key[len(accounts) :], ()):
                     self.queue.add(path)
 
-    async def reconcile(self, path: str) -> None:
-        """Put one Secret right."""
+    async def reconcile(self, path: str) -> float | None:
+        """Put one Secret right; after how long, when somebody else keeps it otherwise."""
         item = await self._storage.get(self._secrets.key_of(path))
         if item is None:
             self._forget(path)
-            return
+            return None
         check_opened(item.value)
         secret: dict[str, Any] = orjson.loads(item.value)
         if secret.get("type") != TYPE or secret["metadata"].get("deletionTimestamp"):
-            return
+            return None
         namespace, _, name = path.partition("/")
         annotations = secret["metadata"].get("annotations") or {}
         account_path = f"{namespace}/{annotations.get(ACCOUNT_NAME) or ''}"
@@ -103,11 +105,17 @@ class AccountSecretKeeper:
             if uid is None or (annotations.get(ACCOUNT_UID) or uid) != uid:
                 await self._remove(path, secret)
             elif _lacks(secret, self._wanted(namespace, uid)):
+                is_filled = bool((secret.get("data") or {}).get("token"))
+                if is_filled and (wait := self._corrections.seconds_to_wait(path)):
+                    return wait
                 account = (account_path.partition("/")[2], uid)
                 token = self._sign(namespace, account, name)
                 await self._fill(path, token, self._wanted(namespace, uid))
+                if is_filled:
+                    self._corrections.note(path)
         except (status.NotFound, status.Conflict):
-            return  # it has changed, and that will be seen
+            return None  # it has changed, and that will be seen
+        return None
 
     def _forget(self, path: str) -> None:
         for account, paths in list(self._of_accounts.items()):

@@ -13,6 +13,7 @@ import orjson
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
+from restow.resources.housekeeping.corrections import Corrections
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
 from restow.resources.store import PlaceMoved, ResourceStore
@@ -47,6 +48,7 @@ class AccountKeeper:
         self._config_maps = _hosted(catalog, "ConfigMap")
         self.certificates = certificates
         """May be replaced: the next look publishes it."""
+        self._corrections = Corrections("the certificates of the namespace", runtime.clock)
         self._ends = (
             (self._accounts.root, f"/{ACCOUNT_NAME}"),
             (self._config_maps.root, f"/{CERTIFICATES_NAME}"),
@@ -93,7 +95,7 @@ class AccountKeeper:
         try:
             await self._ensure_account(name, guard)
             if self.certificates:
-                await self._ensure_certificates(name, guard)
+                return await self._ensure_certificates(name, guard)
         except PlaceMoved:
             return MOVED_SECONDS
         return None
@@ -104,7 +106,8 @@ class AccountKeeper:
             obj = {"metadata": {"name": ACCOUNT_NAME}}
             await self._create(self._accounts, namespace, obj, guard)
 
-    async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> None:
+    async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> float | None:
+        """Publish them; after how long to do so, when somebody else keeps others there."""
         resource, data = self._config_maps, {CERTIFICATES_FIELD: self.certificates}
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
@@ -112,21 +115,26 @@ class AccountKeeper:
             metadata = {"name": CERTIFICATES_NAME, "annotations": {DESCRIPTION_NAME: DESCRIPTION}}
             obj = {"metadata": metadata, "data": data}
             await self._create(resource, namespace, obj, guard)
-            return
+            return None
         check_opened(item.value)
         stored: Object = orjson.loads(item.value)
         annotations = stored["metadata"].get("annotations") or {}
-        if stored.get("data") != data or not annotations.get(DESCRIPTION_NAME):
-            try:
-                await self._store.update(
-                    resource,
-                    working_version(resource),
-                    path,
-                    lambda current: _described({**current, "data": data}),
-                    is_patch=True,
-                )
-            except status.NotFound:
-                return  # its deletion will be seen
+        if stored.get("data") == data and annotations.get(DESCRIPTION_NAME):
+            return None
+        if wait := self._corrections.seconds_to_wait(namespace):
+            return wait
+        try:
+            await self._store.update(
+                resource,
+                working_version(resource),
+                path,
+                lambda current: _described({**current, "data": data}),
+                is_patch=True,
+            )
+        except status.NotFound:
+            return None  # its deletion will be seen
+        self._corrections.note(namespace)
+        return None
 
     async def _create(
         self, resource: Resource, namespace: str, obj: Object, guard: RevisionIs

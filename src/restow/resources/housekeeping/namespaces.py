@@ -24,6 +24,7 @@ from restow.resources import strategy
 from restow.resources.catalog import Catalog, OnChange
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.namespace_conditions import (
+    Condition,
     Leftovers,
     conditions_of,
     merge_conditions,
@@ -108,6 +109,7 @@ class NamespaceKeeper:
             "namespace", clock=runtime.clock, randomness=runtime.randomness
         )
         self._waiting: set[str] = set()
+        self._told: dict[str, tuple[str, list[Condition]]] = {}
         self._lacking: set[str] = set()  # those with objects of kinds nobody can be asked for now
         self._removed: dict[str, int] = {}  # namespaces gone, and how often looked at since
 
@@ -176,6 +178,7 @@ class NamespaceKeeper:
     def _wait_no_more(self, name: str) -> None:
         self._waiting.discard(name)
         self._lacking.discard(name)
+        self._told.pop(name, None)
 
     async def _read(self, name: str) -> tuple[Object | None, Revision]:
         """A namespace, and the revision at which it was so. Raises `CannotOpen`."""
@@ -307,17 +310,25 @@ class NamespaceKeeper:
                 left.finalizers[finalizer] = left.finalizers.get(finalizer, 0) + 1
 
     async def _tell(self, name: str, uid: str, left: Leftovers) -> None:
-        """Say in the namespace's conditions what it waits for."""
+        """Say in the namespace's conditions what it waits for, once as long as that is so.
+
+        A controller manager beside this server empties namespaces too, and puts the same state in
+        other words. Whoever insisted would be answered, without end.
+        """
+        conditions = conditions_of(left)
+        if self._told.get(name) == (uid, conditions):
+            return
         now = strategy.timestamp(self._clock.wall())
 
         def change(obj: Object) -> Object:
             _check_uid(self._namespaces, obj, name, uid)
             state: dict[str, Any] = obj.get("status") or {}
-            conditions = merge_conditions(state.get("conditions") or [], conditions_of(left), now)
-            obj["status"] = {**state, "phase": "Terminating", "conditions": conditions}
+            merged = merge_conditions(state.get("conditions") or [], conditions, now)
+            obj["status"] = {**state, "phase": "Terminating", "conditions": merged}
             return obj
 
         await self._update(name, change, subresource="status")
+        self._told[name] = (uid, conditions)
 
     async def _finish(self, name: str, uid: str) -> None:
         """Take away our finalizer; the namespace goes unless others have theirs."""

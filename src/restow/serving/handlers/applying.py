@@ -8,6 +8,7 @@ which takes the right to create as well. Not here: what a configuration does to 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -60,7 +61,8 @@ def apply(server: Server, context: Context) -> Promise | Committing:
 
 
 async def _read_and_apply(server: Server, context: Context) -> Response:
-    return await _apply(server, context, await asyncio.to_thread(read_wish, context))
+    wish = await asyncio.to_thread(read_wish, context)
+    return await _apply(server, context, replace(wish, is_long=True))
 
 
 async def _apply(server: Server, context: Context, wish: Apply) -> Response:
@@ -95,7 +97,7 @@ async def _apply(server: Server, context: Context, wish: Apply) -> Response:
 async def _create(server: Server, context: Context, wish: Apply) -> Response:
     """An object that is not there yet. Raises 409 when another one is meant, that was there."""
     resource, info = resource_of(context), context.info
-    obj = server.store.applied(resource, info.version, wish)
+    obj = await server.store.applied(resource, info.version, wish)
     metadata = obj["metadata"]
     if uid := metadata.get("uid"):
         why = (

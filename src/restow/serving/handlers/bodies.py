@@ -69,8 +69,9 @@ def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Obj
     check_types(metadata := obj.get("metadata"))
     checked, unknown = resource.shape.check(version, obj)
     if metadata and metadata.get("managedFields") == []:
-        # Elsewhere an empty list says nothing. Here it says that all entries shall go.
-        checked["metadata"]["managedFields"] = []
+        # Of a built-in kind, it says that all entries shall go; of a custom one, nothing.
+        said = None if resource.is_custom else metadata["managedFields"]
+        checked["metadata"] = {**checked["metadata"], "managedFields": said}
     return checked, unknown
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Any
 
 from restow.resources.housekeeping.account_secrets import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
+    LOOK_SECONDS,
     TYPE,
     AccountSecretKeeper,
 )
+from restow.resources.housekeeping.corrections import AT_ONCE_MAX
 from tests.unit.resources.housekeeping.world import Observed, World, open_world
 
 
@@ -102,3 +104,26 @@ async def test_secrets_go_with_their_account() -> None:
         await observed.settle(keeper.queue, keeper.reconcile)
         assert not await world.has("Secret", "n/s")
         assert await world.has("Secret", "n/kept")
+
+
+async def test_who_writes_other_certificates_is_not_fought_without_end() -> None:
+    """A controller that puts others into a Secret at once is answered less and less often."""
+    async with open_world() as world:
+        await world.create("Namespace", "n")
+        await world.create("ServiceAccount", "a", "n")
+        keeper, observed = await begin(world)
+        await secret_of(world, "s", "a")
+        await observed.settle(keeper.queue, keeper.reconcile)
+
+        def change(obj: dict[str, Any]) -> None:
+            obj["data"]["ca.crt"] = b64encode(b"other").decode()
+
+        answers = 0
+        for _ in range(50):
+            await world.edit("Secret", "n/s", change)
+            await observed.settle(keeper.queue, keeper.reconcile)
+            answers += (await data_of(world, "n/s"))["ca.crt"] == "ca"
+        assert answers == AT_ONCE_MAX
+        await world.clock.advance(LOOK_SECONDS)
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert (await data_of(world, "n/s"))["ca.crt"] == "ca", "in the end it is right"

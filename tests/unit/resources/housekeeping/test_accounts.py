@@ -1,6 +1,7 @@
 """Every namespace has its account and the cluster's certificates."""
 
-from restow.resources.housekeeping.accounts import AccountKeeper
+from restow.resources.housekeeping.accounts import LOOK_SECONDS, AccountKeeper
+from restow.resources.housekeeping.corrections import AT_ONCE_MAX
 from restow.storage.interface import Item, Key, Revision
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import Observed, World, open_world
@@ -60,6 +61,30 @@ async def test_they_come_back_unless_the_namespace_goes() -> None:
         await observed.settle(keeper.queue, keeper.reconcile)
         assert not await world.has("ServiceAccount", "n/default")
         assert not await world.has("ConfigMap", "n/kube-root-ca.crt")
+
+
+async def test_who_publishes_other_certificates_is_not_fought_without_end() -> None:
+    """A controller that writes others back at once is answered less and less often."""
+    async with open_world() as world:
+        keeper, observed = await begin(world)
+        await world.create("Namespace", "n")
+        await observed.settle(keeper.queue, keeper.reconcile)
+
+        async def is_set_right() -> bool:
+            await world.edit(
+                "ConfigMap", "n/kube-root-ca.crt", lambda obj: obj.update(data={"ca.crt": "other"})
+            )
+            await observed.settle(keeper.queue, keeper.reconcile)
+            found = await world.get("ConfigMap", "n/kube-root-ca.crt")
+            assert found is not None
+            return bool(found["data"] == {"ca.crt": CERTIFICATES})
+
+        assert sum([await is_set_right() for _ in range(50)]) == AT_ONCE_MAX
+        await world.clock.advance(LOOK_SECONDS)
+        await observed.settle(keeper.queue, keeper.reconcile)
+        found = await world.get("ConfigMap", "n/kube-root-ca.crt")
+        assert found is not None
+        assert found["data"] == {"ca.crt": CERTIFICATES}, "in the end it is right"
 
 
 async def test_other_objects_of_similar_names_are_of_no_interest() -> None:

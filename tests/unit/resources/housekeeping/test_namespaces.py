@@ -122,6 +122,31 @@ async def test_a_namespace_waits_for_finalizers_and_says_so() -> None:
         assert not await world.has("Namespace", "n")
 
 
+async def test_who_else_empties_namespaces_has_its_say() -> None:
+    """What another controller says about the same state is not set right again and again."""
+    async with open_world() as world:
+        keeper, observed = await begin(world)
+        await world.create("Namespace", "n")
+        await world.create("ConfigMap", "held", "n", metadata=HELD)
+        await world.create("Secret", "held", "n", metadata=HELD)
+        await world.delete("Namespace", "n")
+        await settle(keeper, observed)
+
+        def contradict(obj: dict[str, Any]) -> None:
+            condition(obj, "NamespaceContentRemaining")["status"] = "False"
+
+        await world.edit("Namespace", "n", contradict, subresource="status")
+        revision = await world.storage.revision()
+        await settle(keeper, observed)
+        assert await world.storage.revision() == revision
+
+        await world.edit("Secret", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
+        await settle(keeper, observed)
+        found = await world.get("Namespace", "n")
+        assert found is not None
+        assert condition(found, "NamespaceContentRemaining")["status"] == "True", "news is told"
+
+
 async def test_a_namespace_waits_for_kinds_of_another_release() -> None:
     """Objects of a kind that is not hosted here keep their namespace, which says so."""
     async with open_world() as world:

@@ -94,7 +94,13 @@ class World:
         return await self.get(kind, path, group=group) is not None
 
     async def edit(
-        self, kind: str, path: str, change: Callable[[Object], None], *, group: str = ""
+        self,
+        kind: str,
+        path: str,
+        change: Callable[[Object], None],
+        *,
+        group: str = "",
+        subresource: str = "",
     ) -> None:
         def changed(obj: Object) -> Object:
             change(obj)
@@ -102,7 +108,9 @@ class World:
 
         resource = self.kind(kind, group)
         version = working_version(resource)
-        await self.store.update(resource, version, path, changed, is_patch=True)
+        await self.store.update(
+            resource, version, path, changed, subresource=subresource, is_patch=True
+        )
 
     async def observe(self, observer: Observer) -> Observed:
         watch = ObjectsWatch(self.storage, self.runtime, [observer])

@@ -1,0 +1,19 @@
+"""Entries of managed fields that clients send with custom objects."""
+
+from __future__ import annotations
+
+from restow.testing.api_client import MERGE_PATCH, ApiClient
+from tests.conformance.custom.servers import Custom
+from tests.conformance.custom.test_objects import one
+from tests.custom_definitions.building import Maker, struct, text
+
+
+async def test_an_empty_list_says_nothing(group: str, custom: Custom, api: ApiClient) -> None:
+    """Of a custom object entries stay when an empty list is sent; an empty entry clears them."""
+    family = await custom.use(one(group, struct({"a": text()})))
+    made = await api.post(family.path(), Maker(group, "v1", "Widget").good("a", {"a": "1"}))
+    path = family.path("a")
+    same = await api.patch(path, {"metadata": {"managedFields": []}}, MERGE_PATCH)
+    assert (same.status, same.json) == (200, made.json)
+    gone = await api.patch(path, {"metadata": {"managedFields": [{}]}}, MERGE_PATCH)
+    assert "managedFields" not in gone.json["metadata"]

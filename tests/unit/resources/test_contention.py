@@ -1,0 +1,48 @@
+"""Turns of those who write one object at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from restow.resources.contention import Queues
+
+
+async def test_one_after_another() -> None:
+    """Who waits for the same key comes in the order of asking; who has another does not wait."""
+    queues, order = Queues(), []
+    first, free = asyncio.Event(), asyncio.Event()
+
+    async def write(name: str, key: str) -> None:
+        async with queues.turn(key):
+            order.append(name)
+            if name == "first":
+                first.set()
+                await free.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write("first", "a"))
+        await first.wait()
+        for name in ("second", "third"):
+            group.create_task(write(name, "a"))
+        await group.create_task(write("elsewhere", "b"))
+        assert order == ["first", "elsewhere"]
+        free.set()
+    assert order == ["first", "elsewhere", "second", "third"]
+
+
+async def test_nothing_is_kept() -> None:
+    """Nothing is left of a key, also when one gives up waiting or fails."""
+    queues = Queues()
+    async with queues.turn("a"):
+        waiting = asyncio.ensure_future(queues.turn("a").__aenter__())
+        await asyncio.wait([waiting], timeout=0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert len(queues) == 1
+    assert len(queues) == 0
+    try:
+        async with queues.turn("a"):
+            raise ValueError
+    except ValueError:
+        pass
+    assert len(queues) == 0
