@@ -60,7 +60,6 @@ KINDS: Final = (
         namespaced=False,
         subresources=(_APPROVAL, STATUS),
         selectable=selectable("spec.signerName"),
-        behaviour_missing=True,
     ),
     _rbac("ClusterRole", "clusterroles", namespaced=False),
     _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False),
