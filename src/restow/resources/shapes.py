@@ -58,9 +58,9 @@ class BuiltinShape:
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
     ) -> list[Cause]:
         causes = self._problems(version, new, old, subresource=subresource)
-        if causes and old is not None and self._has_defaults:
-            # What was stored by an older release may lack defaults that came later. To have them
-            # now is no change that anybody made.
+        if causes and old is not None:
+            # What was stored by an older release may lack defaults that came later, or empty
+            # structs. To have them now is no change that anybody made.
             new, old = self._completed(version, new), self._completed(version, old)
             causes = self._problems(version, new, old, subresource=subresource)
         return causes

@@ -266,7 +266,8 @@ def test_embedded_objects_are_objects() -> None:
             "DNS-1035 label must "
             "consist of lower case alphanumeric characters or '-', start with an alphabetic "
             "character, and end with an "
-            "alphanumeric character"
+            "alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is"
+            " '[a-z]([-a-z0-9]*[a-z0-9])?')"
         ),
     ]
     obj = {
