@@ -29,7 +29,13 @@ class Connection:
     async def send(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         """One request; the status and the whole body."""
         content = b"" if body is None else json.dumps(body).encode()
-        self._writer.write(self._head(method, path, len(content)) + content)
+        return await self.send_bytes(method, path, content)
+
+    async def send_bytes(
+        self, method: str, path: str, content: bytes, *, form: str = "application/json"
+    ) -> tuple[int, bytes]:
+        """The same with a body that is ready."""
+        self._writer.write(self._head(method, path, len(content), form) + content)
         head = await self._reader.readuntil(b"\r\n\r\n")
         return int(head[9:12]), await self._body(head.lower())
 
@@ -44,11 +50,11 @@ class Connection:
     def close(self) -> None:
         self._writer.close()
 
-    def _head(self, method: str, path: str, length: int) -> bytes:
+    def _head(self, method: str, path: str, length: int, form: str = "application/json") -> bytes:
         return (
             f"{method} {path} HTTP/1.1\r\nHost: {self._target.host}\r\n"
             f"Authorization: Bearer {self._target.token}\r\nAccept: application/json\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+            f"Content-Type: {form}\r\nContent-Length: {length}\r\n\r\n"
         ).encode()
 
     async def _body(self, head: bytes) -> bytes:

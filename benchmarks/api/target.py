@@ -94,10 +94,11 @@ def started(
     *,
     arguments: Sequence[str] = (),
     checkout: Path | None = None,
+    module: str = "restow",
 ) -> Iterator[Target]:
     """Our own server, on a core of its own where there are two; or the server of another
-    checkout, with the same libraries."""
-    command = [sys.executable, "-m", "restow", "serve", "--port", "0"]
+    checkout, with the same libraries; or one that another module runs, with the same words."""
+    command = [sys.executable, "-m", module, "serve", "--port", "0"]
     command += ["--data-dir", str(directory), "--store", store, *arguments]
     source = {} if checkout is None else {"PYTHONPATH": str(checkout / "src")}
     begin = time.perf_counter()

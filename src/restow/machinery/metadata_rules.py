@@ -42,6 +42,7 @@ _TEXTS: Final = (
 )
 _TEXT_NAMES: Final = frozenset(_TEXTS)
 _ONLY_TEXTS: Final = {str}
+_ONLY_OBJECTS: Final = {dict}
 _INTEGERS: Final = ("generation", "deletionGracePeriodSeconds")
 _TEXT_MAPS: Final = ("labels", "annotations")
 _OBJECT_LISTS: Final = ("ownerReferences", "managedFields")
@@ -79,14 +80,25 @@ def check_types(metadata: Any) -> None:
 
 
 def _is_plain(metadata: dict[str, Any]) -> bool:
-    """Whether there are only texts, labels and annotations, all of their types: nearly always."""
+    """Whether there are only texts, numbers, labels, annotations and entries of managers, all of
+    their types: nearly always."""
     for name, value in metadata.items():
         if type(value) is str:
             if name not in _TEXT_NAMES:
                 return False
-        elif name not in _TEXT_MAPS or type(value) is not dict or not _is_text_map(value):
+        elif name in _TEXT_MAPS:
+            if type(value) is not dict or not _is_text_map(value):
+                return False
+        elif type(value) is int:
+            if name not in _INTEGERS:
+                return False
+        elif name != "managedFields" or type(value) is not list or not _are_objects(value):
             return False
     return True
+
+
+def _are_objects(value: list[Any]) -> bool:
+    return not value or set(map(type, value)) == _ONLY_OBJECTS
 
 
 def _is_text_map(value: dict[str, Any]) -> bool:

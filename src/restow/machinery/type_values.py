@@ -11,6 +11,7 @@ Not here: walking over objects, and what a client is told. Bad values raise Valu
 import re
 from binascii import a2b_base64, b2a_base64
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from restow.machinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct
@@ -33,6 +34,8 @@ _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     r"(?:\.([0-9]{1,30}))?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
+_CANONICAL_LENGTH: Final = len("2006-01-02T15:04:05Z")
+_TIMES_KEPT_MAX: Final = 1_024
 _CANONICAL_TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 ).fullmatch
@@ -100,6 +103,12 @@ def time_to_unix(time: datetime) -> tuple[int, int]:
 
 def is_canonical_time(text: str) -> bool:
     """Whether `write_time(parse_time(text))` would be the same text."""
+    return len(text) == _CANONICAL_LENGTH and _is_known_time(text)
+
+
+@lru_cache(maxsize=_TIMES_KEPT_MAX)
+def _is_known_time(text: str) -> bool:
+    # Objects that are written often carry the same times again and again.
     return _CANONICAL_TIME(text) is not None and _is_moment(text)
 
 

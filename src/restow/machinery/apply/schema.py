@@ -17,12 +17,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from restow.machinery.apply.elements import key_text, value_text
+from restow.machinery.apply.sets import EMPTY, SELF, FieldSet
 from restow.machinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, Type
 
 STRING: Final = "string"
 NUMERIC: Final = "numeric"
 BOOLEAN: Final = "boolean"
 UNTYPED: Final = "untyped"
+
+OUTLINES_MAX: Final = 64
+"""Of one struct: most have been written with a few combinations of their fields."""
 
 _COMPILED: Final = "apply"
 _CORE: Final = "io.k8s.api.core.v1."
@@ -93,13 +97,17 @@ class Entry:
         self.is_declared = is_declared
 
 
+Outline = tuple[FieldSet, tuple[tuple[str, str, "Node"], ...]]
+"""The members of a struct and itself, as a field set; those that have more below them."""
+
+
 class Members(dict[str, Entry]):
     """The members of a map by name: declared ones are kept once looked up, others are all alike.
 
     `members[name]` always gives an entry.
     """
 
-    __slots__ = ("_declare", "element", "has_declared", "is_plain")
+    __slots__ = ("_declare", "element", "has_declared", "is_plain", "outlines")
 
     def __init__(
         self, declare: Callable[[str], Node | None] | None = None, *, element: Node | None = None
@@ -109,6 +117,7 @@ class Members(dict[str, Entry]):
         self.has_declared = declare is not None
         self.element = element
         self.is_plain = False
+        self.outlines: dict[tuple[str, ...], Outline] = {}
         self.set_element(element)
 
     def set_element(self, element: Node | None) -> None:
@@ -116,6 +125,25 @@ class Members(dict[str, Entry]):
         self.element = element
         # Labels, data: all that can be said is which keys there are.
         self.is_plain = not self.has_declared and element is not None and element.is_leaf
+
+    def outline(self, names: tuple[str, ...]) -> Outline | None:
+        """What is known of all values with these members; None if they are not all declared.
+
+        A program writes the same members each time, so few of them are kept.
+        """
+        entries = [self[name] for name in names]
+        if not all(each.is_declared for each in entries):
+            return None
+        # With nothing below it, a path says nothing of itself either.
+        wires = {SELF: EMPTY, **{each.wire: EMPTY for each in entries}} if names else EMPTY
+        below = tuple(
+            (name, each.wire, each.walk)
+            for name, each in zip(names, entries, strict=True)
+            if each.walk is not None
+        )
+        if len(self.outlines) < OUTLINES_MAX:
+            self.outlines[names] = (wires, below)
+        return wires, below
 
     def __missing__(self, name: str) -> Entry:
         node = None if self._declare is None else self._declare(name)
@@ -128,7 +156,7 @@ class Members(dict[str, Entry]):
 class Elements:
     """The items of a list. Without keys, an associative list is a set of scalars."""
 
-    __slots__ = ("_keys", "_only", "_prefix", "defaults", "is_associative", "item", "keys", "walk")
+    __slots__ = ("_keys", "_prefix", "defaults", "is_associative", "item", "keys", "only", "walk")
 
     def __init__(
         self,
@@ -145,15 +173,15 @@ class Elements:
         self.defaults = defaults or {}
         self._keys = tuple((name, f"{key_text(name)}:") for name in sorted(keys))
         # Most lists have one key, a name.
-        self._only = keys[0] if len(keys) == 1 else None
+        self.only = keys[0] if len(keys) == 1 else None
         self._prefix = f"k:{{{self._keys[0][1]}" if keys else ""
 
     def element_of(self, value: Any) -> str:
         """The key of an item in a field set; ValueError in the reference's words if it has none."""
         kind = type(value)
         if kind is dict:
-            if self._only is not None and self._only in value:
-                return f"{self._prefix}{value_text(value[self._only])}}}"
+            if self.only is not None and self.only in value:
+                return f"{self._prefix}{value_text(value[self.only])}}}"
             if self.keys:
                 return self._keyed(value)
             raise ValueError("associative list without keys has an element that's a map type")

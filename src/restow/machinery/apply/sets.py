@@ -50,56 +50,97 @@ def union_all(sets: Iterable[FieldSet]) -> FieldSet:
 
 
 def _union_children(a: FieldSet, b: FieldSet) -> FieldSet:
-    out = a.copy()
+    """`a` itself if it has all of `b`: most who write have written the same fields before."""
+    out = a
     for key, below in b.items():
-        found = out.get(key)
+        found = a.get(key)
         if found is None:
-            out[key] = below
-        elif found is not below:
-            out[key] = _union_below(found, below)
+            joined = below
+        elif found is below or not (found or below):
+            continue
+        elif found and below:
+            joined = _union_children(found, below)
+        else:
+            joined = _union_below(found, below)
+        if joined is not found:
+            if out is a:
+                out = a.copy()
+            out[key] = joined
     return out
 
 
 def _union_below(a: FieldSet, b: FieldSet) -> FieldSet:
-    if not a:
-        return b if not b or SELF in b else {SELF: EMPTY, **b}
+    """All that is known of one path."""
     if not b:
-        return a if SELF in a else {SELF: EMPTY, **a}
+        return a if not a or SELF in a else {SELF: EMPTY, **a}
+    if not a:
+        return b if SELF in b else {SELF: EMPTY, **b}
     return _union_children(a, b)
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """The members of `a` that are not members of `b`, whatever stands above or below them."""
-    if not a or not b:
-        return a
     if a is b:
         return EMPTY
-    out = {}
-    for key, below in a.items():
-        other = b.get(key)
-        if other is None:
-            out[key] = below
-        elif (rest := _difference_below(below, other)) is not None:
+    return _difference_children(a, b)
+
+
+def _difference_children(a: FieldSet, b: FieldSet) -> FieldSet:
+    """`a` itself if it has nothing of `b`. What is taken away is mostly little."""
+    out = a
+    for key, other in b.items():
+        below = a.get(key)
+        if below is None:
+            continue
+        rest = _difference_below(below, other)
+        if rest is below:
+            continue
+        if out is a:
+            out = a.copy()
+        if rest is None:
+            del out[key]
+        else:
             out[key] = rest
     return out
 
 
 def _difference_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
     """What is left of a path and all below it; None if nothing is."""
-    if a is b or not a:
-        return None if not b or SELF in b or a is b else a
-    out = {}
-    if SELF in a and b and SELF not in b:
-        out[SELF] = EMPTY
-    for key, below in a.items():
-        if key == SELF:
-            continue
-        other = b.get(key)
-        if other is None:
-            out[key] = below
-        elif (rest := _difference_below(below, other)) is not None:
-            out[key] = rest
-    return _normal(out)
+    if a is b:
+        return None
+    if not a:
+        return None if not b or SELF in b else a
+    if b:
+        out = _difference_children(a, b)
+    elif SELF in a:
+        out = a.copy()
+        del out[SELF]
+    else:
+        return a
+    return a if out is a else _normal(out)
+
+
+def covers(a: FieldSet, b: FieldSet) -> bool:
+    """Whether every member of `b` is one of `a`."""
+    for key, below in b.items():
+        found = a.get(key)
+        if found is None:
+            return False
+        if below:
+            if not found or not covers(found, below):
+                return False
+        elif found and SELF not in found:
+            return False
+    return True
+
+
+def are_apart(a: FieldSet, b: FieldSet) -> bool:
+    """Whether no member of one is a member of the other, nor stands above one of it."""
+    for key, below in b.items():
+        found = a.get(key)
+        if found is not None and (not found or not below or not are_apart(found, below)):
+            return False
+    return True
 
 
 def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:

@@ -124,7 +124,12 @@ def _moved(start: list[Entry], changes: Changes, manager: Manager, time: Time) -
     if not mine:
         return entries.capped(kept(start, changes))
     version = changes.api_version
-    name, part = manager.name or entries.UNKNOWN, manager.subresource
+    name, part = manager
+    name = name or entries.UNKNOWN
+    if not changes.removed:
+        renewed = _renewed(start, changes, name=name, part=part, time=time)
+        if renewed is not None:
+            return renewed
     others = []
     for entry in start:
         if (
@@ -141,9 +146,49 @@ def _moved(start: list[Entry], changes: Changes, manager: Manager, time: Time) -
             others.append(entry)
     now = time()
     left = kept(others, changes) if others else others
-    in_order = not left or left[-1]["operation"] == entries.APPLY or _time_of(left[-1]) < now
+    in_order = not left or _is_before(left[-1], now)
     left.append(entries.entry_of(manager, entries.UPDATE, version, time=now, fields=mine))
     return left if in_order and len(left) <= entries.UPDATERS_MAX else entries.capped(left)
+
+
+def _renewed(
+    start: list[Entry], changes: Changes, *, name: str, part: str, time: Time
+) -> list[Entry] | None:
+    """The same entries, if the manager has all that it has set already, and nobody else has any of
+    it: only the time of its entry may be another. Nearly every write is like that.
+
+    None if more than that changes.
+    """
+    mine, version, own = changes.taken, changes.api_version, None
+    for entry in start:
+        if entry["apiVersion"] != version:
+            return None
+        fields = entry.get("fieldsV1") or sets.EMPTY
+        if (
+            entry.get("manager") == name
+            and entry["operation"] == entries.UPDATE
+            and entry.get("subresource", "") == part
+        ):
+            if own is not None or not sets.covers(fields, mine):
+                return None
+            own = entry
+        elif not fields or not sets.are_apart(fields, mine):
+            return None
+    if own is None:
+        return None
+    now = time()
+    if own.get("time") == now and len(start) <= entries.UPDATERS_MAX:
+        return start
+    before = start[:-1] if start[-1] is own else [each for each in start if each is not own]
+    renewed = [*before, {**own, "time": now}]
+    if len(renewed) > entries.UPDATERS_MAX or (before and not _is_before(before[-1], now)):
+        return entries.capped(renewed)
+    return renewed
+
+
+def _is_before(entry: Entry, now: str) -> bool:
+    """Whether an entry is listed before one of an update that is made now, whoever makes it."""
+    return entry["operation"] == entries.APPLY or _time_of(entry) < now
 
 
 def _time_of(entry: Entry) -> str:
@@ -166,7 +211,8 @@ def kept(start: list[Entry], changes: Changes) -> list[Entry]:
                 # The schema may have changed since: what is below may have one owner by now.
                 fields = reconcile(changes.node(its), fields) or fields
             fields = sets.difference(fields, gone)
-            entry = {**entry, "fieldsV1": fields}  # noqa: PLW2901 - what is left of it
+            if fields is not entry.get("fieldsV1"):
+                entry = {**entry, "fieldsV1": fields}  # noqa: PLW2901 - what is left of it
         if fields:
             left.append(entry)
     return left
@@ -210,8 +256,8 @@ class Changes:
         self._old = old
         self._new = new
         self._convert = convert
-        self._found: dict[str, tuple[FieldSet, FieldSet] | None] = {}
-        """By version: what was set, and what is nobody else's any more."""
+        self._found: dict[str, tuple[FieldSet, FieldSet] | None] | None = None
+        """By version, if others are asked for: what was set, and what is nobody else's any more."""
         self.api_version = api_version
         added, modified, removed = compare(kind.field_schema(api_version), old, new)
         self.taken: FieldSet = sets.union(added, modified) if modified else added
@@ -235,6 +281,8 @@ class Changes:
     def _sides_in(self, api_version: str) -> tuple[FieldSet, FieldSet] | None:
         if api_version == self.api_version:
             return self.taken, self.gone
+        if self._found is None:
+            self._found = {}
         if api_version not in self._found:
             self._found[api_version] = self._compare(api_version)
         return self._found[api_version]

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _ABSENT: Final = object()
+_NAMES: Final = {str}
 
 
 class Comparison(NamedTuple):
@@ -123,13 +124,13 @@ def _item(walk: Node, value: Any) -> FieldSet:
 
 def compare(node: Node, old: Any, new: Any) -> Comparison:
     """What has changed from one object to another; either may be empty."""
-    if old is new or old == new:
+    if old is new or type(old) is not dict or type(new) is not dict or node.granular_map is None:
         return SAME
     added: FieldSet = {}
     modified: FieldSet = {}
     removed: FieldSet = {}
-    if type(old) is dict and type(new) is dict and node.granular_map is not None:
-        _compare_members(node.granular_map, old, new, added, modified, removed)
+    # Member by member: two objects that are compared differ, nearly always.
+    _compare_members(node.granular_map, old, new, added, modified, removed)
     return Comparison(added, modified, removed)
 
 
@@ -142,24 +143,59 @@ def _compare_members(  # noqa: PLR0917 - see above
     modified: FieldSet,
     removed: FieldSet,
 ) -> None:
+    if members.is_plain:
+        _compare_plain(old, new, added, modified, removed)
+        return
+    if not old and (outline := members.outlines.get(names := tuple(new)) or members.outline(names)):
+        # As in most structs of a new object: all is added.
+        added.update(outline[0])
+        added.pop(SELF, None)
+        for name, wire, inner in outline[1]:
+            if member := new[name]:
+                added[wire] = _whole(inner, member)
+        return
+    common = len(new)
     for name, value in new.items():
         before = old.get(name, _ABSENT)
         if before is value or before == value:
             continue
         entry = members[name]
-        walk = entry.walk
+        wire, walk = entry.wire, entry.walk
         if before is _ABSENT:
-            added[entry.wire] = EMPTY if walk is None or not value else _whole(walk, value)
+            common -= 1
+            added[wire] = EMPTY if walk is None or not value else _whole(walk, value)
         elif walk is None:
-            modified[entry.wire] = EMPTY
+            modified[wire] = EMPTY
         else:
-            _compare(walk, before, value, entry.wire, added, modified, removed)
-    if not old.keys() <= new.keys():
+            _compare(walk, before, value, wire, added, modified, removed)
+    if len(old) > common:
         for name, value in old.items():
             if name not in new:
                 entry = members[name]
                 walk = entry.walk
                 removed[entry.wire] = EMPTY if walk is None else _whole(walk, value)
+
+
+def _compare_plain(
+    old: dict[str, Any],
+    new: dict[str, Any],
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+) -> None:
+    """The same of labels, data and such: there is nothing to look up, and nothing below."""
+    common = len(new)
+    for name, value in new.items():
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT:
+            common -= 1
+            added["f:" + name] = EMPTY
+        elif before != value:
+            modified["f:" + name] = EMPTY
+    if len(old) > common:
+        for name in old:
+            if name not in new:
+                removed["f:" + name] = EMPTY
 
 
 def _compare_items(  # noqa: PLR0917 - see above
@@ -170,6 +206,15 @@ def _compare_items(  # noqa: PLR0917 - see above
     modified: FieldSet,
     removed: FieldSet,
 ) -> None:
+    if (places := _same_places(elements, old, new)) is not None:
+        walk = elements.walk
+        for place in places:
+            key = elements.element_of(new[place])
+            if walk is None:
+                modified[key] = EMPTY
+            else:
+                _compare(walk, old[place], new[place], key, added, modified, removed)
+        return
     before = dict(zip(elements.elements_of(old), old, strict=True))
     after = dict(zip(elements.elements_of(new), new, strict=True))
     if len(before) != len(old) or len(after) != len(new):
@@ -191,6 +236,24 @@ def _compare_items(  # noqa: PLR0917 - see above
             removed[key] = EMPTY if walk is None else _whole(walk, item)
 
 
+def _same_places(elements: Elements, old: list[Any], new: list[Any]) -> list[int] | None:
+    """Where items differ, if each item has a name of its own and none was added, taken or moved.
+
+    Mostly it is so: then the keys of all that has not changed need not be made.
+    """
+    if (only := elements.only) is None or len(old) != len(new):
+        return None
+    try:
+        names = [item[only] for item in new]
+        if names != [item[only] for item in old] or set(map(type, names)) != _NAMES:
+            return None
+    except (KeyError, TypeError):
+        return None
+    if len(set(names)) != len(names):
+        return None
+    return [place for place, item in enumerate(new) if item != old[place]]
+
+
 def _compare(  # noqa: PLR0917 - see above
     node: Node,
     old: Any,
@@ -205,8 +268,10 @@ def _compare(  # noqa: PLR0917 - see above
     m: FieldSet = {}
     r: FieldSet = {}
     members, elements = node.granular_map, node.granular_list
+    if members is not None and type(old) is dict and type(new) is dict and (old or new):
+        _compare_members(members, old, new, a, m, r)
     # Null is an empty map or list. If there is nothing in either, one was changed to the other.
-    if members is not None and (old or new) and _are(dict, old, new):
+    elif members is not None and (old or new) and _are(dict, old, new):
         _compare_members(members, old or EMPTY, new or EMPTY, a, m, r)
     elif elements is not None and (old or new) and _are(list, old, new):
         _compare_items(elements, old or [], new or [], a, m, r)
@@ -269,11 +334,20 @@ def _whole(node: Node, value: Any) -> FieldSet:
         if members.is_plain:
             for name in value:
                 out["f:" + name] = EMPTY
+        elif outline := members.outlines.get(names := tuple(value)) or members.outline(names):
+            wires, walks = outline
+            if not walks:
+                return wires  # of all that look like it, since nobody changes a set
+            out = wires.copy()
+            for name, wire, inner in walks:
+                if member := value[name]:
+                    out[wire] = _whole(inner, member)
         else:
             for name, member in value.items():
                 entry = members[name]
-                walk = entry.walk
-                out[entry.wire] = EMPTY if walk is None or not member else _whole(walk, member)
+                out[entry.wire] = (
+                    EMPTY if entry.walk is None or not member else _whole(entry.walk, member)
+                )
     elif kind is list and (elements := node.granular_list) is not None:
         walk = elements.walk
         for key, item in zip(elements.elements_of(value), value, strict=True):

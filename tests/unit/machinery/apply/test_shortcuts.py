@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from restow.machinery.apply import sets
 from restow.machinery.apply.entries import Manager, identity, stripped
-from restow.machinery.apply.schema import Node
+from restow.machinery.apply.schema import Members, Node, Outline
 from restow.machinery.apply.sets import FieldSet
 from restow.machinery.apply.tracking import track_create, track_update
 from restow.machinery.apply.values import compare
@@ -38,6 +39,13 @@ class _Kind:
         return {}
 
 
+class _LongMembers(Members):
+    __slots__ = ()
+
+    def outline(self, names: tuple[str, ...]) -> Outline | None:
+        return None
+
+
 def _long(node: Node, done: dict[int, Node] | None = None) -> Node:
     """The same schema, of which nothing is known that makes a way shorter."""
     done = {} if done is None else done
@@ -46,7 +54,8 @@ def _long(node: Node, done: dict[int, Node] | None = None) -> Node:
     found = done[id(node)] = copy.copy(node)
     if node.granular_map is not None:
         members = found.granular_map = copy.copy(node.granular_map)
-        members.is_plain = False
+        members.__class__ = _LongMembers
+        members.is_plain, members.outlines = False, {}
         for name in ("spec", "name", "flag", "texts", "items", "set", "any", "structs", "ports"):
             entry = members[name] = copy.copy(members[name])
             entry.walk = None if entry.walk is None else _long(entry.walk, done)
@@ -105,15 +114,15 @@ def test_entries_are_those_of_plain_sets(specs: list[tuple[Any, Manager]]) -> No
     for number, (spec, manager) in enumerate(specs[1:], start=1):
         if not managed:
             break  # nobody has kept track of an object without fields
-        before, new, time = copy.deepcopy(obj), _object(copy.deepcopy(spec)), str(number)
-        managed = _next(managed, obj, new, manager, time)
+        before, new = copy.deepcopy(obj), _object(copy.deepcopy(spec))
+        managed = _next(managed, obj, new, manager, str(number // 2))
         track_update(
             kind,
             obj,
             new,
             manager=manager,
             api_version=VERSION,
-            time=lambda time=time: time,
+            time=partial(str, number // 2),
             convert=alone,
         )
         assert _found(new) == managed

@@ -1,0 +1,1 @@
+"""What it costs to know who manages which field."""

@@ -1,0 +1,39 @@
+"""`python -m benchmarks.managers.untracked serve ...`: a server whose writes nobody is told of.
+
+It is the same server, with two of its parts replaced before they are used: no request has a
+manager, and what the server writes itself has none. Nobody may apply. Only a benchmark needs such a
+server, so the product has no switch for it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from restow.serving import managers
+
+
+def _nobody(_context: object) -> None:
+    """Who has sent a request."""
+
+
+def main() -> int:
+    managers.manager_of = _nobody  # type: ignore[assignment]
+    # Only now: whoever asks for managers does so by this name.
+    from restow.cli.main import main as run  # noqa: PLC0415
+    from restow.resources.store import ResourceStore  # noqa: PLC0415
+
+    for write in (
+        ResourceStore.create,
+        ResourceStore.begin_create,
+        ResourceStore.update,
+        ResourceStore.begin_update,
+    ):
+        defaults = write.__kwdefaults__
+        assert defaults is not None, write
+        assert defaults["manager"] is not None, write
+        defaults["manager"] = None
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
