@@ -121,7 +121,7 @@ class ResourceStore:
         """By root of keys."""
         self._conversions = Conversions(runtime.clock)
         self._heavy = asyncio.Lock()
-        self._queues = Queues()
+        self._queues = Queues(runtime.clock)
 
     # Reading.
 
@@ -368,7 +368,7 @@ class ResourceStore:
     ) -> None:
         """Before others may change it: what they add is nobody's."""
         api_version = resource.api_version(version)
-        if resource.has_status(api_version):
+        if resource.has_status(api_version) and not resource.kind.create_keeps_status:
             obj.pop("status", None)
         if manager is not None:
             tracking.track_create(resource.shape, obj, manager, api_version, self._time())

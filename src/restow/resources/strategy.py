@@ -420,7 +420,10 @@ def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> 
             return False
         # What was stored before may lack the empty parts that every write has by now, and defaults
         # that came later. Where more than that has changed, nobody need find them out.
-        was = resource.shape.check(api_version, _without_entries(old))[0]
+        try:
+            was = resource.shape.check(api_version, _without_entries(old))[0]
+        except StatusError:
+            return True  # stored before its types were known, and now it is mended
         if not _has_other_content(new, was):
             return False
         content = {name: value for name, value in was.items() if name not in _NOTES}

@@ -296,6 +296,20 @@ async def test_ephemeral_containers_that_are_refused(
     assert text in reply.message
 
 
+async def test_ephemeral_containers_come_by_their_path_only(api: ApiClient) -> None:
+    """Who may update pods need not be one who may look into them: that has a right of its own."""
+    obj = (await make(api, nodeName="n")).json
+    obj["spec"]["ephemeralContainers"] = [{"name": "d", "image": "x"}]
+    reply = await api.put(POD, obj)
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    patch = {"spec": {"ephemeralContainers": [{"name": "e", "image": "x"}]}}
+    assert (await api.patch(POD, patch, content_type=STRATEGIC)).status == 422
+    obj["spec"]["ephemeralContainers"][0]["securityContext"] = {"runAsUser": -5}
+    reply = await api.put(f"{POD}/ephemeralcontainers", obj)
+    assert reply.status == 422
+    assert "spec.ephemeralContainers[0].securityContext.runAsUser" in reply.message
+
+
 async def test_a_resize(api: ApiClient) -> None:
     """Processor and memory change by it, and nothing else does."""
     made = await make(api, resources={"requests": {"cpu": "1", "memory": "10Mi"}, "limits": LIMITS})
@@ -327,6 +341,14 @@ async def test_a_resize(api: ApiClient) -> None:
             "only cpu and memory resources are mutable",
         ),
         ([{}, {}], "containers may not be added or removed on resize"),
+        (
+            [{"requests": {"cpu": "-1", "memory": "10Mi"}, "limits": LIMITS}],
+            "must be greater than or equal to 0",
+        ),
+        (
+            [{"requests": {"cpu": "3", "memory": "10Mi"}, "limits": LIMITS}],
+            "must be less than or equal to cpu limit",
+        ),
     ],
 )
 async def test_resizes_that_are_refused(
@@ -427,6 +449,19 @@ async def test_new_claims_get_the_default_class(api: ApiClient) -> None:
     none = {**spec, "storageClassName": ""}
     other = await api.post(claims, {"metadata": {"name": "b"}, "spec": none})
     assert not other.json["spec"].get("storageClassName")
+
+
+async def test_a_node_keeps_the_status_that_it_comes_with(driver: str) -> None:
+    """Nodes say of themselves what they have when they are made, also where a plug-in is asked."""
+    assert driver == "memory"
+    node = {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
+    for admission in ([], [Plugin()]):
+        server = await start_server(MemoryStorage(), admission=admission)
+        try:
+            made = await server.client.post("/api/v1/nodes", node)
+            assert made.json["status"]["capacity"] == {"cpu": "4"}
+        finally:
+            await server.stop()
 
 
 async def test_plug_ins_are_shown_what_is_sent(driver: str) -> None:

@@ -38,6 +38,30 @@ def rewritten(old: Object, **content: Any) -> tuple[Object, set[str]]:
     return new, {cause.field for cause in validate(group, old["kind"], new, old)}
 
 
+@pytest.mark.parametrize(
+    ("group", "kind", "content"),
+    [
+        ("", "Namespace", {"spec": {}}),
+        ("", "Service", {"spec": {"clusterIP": "10.0.0.7", "ports": [{"port": 80}]}}),
+        ("apps", "DaemonSet", {"spec": {"template": TEMPLATE}}),
+        ("batch", "Job", {"spec": {"template": TEMPLATE}}),
+    ],
+)
+def test_what_is_tried_twice_is_made_from_the_same(group: str, kind: str, content: Object) -> None:
+    """A create may be tried again, with another uid: nothing of the first try is left in it."""
+    version = f"{group}/v1" if group else "v1"
+    metadata = {**META, "annotations": {}}
+    sent: Object = {"apiVersion": version, "kind": kind, "metadata": metadata}
+    sent = copy.deepcopy({**sent, **content})
+    apply_defaults(group, "v1", kind, sent)
+    before = copy.deepcopy(sent)
+    for uid in ("u", "v"):
+        new = {**sent, "metadata": {**sent["metadata"], "uid": uid}}
+        prepare_create(group, kind, new)
+        assert sent == before
+        assert not [cause for cause in validate(group, kind, new) if cause.field == "spec.selector"]
+
+
 def test_service_keeps_its_address() -> None:
     """Who writes a service again from its manifest keeps the address and the ports it has."""
     ports = [{"port": 80, "nodePort": 30080}]
@@ -133,3 +157,13 @@ def test_what_was_wrong_before_is_let_through() -> None:
     assert rewritten(ingress, spec=spec)[1] == set()
     spec = {"rules": [{"host": "Nor This"}]}
     assert rewritten(ingress, spec=spec)[1] == {"spec.rules[0].host"}
+    # So it is with rules that look at several fields.
+    metric = {"type": "Resource", "resource": {"name": "cpu"}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    scaled: Object = {"maxReplicas": 3, "scaleTargetRef": target, "metrics": [metric]}
+    scaler = made("autoscaling", "HorizontalPodAutoscaler", "v2", spec=scaled)
+    assert rewritten(scaler, spec=scaled)[1] == set()
+    assert rewritten(scaler, spec={**scaled, "maxReplicas": 4})[1] == set()
+    assert rewritten(scaler, spec={**scaled, "maxReplicas": -1})[1] == {"spec.maxReplicas"}
+    volume = made("", "PersistentVolume", "v1", spec={"capacity": {"storage": "1Gi"}})
+    assert rewritten(volume, spec=volume["spec"])[1] == set()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from restow.resources.contention import Queues
+from restow.resources.contention import TURN_SECONDS_MAX, Queues
+from restow.runtime import SimulatedClock, SystemClock
 
 
 async def test_one_after_another() -> None:
     """Who waits for the same key comes in the order of asking; who has another does not wait."""
-    queues, order = Queues(), []
+    queues, order = Queues(SystemClock()), []
     first, free = asyncio.Event(), asyncio.Event()
 
     async def write(name: str, key: str) -> None:
@@ -32,7 +33,7 @@ async def test_one_after_another() -> None:
 
 async def test_nothing_is_kept() -> None:
     """Nothing is left of a key, also when one gives up waiting or fails."""
-    queues = Queues()
+    queues = Queues(SystemClock())
     async with queues.turn("a"):
         waiting = asyncio.ensure_future(queues.turn("a").__aenter__())
         await asyncio.wait([waiting], timeout=0)
@@ -45,4 +46,22 @@ async def test_nothing_is_kept() -> None:
             raise ValueError
     except ValueError:
         pass
+    assert len(queues) == 0
+
+
+async def test_nobody_waits_for_ever() -> None:
+    """Who holds a turn may wait for one who waits for it: that one goes on without."""
+    clock = SimulatedClock()
+    queues, inside = Queues(clock), asyncio.Event()
+
+    async def write() -> None:
+        async with queues.turn("a"):
+            inside.set()
+
+    async with queues.turn("a"), asyncio.TaskGroup() as group:
+        group.create_task(write())
+        await clock.advance(TURN_SECONDS_MAX / 2)
+        assert not inside.is_set()
+        await clock.advance(TURN_SECONDS_MAX)
+        assert inside.is_set()
     assert len(queues) == 0

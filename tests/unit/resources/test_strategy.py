@@ -10,6 +10,7 @@ import pytest
 
 from restow.machinery.status import Invalid
 from restow.resources import strategy
+from restow.resources.catalog import builtin_catalog
 from restow.runtime import Runtime
 from tests.unit.resources.custom.samples import BETA, V1, Json, resource, widget
 
@@ -65,6 +66,17 @@ def test_generations(version: str, parts: Json, generation: int) -> None:
     assert new["metadata"]["generation"] == generation
     if version == V1:
         assert new["status"] == {"phase": "New"}
+
+
+def test_what_was_stored_with_a_wrong_type_can_be_mended() -> None:
+    """Whether a write counts does not depend on whether the stored object is one of its kind."""
+    deployments = builtin_catalog().of_kind("apps", "Deployment")
+    assert deployments is not None
+    metadata = {"name": "d", "uid": "u", "generation": 4}
+    old: Json = {"metadata": metadata, "spec": {"replicas": "many"}}
+    new: Json = {"metadata": dict(metadata), "spec": {"replicas": 3}}
+    strategy.begin_update(deployments, "apps/v1", new, old)
+    assert new["metadata"]["generation"] == 5
 
 
 def test_a_write_of_the_status_changes_nothing_else() -> None:

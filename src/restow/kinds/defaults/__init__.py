@@ -22,7 +22,7 @@ from restow.kinds.defaults import (
     services,
     workloads,
 )
-from restow.kinds.defaults.fields import Object, child, put
+from restow.kinds.defaults.fields import Object, child, own, put
 from restow.kinds.types import load_types
 from restow.machinery.names import GroupVersion
 from restow.machinery.type_values import fresh, zero_of_struct
@@ -120,7 +120,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
     match group, kind:
         case "", "Namespace":
             core.default_namespace(obj, "v1")
-            spec = child(obj, "spec")
+            spec = own(obj, "spec")
             finalizers = spec.get("finalizers") or []
             if "kubernetes" not in finalizers:
                 spec["finalizers"] = [*finalizers, "kubernetes"]

@@ -41,6 +41,14 @@ def child(obj: Object, name: str) -> Object:
     return found if isinstance(found, dict) else {}
 
 
+def own(obj: Object, name: str) -> Object:
+    """The same, of an object whose parts others hold too: a copy takes its place."""
+    found = child(obj, name)
+    if obj[name] is found:
+        found = obj[name] = dict(found)
+    return found
+
+
 def given(obj: Object, name: str) -> Object | None:
     """A part of an object, if it is there."""
     found = obj.get(name)

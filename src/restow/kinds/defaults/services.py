@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any, Final
 
-from restow.kinds.defaults.fields import Object, child, given, items, put, put_all
+from restow.kinds.defaults.fields import Object, child, given, items, own, put, put_all
 
 _AFFINITY_SECONDS: Final = 10800
 _WITH_NODE_PORTS: Final = ("NodePort", "LoadBalancer")
@@ -53,7 +53,7 @@ def _default_affinity(spec: Object) -> None:
 
 def begin_service(obj: Object) -> None:
     """A service that is new: its addresses in both fields, and their families."""
-    spec = child(obj, "spec")
+    spec = own(obj, "spec")
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     _default_families(spec)

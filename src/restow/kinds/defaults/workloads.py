@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from restow.kinds.conversions.horizontal_pod_autoscaler import METRICS_ANNOTATION
-from restow.kinds.defaults.fields import Object, child, given, items, put, put_all
+from restow.kinds.defaults.fields import Object, child, given, items, own, put, put_all
 from restow.kinds.defaults.pods import default_template
 
 _HISTORY: Final = 10
@@ -99,7 +99,7 @@ def default_daemon_set(obj: Object, _version: str) -> None:
 
 
 def begin_daemon_set(obj: Object) -> None:
-    child(child(obj, "metadata"), "annotations")[_TEMPLATE_GENERATION] = "1"
+    own(child(obj, "metadata"), "annotations")[_TEMPLATE_GENERATION] = "1"
 
 
 def count_templates(new: Object, old: Object) -> None:
@@ -150,11 +150,12 @@ def _default_failure_policy(spec: Object) -> None:
 
 def begin_job(obj: Object) -> None:
     """A job finds its pods by its own uid, unless its client has chosen a selector."""
-    spec, metadata = child(obj, "spec"), child(obj, "metadata")
+    # It may be made anew with another uid, from the same parts.
+    spec, metadata = own(obj, "spec"), child(obj, "metadata")
     if spec.get("manualSelector") is True:
         return
-    template = child(child(spec, "template"), "metadata")
-    labels = child(template, "labels")
+    template = own(own(spec, "template"), "metadata")
+    labels = own(template, "labels")
     # A job without labels has those of its pods.
     has_same_labels = (metadata.get("labels") or {}) == labels
     name, uid = metadata.get("name") or "", metadata.get("uid") or ""
@@ -163,7 +164,7 @@ def begin_job(obj: Object) -> None:
         labels.setdefault(f"{prefix}controller-uid", uid)
     if has_same_labels:
         metadata["labels"] = dict(labels)
-    selected = child(child(spec, "selector"), "matchLabels")
+    selected = own(own(spec, "selector"), "matchLabels")
     selected.setdefault(f"{_JOB_PREFIX}controller-uid", uid)
 
 

@@ -110,8 +110,14 @@ def validate(
     try:
         if old is not None and subresource in pod_parts.PARTS and (group, kind) == _POD:
             # What has such a path may change by it; all else is as good as it was.
-            return found(new, new) + pod_parts.change_problems(new, old, subresource=subresource)
+            causes = found(new, new)
+            causes += pod_parts.change_problems(new, old, subresource=subresource)
+            return causes + _table_problems(group, kind, new, old, known=causes)
         causes = found(new, old)
+        if causes and old is not None:
+            # As with the tables below: what was wrong before is let through.
+            accepted = found(old, old)
+            causes = [cause for cause in causes if cause not in accepted]
         causes += _table_problems(group, kind, new, old, known=causes)
         if old is not None:
             causes += frozen_problems(group, kind, new, old)

@@ -30,7 +30,6 @@ _CONTAINERS: Final = ("initContainers", "containers")
 # All that may change in a pod's specification once it exists.
 _POD_MUTABLE: Final = (
     "activeDeadlineSeconds",
-    "ephemeralContainers",
     "schedulingGates",
     "tolerations",
 )

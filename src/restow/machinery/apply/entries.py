@@ -166,12 +166,21 @@ def read(sent: Any, *, known: Sequence[Entry] = ()) -> list[Entry]:
     """
     if type(sent) is not list or len(sent) > ENTRIES_MAX:
         raise InvalidEntries(f"there must be a list of at most {ENTRIES_MAX} entries")
+    right = {identity(entry): entry for entry in known}
     found: dict[Identity, Entry] = {}
     for index, entry in enumerate(sent):
-        if entry not in known:
+        if not _is_among(entry, right):
             entry = _read_entry(entry, index)  # noqa: PLW2901 - the same, in canonical form
         found[identity(entry)] = entry
     return in_order(found.values())
+
+
+def _is_among(entry: Any, right: Mapping[Identity, Entry]) -> bool:
+    """Whether an entry is one of those: it is compared with one of them only, for it is large."""
+    try:
+        return bool(right.get(identity(entry)) == entry)
+    except (KeyError, TypeError, AttributeError):
+        return False  # that is told when it is read
 
 
 def _read_entry(entry: Any, index: int) -> Entry:
@@ -193,7 +202,7 @@ def _read_entry(entry: Any, index: int) -> Entry:
         raise InvalidEntries(f'invalid fieldsType "{said[:64]}" in managed fields entry {index}')
     try:
         fields = sets.check_wire(entry.get("fieldsV1") or {})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # a key may be nested deeper than its object
         raise InvalidEntries(f"error decoding set: {error}") from error
     return entry_of(
         Manager(entry.get("manager") or "", entry.get("subresource") or ""),
@@ -260,6 +269,7 @@ def capped(found: list[Entry]) -> list[Entry]:
         return in_order(found)
     by_identity = {identity(entry): entry for entry in found}
     joined: dict[str, Entry] = {}
+    parts: dict[str, list[FieldSet]] = {}
     left = len(updates)
     for entry in sorted(updates, key=_age):
         if left <= UPDATERS_MAX:
@@ -269,18 +279,30 @@ def capped(found: list[Entry]) -> list[Entry]:
         if older is not None:
             del by_identity[identity(entry)]
             by_identity.pop(identity(older), None)
+            parts.setdefault(version, [fields_of(older)]).append(fields_of(entry))
             # The later time: the one that is joined to the rest.
             entry = entry_of(  # noqa: PLW2901 - it stands for both
                 Manager(ANCIENT),
                 UPDATE,
                 version,
                 time=entry.get("time") or "",
-                fields=sets.union(fields_of(entry), fields_of(older)),
+                fields=sets.EMPTY,
             )
             by_identity[identity(entry)] = entry
             left -= 1
         joined[version] = entry
+    for version, fields in parts.items():
+        joined[version]["fieldsV1"] = _union(fields)
     return in_order(by_identity.values())
+
+
+def _union(fields: list[FieldSet]) -> FieldSet:
+    """All of some sets, two by two: one after the other, a large one would be copied each time."""
+    while len(fields) > 1:
+        pairs = zip(fields[::2], fields[1::2], strict=False)
+        odd = fields[-1:] if len(fields) % 2 else []
+        fields = [sets.union(one, other) for one, other in pairs] + odd
+    return fields[0]
 
 
 def _age(entry: Entry) -> tuple[str, Identity]:

@@ -147,12 +147,13 @@ async def _wishes(server: Server, context: Context) -> tuple[DeleteWish, int]:
         options = await asyncio.to_thread(read_options, context)
     else:
         options = read_options(context)
-    wish = _as_possible(server, context, wish_of(context, options))
+    wish = as_possible(server, context, wish_of(context, options))
     # Those who use the old option know that as well.
     return wish, 202 if options.get("orphanDependents") is False else 200
 
 
-def _as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWish:
+def as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWish:
+    """A wish that somebody here can fulfil."""
     kind = resource_of(context).kind
     if (wish.policy or kind.orphans_by_default) and not server.collects_dependents:
         return replace(wish, policy="Background")  # nobody would ever take the finalizer out

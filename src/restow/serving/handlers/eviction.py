@@ -31,7 +31,7 @@ from restow.resources.strategy import timestamp
 from restow.serving.context import Context
 from restow.serving.handlers.binding import pods_of
 from restow.serving.handlers.conditions import condition_of, with_condition
-from restow.serving.handlers.deleting import wish_of
+from restow.serving.handlers.deleting import as_possible, wish_of
 from restow.serving.handlers.sent import SentKind, done, stored_object
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response, Shielded
@@ -57,11 +57,11 @@ async def _evict(server: Server, context: Context) -> Response:
     obj = await _SENT.read(context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    wish = wish_of(context, obj.get("deleteOptions") or {})
+    wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
     asked = server.admission.asked(context, "CREATE")
     if asked is not None:
         obj = await asked.mutate(obj, None, is_dry_run=wish.dry_run)
-        wish = wish_of(context, obj.get("deleteOptions") or {})
+        wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
         await asked.review(obj, None, is_dry_run=wish.dry_run)
     await _Evicting(server, context, wish).run()
     return done(context)

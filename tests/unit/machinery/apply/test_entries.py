@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from restow.machinery.apply import entries
+from restow.machinery.apply import entries, sets
 from restow.machinery.apply.entries import InvalidEntries, Manager
+from restow.machinery.apply.sets import FieldSet
 from tests.unit.machinery.apply.kinds import entry
 
 DATA: dict[str, Any] = {"f:data": {"f:a": {}}}
@@ -36,6 +37,7 @@ def test_an_empty_list_takes_all_entries_away() -> None:
         ({"fieldsType": "X"}, 'invalid fieldsType "X" in managed fields entry 0'),
         ({"fieldsV1": {"data": {}}}, "error decoding set"),
         ({"fieldsV1": [1]}, "error decoding set"),
+        ({"fieldsV1": {'k:{"a":' + "[" * 1000 + "]" * 1000 + "}": {}}}, "error decoding set"),
         ({"time": "yesterday"}, "is no time"),
     ],
 )
@@ -81,6 +83,30 @@ def test_the_oldest_updates_are_joined() -> None:
     again = entries.capped([*updates, late])
     assert len(again) == entries.UPDATERS_MAX
     assert again[0]["fieldsV1"] == {"f:0": {}, "f:1": {}, "f:2": {}, "f:3": {}}
+
+
+def test_many_entries_beside_a_large_one_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large set is joined with the others a few times only: a client who sends as many entries as
+    it may does not hold up the server."""
+    sizes: list[int] = []
+    union = sets.union
+
+    def counted(a: FieldSet, b: FieldSet) -> FieldSet:
+        sizes.append(len(a) + len(b))
+        return union(a, b)
+
+    monkeypatch.setattr(sets, "union", counted)
+    large: dict[str, Any] = {f"f:{n}": {} for n in range(1000)}
+    others = [
+        entry(f"m{n}", {f"f:x{n}": {}}, time="2026-01-01T00:00:01Z")
+        for n in range(entries.ENTRIES_MAX - 1)
+    ]
+    found = entries.capped([entry("large", large, time="2026-01-01T00:00:00Z"), *others])
+    kept = [each for each in found if each["manager"] != entries.ANCIENT]
+    [ancient] = [each for each in found if each["manager"] == entries.ANCIENT]
+    assert len(found) == entries.UPDATERS_MAX
+    assert len(ancient["fieldsV1"]) + len(kept) == len(large) + len(others)
+    assert sum(sizes) < 40 * entries.ENTRIES_MAX
 
 
 def test_what_is_nobodys() -> None:
