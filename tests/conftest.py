@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.folder_fixtures import FolderFixtures
 from tests.sizes import NAMED, SIZES
 
 # The suites there use plain asserts; let pytest explain them too.
@@ -69,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):  # an option of xdist
         config.option.loadscopereorder = False  # by the number of tests; see `is_filler`
     config.pluginmanager.register(AreaTimes(), "area-times")
+    config.pluginmanager.register(FolderFixtures(), "folder-fixtures")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
