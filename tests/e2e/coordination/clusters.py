@@ -3,7 +3,8 @@
 A cluster begins without servers, on a store of its own, with keys that all its servers share, so
 that any number of them can be started at once. A server that a test will pause or kill is *mortal*:
 if it shows nothing for `LEASE_SECONDS` it is taken for dead by the others. These have the usual
-time, so that a busy machine does not make dead ones of them.
+time, so that a busy machine does not make dead ones of them; where a test could not bear even that,
+it makes them `IMMORTAL`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ MORTAL: Final = (
     *("--identity-lease-duration-seconds", str(LEASE_SECONDS)),
     *("--identity-lease-renew-interval-seconds", str(RENEW_SECONDS)),
 )
+IMMORTAL: Final = ("--identity-lease-duration-seconds", "3600")
+"""However long the machine stands still."""
 WAIT_SECONDS_MAX: Final = 40.0
 """For whatever must happen sooner or later: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.05
@@ -71,13 +74,15 @@ class Cluster:
         self.servers.append(server)
         return server
 
-    def start(self, *releases: str, mortals: int = 0) -> list[ServerProcess]:
+    def start(
+        self, *releases: str, mortals: int = 0, others: Sequence[str] = ()
+    ) -> list[ServerProcess]:
         """A server of each of these releases, started together; returns when all are ready.
 
-        The first so many are mortal.
+        The first so many are mortal; the others have those arguments.
         """
         servers = [
-            self.server(release, *(MORTAL if number < mortals else ()))
+            self.server(release, *(MORTAL if number < mortals else others))
             for number, release in enumerate(releases)
         ]
         for server in servers:

@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from restow.testing.server_process import ServerProcess
@@ -17,6 +17,8 @@ CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 MERGE_PATCH: Final = "application/merge-patch+json"
 REQUESTS_MAX: Final = 100_000
 _CONNECT_AGAIN_SECONDS: Final = 0.001
+_ALREADY_DONE: Final = {("POST", 409): 201, ("DELETE", 404): 200}
+"""What is said of a write that has happened before, and what would have been said then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Answer:
     def is_fair(self) -> bool:
         """Done, or put off with a time to come again."""
         return self.status in (200, 201) or (self.status == 503 and self.retry_after is not None)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Not even the server knows whether it is done: its store has not answered in time."""
+        return self.status == 504 and "not known whether the write has happened" in self.text
 
 
 class Client:
@@ -101,6 +108,8 @@ class Hammer:
         self._stop = threading.Event()
         self.answers: list[Answer] = []
         """In the order in which they came."""
+        self.unknown = 0
+        """How many others said that the outcome is not known; then the write was sent again."""
         self._threads = [
             threading.Thread(target=self._write, args=[number], daemon=True)
             for number in range(writers)
@@ -148,5 +157,11 @@ class Hammer:
         self, client: Client, method: str, path: str, body: object = None, content_type: str = ""
     ) -> Answer:
         answer = client.send(method, path, body, content_type=content_type)
+        while answer.is_unknown and not self._stop.is_set():
+            self.unknown += 1
+            answer = client.send(method, path, body, content_type=content_type)
+            # Nobody else writes what has this name: what is done already, was done by us.
+            done = _ALREADY_DONE.get((method, answer.status), answer.status)
+            answer = replace(answer, status=done)
         self.answers.append(answer)
         return answer

@@ -339,7 +339,10 @@ def gadget(place: Place, name: str, *, version: str = "v1", **spec: Any) -> Obje
 
 
 def is_told_to_try_again(reply: Reply) -> bool:
-    """Whether an answer says that nothing was done, and that it may help to ask once more."""
+    """Whether an answer says that nothing was done, and that it may help to ask once more: in
+    words, or by a time to come again."""
+    if reply.status in (429, 503) and reply.header("retry-after"):
+        return True
     return reply.status in (409, 429, 503, 504) and "again" in reply.message
 
 

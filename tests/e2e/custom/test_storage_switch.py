@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from restow.testing.server_process import ServerProcess
-from tests.e2e.coordination.clusters import Cluster, call, wait_for
+from tests.e2e.coordination.clusters import IMMORTAL, Cluster, call, wait_for
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.switching import (
     DEFINITIONS,
@@ -53,7 +53,8 @@ def test_no_write_in_a_version_that_was_not_reported(
 
 
 def hammered(cluster: Cluster, arguments: tuple[str, ...], *, writes: int) -> tuple[Hammer, Audit]:
-    servers = [cluster.server("builtin", *arguments) for _ in range(SERVERS)]
+    # What is written tells of identities, so each server has to keep its own.
+    servers = [cluster.server("builtin", *IMMORTAL, *arguments) for _ in range(SERVERS)]
     for server in servers:
         server.launch()
     for server in servers:

@@ -19,6 +19,7 @@ import pytest
 from restow.testing.api_client import ApiClient, Reply
 from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import small
+from tests.e2e.coordination.clusters import IMMORTAL
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.stage import (
     Stage,
@@ -50,10 +51,10 @@ def two(
     new_cluster: NewCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """Two servers that go on from test to test."""
+    """Two servers that go on from test to test, each with one identity: writes tell of it."""
     cluster = new_cluster(request.param)
     stage = Stage(cluster, tmp_path_factory.mktemp("stage"))
-    stage.servers = cluster.start("builtin", "builtin")
+    stage.servers = cluster.start("builtin", "builtin", others=IMMORTAL)
     yield stage
     cluster.close()
 

@@ -265,7 +265,7 @@ async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
         gadgets = Gadgets(world.storage)
         await gadgets.create(["v1"])
         await world.clock.advance(SOON_SECONDS)
-        plan = server.store._plan_create(
+        plan = server.store._planner.plan_create(
             gadget(server),
             "v1",
             {"metadata": {"name": "b", "namespace": "ns"}},
