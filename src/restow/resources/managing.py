@@ -180,7 +180,7 @@ def after_admission(new: Object, tracked: list[entries.Entry] | None) -> None:
     if found == tracked:
         return
     try:
-        read = entries.read(found if found is not None else [])
+        read = entries.read(found if found is not None else [], known=tracked or ())
     except InvalidEntries:
         read = tracked or []
     if read:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from restow.kinds.definitions import Kind
-from restow.kinds.validation import pod_parts
+from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
 from restow.machinery import field_errors, status
 from restow.machinery.apply.sets import FieldSet
 from restow.machinery.metadata_rules import (
@@ -58,8 +58,6 @@ _SERVER_FIELDS: Final = frozenset(
 _IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 # Also not changed by a write of the status alone, of kinds that say so.
 _KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-# What may change without counting as another generation.
-_NOTES: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _KEPT_FROM_OLD: Final = (
     "uid",
@@ -398,10 +396,6 @@ def _is_within(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _has_other_content(new: Object, old: Object) -> bool:
-    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NOTES)
-
-
 def _without_entries(obj: Object) -> Object:
     """An object without what may be its larger part, and is nobody's content."""
     metadata = obj["metadata"]
@@ -416,7 +410,7 @@ def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> 
         noted = resource.kind.generation_metadata
         if noted and (new["metadata"].get(noted) or {}) != (old["metadata"].get(noted) or {}):
             return True
-        if not _has_other_content(new, old):
+        if not has_other_content(new, old):
             return False
         # What was stored before may lack the empty parts that every write has by now, and defaults
         # that came later. Where more than that has changed, nobody need find them out.
@@ -424,15 +418,15 @@ def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> 
             was = resource.shape.check(api_version, _without_entries(old))[0]
         except StatusError:
             return True  # stored before its types were known, and now it is mended
-        if not _has_other_content(new, was):
+        if not has_other_content(new, was):
             return False
-        content = {name: value for name, value in was.items() if name not in _NOTES}
-        return not _is_within(content, new) or _has_other_content(
+        content = {name: value for name, value in was.items() if name not in NO_CONTENT}
+        return not _is_within(content, new) or has_other_content(
             new, resource.shape.default(api_version, deepcopy(was))
         )
     # Custom resources are all data: what does not have a path of its own counts like the rest,
     # and so does a number that is written otherwise, which Python takes for equal.
-    ignored = _NOTES if resource.has_status(api_version) else _NOTES - {"status"}
+    ignored = NO_CONTENT if resource.has_status(api_version) else NO_CONTENT - {"status"}
     content, before = (
         {name: value for name, value in obj.items() if name not in ignored} for obj in (new, old)
     )
