@@ -20,17 +20,16 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.status import of_machinery_error
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Resource
-from restow.resources.errors import DoAgain, translate
+from restow.resources.errors import DoAgain, ResourceReplaced, translate
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.actions import ACTIONS, UNSTORED, WRITTEN_TO
-from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS, error_answer
+from restow.serving.answers import JSON_HEADERS, error_answer
 from restow.serving.audit import AuditIds, Auditor
-from restow.serving.audit.records import Noted
 from restow.serving.authentication import Authentication
 from restow.serving.authentication.impersonation import impersonated, wish_of
-from restow.serving.authorization.rules import Authorizer, Lasting, refusal
-from restow.serving.context import ANONYMOUS, Context, Sender
+from restow.serving.authorization.rules import Authorizer, refusal
+from restow.serving.context import ANONYMOUS, Context
 from restow.serving.forms import check_form
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create
@@ -46,11 +45,9 @@ from restow.serving.limits import InFlight, RequestLimits, Seated
 from restow.serving.listener import (
     Answer,
     Deferred,
-    Headers,
     Promise,
     Quick,
     Request,
-    RequestLine,
     Response,
     Shielded,
 )
@@ -59,6 +56,7 @@ from restow.serving.nonresource import NonResources, no_such_version
 from restow.serving.parameters import check_parameters, check_timeout
 from restow.serving.request_info import RequestInfo
 from restow.serving.routes import Route, Routes, ShortGet, deprecation_of
+from restow.serving.short_gets import ShortGets
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
 
@@ -69,12 +67,7 @@ Barrier = Callable[[Context, Resource], None]
 Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
 """What is done by a subresource that is no part of its object, by its name and the verb."""
 
-KnownGet: TypeAlias = "tuple[object, Noted | None]"
-"""In which epoch a get was found to be allowed, and what is written down of it."""
-
 RETRY_SECONDS: Final = 1
-KNOWN_GETS_MAX: Final = 32
-"""Of each connection. Who reads more objects again and again is asked for more often."""
 AGAIN_MAX: Final = 8
 """How often a request is done anew because what it is about has changed."""
 # Verbs of one object; all others are about a collection.
@@ -139,23 +132,21 @@ class App:
         self._barrier = barrier
         self._actions: Actions = {**ACTIONS, **(actions or {})}
         self._clock = server.runtime.clock
-        self._monotonic = self._clock.monotonic
-        self._allows = authorizer.allows
-        self._caches = server.store.caches
         self._audit = audit
-        self._epoch = object()
-        """Another one whenever what was decided about gets may not hold any longer."""
-        self._is_lasting = isinstance(authorizer, Lasting)
-        if isinstance(authorizer, Lasting):
-            authorizer.listeners.append(self._forget_gets)
-        if audit is not None:
-            audit.listeners.append(self._forget_gets)
         self._audit_ids = AuditIds(server.runtime.ids)
-        self._new_audit_line = self._audit_ids.line
-        self.quick: Final = Quick(self.quick_get, JSON_HEADERS)
         limits = limits or RequestLimits()
-        self.in_flight: Final = InFlight(self._monotonic, limits.in_flight)
+        self.in_flight: Final = InFlight(self._clock.monotonic, limits.in_flight)
         self._routes = Routes(limits.deadlines)
+        self._short_gets = ShortGets(
+            server,
+            authorizer=authorizer,
+            routes=self._routes,
+            in_flight=self.in_flight,
+            audit=audit,
+            audit_ids=self._audit_ids,
+            long_way=self._answer_waited,
+        )
+        self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS)
         server.catalog.listeners.append(lambda _group: self._routes.forget())
         self._aggregation = aggregation
         if aggregation is not None:
@@ -169,7 +160,7 @@ class App:
             route = self._routes.of(request)
             request.answer_by_seconds = request.received_seconds + route.seconds_max
             if route.short is not None:
-                awaited = self._get_when_fresh(request, route, route.short)
+                awaited = self._short_gets.when_fresh(request, route, route.short)
                 if awaited is not None:
                     return awaited
             context = Context(request, route.info)
@@ -205,141 +196,32 @@ class App:
         seat = self.in_flight.take(context)
         return Seated(self._later(context, work), seat, work)
 
-    def quick_get(
-        self, line: RequestLine, headers: Headers, received_seconds: float
-    ) -> tuple[bytes, bytes] | None:
-        """The most travelled way, in as few steps as can be; None: go the long one."""
-        short: ShortGet | None = line.memo
-        if short is None:
-            short = line.memo = self._routes.short(line)
-            if short is None:
-                return None
-        elif short.is_stale:
-            line.memo = None
-            return None
-        sender: Sender | None = headers.memo
-        if sender is None or received_seconds > sender.good_until_seconds or not sender.is_plain:
-            return None
-        known: KnownGet | None = sender.gets.get(short)
-        if known is None or known[0] is not self._epoch:
-            known = self._known_get(sender, headers, short)
-            if known is None:
-                return None
-        cache = self._caches.fresh(short.root)
-        if cache is None:
-            return None
-        entry = cache.entries.get(short.path)
-        if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
-            return None
-        now, mark = self._monotonic(), self._new_audit_line()
-        short.tally.add(now - received_seconds)
-        noted = known[1]
-        if noted is not None and (audit := self._audit) is not None:
-            # As `Auditor.note_short` does, written out.
-            level, received, complete = noted
-            audit.levels[level] += 1
-            if received is not None:
-                audit.put((received, mark, received_seconds, received_seconds), 0)
-            if complete is not None:
-                audit.put((complete, mark, received_seconds, now), 0)
-        return mark, entry[2]
-
-    def _known_get(self, sender: Sender, headers: Headers, short: ShortGet) -> KnownGet | None:
-        """What is decided about a get, if it may go the short way. It is kept with its sender, as
-        long as that is known to hold."""
-        if not self._allows(sender.user, short.info):
-            return None
-        noted = None
-        if self._audit is not None:
-            noted = self._audit.short(short, headers, sender.user)
-            if noted is None:
-                return None  # there is more to write down than the short way knows
-        known = self._epoch, noted
-        if self._is_lasting:
-            if len(sender.gets) >= KNOWN_GETS_MAX:
-                sender.gets.clear()
-            sender.gets[short] = known
-        return known
-
-    def _forget_gets(self) -> None:
-        """Roles, or what is to be written down, have changed."""
-        self._epoch = object()
-
-    def _get_when_fresh(self, request: Request, route: Route, short: ShortGet) -> Deferred | None:
-        """Answer a get when memory has all that was acknowledged before it, without a task; None
-        if that is not what it lacks."""
-        sender: Sender | None = request.headers.memo
-        if (
-            sender is None
-            or request.received_seconds > sender.good_until_seconds
-            or not sender.is_plain
-        ):
-            return None
-        known: KnownGet | None = sender.gets.get(short)
-        if known is None or known[0] is not self._epoch:
-            known = self._known_get(sender, request.headers, short)
-        cache = self._caches.ready(short.root)
-        if known is None or cache is None or self._caches.fresh(short.root) is not None:
-            return None
-        noted = known[1]
-        seat = None
-        if not sender.user.is_master:
-            room = self.in_flight.room_of(short.info)
-            if room is not None:
-                if not room.has_seat_for(sender.user.name):
-                    return None  # the long way tells it
-                seat = room.take(sender.user.name)
-        deferred = Deferred()
-
-        def answer(error: StorageError | None) -> None:
-            body = None
-            if seat is not None:
-                seat.leave()
-            try:
-                if short.is_stale:  # the cache too: nobody keeps it up to date
-                    raise DoAgain
-                if error is None:
-                    body = self._short_body(short, cache, request.received_seconds)
-                if body is not None:
-                    if self._audit is not None and noted is not None:
-                        at, now = request.received_seconds, self._monotonic()
-                        self._audit.note_short(noted, request.answer_lines, at, now)
-                    deferred.resolve(Response(200, body, JSON_HEADERS))
-                else:
-                    context = Context(request, route.info)
-                    context.user, context.resource = sender.user, route.resource
-                    deferred.resolve(self._long_answer(context, cache, error))
-            except DoAgain:
-                again = self._resolve_again(request, route, deferred)
-                self._server.tasks.spawn("answer again", again)
-
-        self._caches.when_fresh(answer)
-        return deferred
-
-    def _short_body(
-        self, short: ShortGet, cache: WatchCache, received_seconds: float
-    ) -> bytes | None:
-        entry = cache.get(short.path)
-        if entry is None or entry[1] != short.api_version or len(entry[2]) > GZIP_BYTES_MIN:
-            return None
-        short.tally.add(self._monotonic() - received_seconds)
-        return entry[2]
-
-    def _long_answer(
-        self, context: Context, cache: WatchCache, error: StorageError | None
-    ) -> Response:
-        """The answer to a get that has waited, when it is not just what memory holds."""
+    def _answer_waited(
+        self,
+        context: Context,
+        deferred: Deferred,
+        cache: WatchCache | None,
+        error: StorageError | None,
+    ) -> None:
+        """Answer a get that has waited, when it is not just what memory holds."""
         try:
+            if cache is None:
+                raise ResourceReplaced
             if error is not None:
                 raise error
             answer = answer_from(self._server, context, cache)
-        except DoAgain:
-            raise
+        except DoAgain as lack:
+            again = self._resolve_again(context, lack, deferred)
+            try:
+                self._server.tasks.spawn("answer again", again)
+                return
+            except (TasksFull, TasksClosed):
+                answer = _too_many(context, "reads")
         except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
             answer = self._failed(context, failed)
         if self._audit is not None:
             self._audit.begin(context)  # not before: it may have to be done again
-        return self._counted(context, context.request, answer)
+        deferred.resolve(self._counted(context, context.request, answer))
 
     def _when_committed(self, context: Context, committing: Committing) -> Deferred:
         """Answer a write when the store has committed it. No task is needed, unless it has to be
@@ -356,10 +238,7 @@ class App:
                     return
                 found = committing.answer(written)
             except (TasksFull, TasksClosed):
-                found = error_answer(
-                    context,
-                    status.unavailable("too many writes wait", retry_after_seconds=RETRY_SECONDS),
-                )
+                found = _too_many(context, "writes")
             except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
                 found = self._failed(context, error)
             except InvariantViolation as violation:
@@ -464,7 +343,7 @@ class App:
             context.warn(deprecation)
         check_form(context)
         if info.verb in _WRITES:
-            self._barrier(context, self._written(resource))
+            self._check_barrier(context, resource)
         if not resource.kind.persisted:
             act = UNSTORED.get((resource.group, resource.plural), review)
             return act(self._server, context)
@@ -472,12 +351,16 @@ class App:
             return self._actions[info.subresource, info.verb](self._server, context)
         return HANDLERS[info.verb](self._server, context)
 
-    def _written(self, resource: Resource) -> Resource:
-        """The resource in whose place something is stored by a write to this one."""
-        place = None
-        if not resource.kind.persisted:
-            place = WRITTEN_TO.get((resource.group, resource.plural))
-        return resource if place is None else self._server.catalog.named(*place) or resource
+    def _check_barrier(self, context: Context, resource: Resource) -> None:
+        """Ask the barrier for all that a write to a resource writes. Raises a 503."""
+        subresource = context.info.subresource
+        if subresource or not resource.kind.persisted:
+            places = WRITTEN_TO.get((resource.group, resource.plural, subresource))
+            if places is not None:
+                for place in places:
+                    self._barrier(context, self._server.catalog.named(*place) or resource)
+                return
+        self._barrier(context, resource)
 
     def _resource(self, info: RequestInfo) -> Resource:
         """The resource a request is about. Raises 404 or 405."""
@@ -525,10 +408,9 @@ class App:
             retry_after_seconds=RETRY_SECONDS,
         )
 
-    async def _resolve_again(self, request: Request, route: Route, deferred: Deferred) -> None:
-        context = Context(request, route.info)
+    async def _resolve_again(self, context: Context, lack: DoAgain, deferred: Deferred) -> None:
         self.in_flight.take(context)
-        work = self._later(context, self._do_again(context, DoAgain()))
+        work = self._later(context, self._do_again(context, lack))
         deferred.resolve(await (work if context.seat is None else Seated(work, context.seat)))
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
@@ -577,6 +459,12 @@ class App:
         if self._audit is not None and context is not None:
             self._audit.complete(context, answer)
         return answer
+
+
+def _too_many(context: Context, what: str) -> Response:
+    """The answer when no task can be had that is needed for one."""
+    error = status.unavailable(f"too many {what} wait", retry_after_seconds=RETRY_SECONDS)
+    return error_answer(context, error)
 
 
 async def _awaited(promise: Promise | Committing) -> Answer:
