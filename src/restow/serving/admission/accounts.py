@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import pod_accounts, status
+from restow.machinery import pod_accounts
 from restow.resources.definition import Object, Resource
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
-from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 ATTEMPTS_MAX: Final = 10
 """How often the account `default` is looked for. All others are looked for once."""
@@ -84,7 +84,7 @@ class PodAccounts:
                 if attempts <= 0:
                     where = f"{attributes.namespace}/{name}"
                     why = f'error looking up service account {where}: serviceaccount "{name}"'
-                    raise _forbidden(attributes, f"{why} not found")
+                    raise forbidden(attributes, f"{why} not found")
                 await self._runtime.clock.sleep(self._runtime.randomness.uniform(*RETRY_SECONDS))
         version = resource.api_version(resource.served[0])
         return self._store.object_of(resource, entry, version)
@@ -100,9 +100,4 @@ def _account_name(pod: Object) -> str:
 
 def _refuse(attributes: Attributes, why: str) -> None:
     if why:
-        raise _forbidden(attributes, why)
-
-
-def _forbidden(attributes: Attributes, why: str) -> status.StatusError:
-    name = attributes.name or (attributes.obj or {})["metadata"].get("generateName") or "Unknown"
-    return status.forbidden(why, resource=attributes.resource.kind.group_resource, name=name)
+        raise forbidden(attributes, why)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.store import ResourceStore
-from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 TOLERATED_SECONDS: Final = 300
 _TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -75,7 +74,7 @@ class PodDefaults:
                     return _priority_of(each)
             if name in _BUILT_IN:
                 return _BUILT_IN[name]
-            raise _forbidden(attributes, f"no PriorityClass with name {name} was found")
+            raise forbidden(attributes, f"no PriorityClass with name {name} was found")
         marked = [_priority_of(each) for each in classes if each.get("globalDefault") is True]
         return min(marked, key=lambda each: each.value, default=_NO_CLASS)
 
@@ -139,13 +138,13 @@ def _check_said(attributes: Attributes, spec: dict[str, Any], found: _Priority) 
     said, policy = spec.get("priority"), spec.get("preemptionPolicy")
     text = "must not be provided in pod spec; priority admission controller computed"
     if said is not None and said != found.value:
-        raise _forbidden(
+        raise forbidden(
             attributes,
             f"the integer value of priority ({said}) {text} {found.value} from the given"
             " PriorityClass name",
         )
     if policy is not None and policy != found.policy:
-        raise _forbidden(
+        raise forbidden(
             attributes,
             f"the string value of PreemptionPolicy ({policy}) {text} {found.policy} from the given"
             " PriorityClass name",
@@ -174,8 +173,3 @@ def _missing_tolerations(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _is_default(obj: Object) -> bool:
     annotations = obj["metadata"].get("annotations") or {}
     return any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
-
-
-def _forbidden(attributes: Attributes, why: str) -> status.StatusError:
-    name = attributes.name or (attributes.obj or {})["metadata"].get("generateName") or "Unknown"
-    return status.forbidden(why, resource=attributes.resource.kind.group_resource, name=name)

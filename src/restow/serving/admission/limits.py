@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from restow.machinery import limit_ranges, status
+from restow.machinery import limit_ranges
 from restow.machinery.limit_ranges import LimitRange
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime
-from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 
 class LimitRanges:
@@ -107,8 +107,7 @@ class LimitChecks:
         problem_of = limit_ranges.claim_problem if is_claim else limit_ranges.pod_problem
         for each in self._known.of(attributes):
             if why := problem_of(obj, each):
-                resource = attributes.resource.kind.group_resource
-                raise status.forbidden(why, resource=resource, name=attributes.name)
+                raise forbidden(attributes, why)
 
 
 def _is_of_pods(write: WriteOf) -> bool:

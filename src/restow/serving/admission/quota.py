@@ -32,7 +32,7 @@ from restow.resources.definition import Object, Resource
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
 from restow.runtime import Runtime, TasksClosed, TasksFull
-from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.context import Context
 
 AT_ONCE_MAX: Final = 1_000
@@ -155,7 +155,7 @@ class QuotaAdmission:
         for path, quota in here.items():
             if quota.is_about(group, plural, obj):
                 if why := quota.unmet(group, plural, obj):
-                    raise _refusal(attributes, why)
+                    raise forbidden(attributes, why)
                 was_about = old is None or quota.is_about(group, plural, old)
                 usage = more if was_about else all_of_it
                 wanted = quotas.growth(quota.wanted(usage), charged.get(path, {}))
@@ -169,7 +169,7 @@ class QuotaAdmission:
         here = self._quotas.get(attributes.namespace, {})
         for path, wanted in sorted(self._charges(attributes).items()):
             if why := here[path].problem(here[path].wanted(wanted)):
-                raise _refusal(attributes, why)
+                raise forbidden(attributes, why)
 
     async def _charge(self, attributes: Attributes, charges: Charges) -> None:
         await self._refuse_taken(attributes)
@@ -281,7 +281,7 @@ class QuotaAdmission:
         for path, wanted in sorted(wish.charges.items()):
             quota = here.get(path)
             if quota is not None and (why := quota.problem(quota.wanted(wanted))):
-                wish.refusal = _refusal(wish.attributes, why)
+                wish.refusal = forbidden(wish.attributes, why)
                 return
 
     async def _charge_one(self, path: str, wishes: list[_Wish]) -> None:
@@ -311,7 +311,7 @@ class QuotaAdmission:
         )
         for wish, why, wanted in zip(wishes, problems, taken, strict=True):
             if why:
-                wish.refusal = wish.refusal or _refusal(wish.attributes, why)
+                wish.refusal = wish.refusal or forbidden(wish.attributes, why)
             elif wanted:
                 wish.charged[path] = wanted
                 wish.uids[path] = uid
@@ -343,12 +343,6 @@ def _sum(one: Charges, other: Charges) -> dict[str, dict[str, Number]]:
         for name, more in charged.items():
             known[name] = known.get(name, 0) + more
     return found
-
-
-def _refusal(attributes: Attributes, why: str) -> StatusError:
-    return status.forbidden(
-        why, resource=attributes.resource.kind.group_resource, name=attributes.name
-    )
 
 
 def _unavailable() -> StatusError:

@@ -73,7 +73,7 @@ def _resource(hosted: Hosted) -> dict[str, str]:
 
 
 def _options(attributes: Attributes) -> dict[str, Any]:
-    """The options of a write. Those of a patch are those of the update that it is."""
+    """The options of a write. Those of a patch are those of the update that it is here."""
     info = attributes.context.info
     if attributes.operation == "DELETE":
         said = read_options(attributes.context)
@@ -107,12 +107,9 @@ def shown(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object 
     if asked == wanted:
         return typed
     try:
-        converted = resource.converter.convert(typed, asked, wanted)
+        return converted_at_once(typed, asked, hosted)
     except MachineryError as error:
         raise of_machinery_error(error) from error
-    # Defaults change an object, and what was converted shares parts with what is to be stored.
-    fresh = orjson.loads(orjson.dumps(converted))
-    return resource.shape.default(wanted, {**fresh, "kind": resource.kind.kind})
 
 
 async def shown_later(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
@@ -125,6 +122,16 @@ async def shown_later(obj: Object | None, hosted: Hosted, attributes: Attributes
         hosted.resource, [typed], hosted.resource.api_version(hosted.version)
     )
     return converted
+
+
+def converted_at_once(typed: Object, before: str, target: Hosted) -> Object:
+    """An object of one version in another that is converted here, with the defaults of that one.
+    Raises a MachineryError."""
+    resource, after = target.resource, target.resource.api_version(target.version)
+    converted = resource.converter.convert(typed, before, after)
+    # Defaults change an object, and what was converted shares parts with what is to be stored.
+    fresh = orjson.loads(orjson.dumps(converted))
+    return resource.shape.default(after, {**fresh, "kind": resource.kind.kind})
 
 
 def _typed(obj: Object, kind: str, api_version: str) -> Object:

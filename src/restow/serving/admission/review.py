@@ -13,6 +13,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from restow.machinery import status
+from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context, User
 
@@ -110,6 +112,15 @@ def has_own_kind(attributes: Attributes) -> bool:
     resource = attributes.resource
     named = kind_of(resource, attributes.version, attributes.subresource)
     return (named["group"], named["kind"]) != resource.kind.group_kind
+
+
+def forbidden(attributes: Attributes, why: str) -> StatusError:
+    """The 403 of a plug-in. It names the object, or what its name is to be made of."""
+    name = attributes.name
+    if not name:
+        metadata = (attributes.obj or {}).get("metadata") or {}
+        name = metadata.get("generateName") or "Unknown"
+    return status.forbidden(why, resource=attributes.resource.kind.group_resource, name=name)
 
 
 def renamed(before: Object, now: Object) -> str | None:

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from restow.machinery import status
 from restow.machinery.signing_requests import decoded, parse_request
 from restow.resources.definition import Object
-from restow.serving.admission.review import Attributes, WriteOf
+from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.authorization.rules import Authorizer
 from restow.serving.request_info import RequestInfo
 
@@ -81,7 +80,7 @@ class SigningRights:
         for name in (signer, f"{domain}/*"):
             if self._authorizer.allows(attributes.user, _question(verb, name)):
                 return
-        raise _refusal(
+        raise forbidden(
             attributes, f'user not permitted to {verb} requests with signerName "{signer}"'
         )
 
@@ -92,9 +91,9 @@ def _check_subject(attributes: Attributes, spec: dict[str, Any]) -> None:
     try:
         found = parse_request(decoded(spec.get("request")))
     except ValueError as error:
-        raise _refusal(attributes, f"failed to parse CSR: {error}") from None
+        raise forbidden(attributes, f"failed to parse CSR: {error}") from None
     if MASTERS in found.organizations:
-        raise _refusal(
+        raise forbidden(
             attributes, f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
         )
 
@@ -128,9 +127,3 @@ def _is_ours(write: WriteOf) -> bool:
 def _part(obj: Object, name: str) -> dict[str, Any]:
     found = obj.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _refusal(attributes: Attributes, why: str) -> status.StatusError:
-    return status.forbidden(
-        why, resource=attributes.resource.kind.group_resource, name=attributes.name
-    )

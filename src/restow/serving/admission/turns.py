@@ -47,10 +47,6 @@ class Line:
         """Those of them who are first."""
         self._count = 0
 
-    @property
-    def waiting_count(self) -> int:
-        return self._count
-
     async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> LineSeat:
         """A seat, to be left. Raises a 429 after so many seconds, a 504 once it is too late."""
         name, room = user.name, self._room

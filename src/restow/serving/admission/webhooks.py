@@ -9,8 +9,8 @@ for one but the writes that it has a say in, and those no longer than their own 
 
 Not asked: about configurations of webhooks and policies themselves, so that nobody is locked out.
 
-Not here: connections (`webhooks_transport`), what they are told (`webhooks_request`), and what a
-webhook is about (`matching`, `webhooks_conditions`).
+Not here: connections (`webhooks_transport`), what they are told (`request_values`,
+`webhooks_objects`), and what a webhook is about (`matching`, `webhooks_conditions`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from restow.resources.definition import Object
 from restow.runtime import Runtime
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Hosted, Namespaces
+from restow.serving.admission.request_values import request_values
 from restow.serving.admission.review import Attributes, WriteOf, renamed
 from restow.serving.admission.turns import TOO_LATE
 from restow.serving.admission.webhooks_conditions import (
@@ -46,12 +47,7 @@ from restow.serving.admission.webhooks_conditions import (
 )
 from restow.serving.admission.webhooks_known import Concerned, Hook, KnownHooks
 from restow.serving.admission.webhooks_metrics import Type, WebhookMetrics
-from restow.serving.admission.webhooks_request import (
-    back_in_version,
-    completed,
-    in_version,
-    request_of,
-)
+from restow.serving.admission.webhooks_objects import back_in_version, completed, in_version
 from restow.serving.admission.webhooks_transport import CallFailed, HookCalls
 
 AT_ONCE_MAX: Final = 64
@@ -311,7 +307,7 @@ class _Asker:
         question = write_review(
             {
                 "uid": uid,
-                **request_of(attributes, hosted),
+                **request_values(attributes, hosted),
                 "object": await in_version(attributes, hosted, attributes.obj),
                 "oldObject": await in_version(attributes, hosted, attributes.old),
             },

@@ -27,9 +27,9 @@ from restow.machinery.structural.cel.values import TrialOver
 from restow.resources.definition import Object
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork
 from restow.serving.admission.matching import Hosted
+from restow.serving.admission.request_values import request_values
 from restow.serving.admission.review import Attributes
 from restow.serving.admission.webhooks_known import Hook
-from restow.serving.admission.webhooks_request import request_of
 
 COST_MAX: Final = 2_500_000
 """Of all conditions of one webhook for one write."""
@@ -59,7 +59,7 @@ async def conditions_hold(
     values = {
         OBJECT: obj,
         OLD_OBJECT: old,
-        REQUEST: request_of(attributes, hosted),
+        REQUEST: request_values(attributes, hosted),
         NAMESPACE: None,
         **authorizer(attributes),
     }
