@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from restow.machinery import field_errors
 from restow.machinery.apply import sets
-from restow.machinery.apply.sets import FieldSet
+from restow.machinery.apply.sets import FieldSet, WireReader
 from restow.machinery.status_error import Cause
 
 Entry = dict[str, Any]
@@ -168,9 +168,10 @@ def read(sent: Any, *, known: Sequence[Entry] = ()) -> list[Entry]:
         raise InvalidEntries(f"there must be a list of at most {ENTRIES_MAX} entries")
     right = {identity(entry): entry for entry in known}
     found: dict[Identity, Entry] = {}
+    reader = WireReader()
     for index, entry in enumerate(sent):
         if not _is_among(entry, right):
-            entry = _read_entry(entry, index)  # noqa: PLW2901 - the same, in canonical form
+            entry = _read_entry(entry, index, reader)  # noqa: PLW2901 - the same, in canonical form
         found[identity(entry)] = entry
     return in_order(found.values())
 
@@ -183,7 +184,7 @@ def _is_among(entry: Any, right: Mapping[Identity, Entry]) -> bool:
         return False  # that is told when it is read
 
 
-def _read_entry(entry: Any, index: int) -> Entry:
+def _read_entry(entry: Any, index: int, reader: WireReader) -> Entry:
     if type(entry) is not dict:
         raise InvalidEntries(f"managed fields entry {index} is no object")
     if entry.get("operation") not in _OPERATIONS:
@@ -201,7 +202,7 @@ def _read_entry(entry: Any, index: int) -> Entry:
     if said != FIELDS_TYPE:
         raise InvalidEntries(f'invalid fieldsType "{said[:64]}" in managed fields entry {index}')
     try:
-        fields = sets.check_wire(entry.get("fieldsV1") or {})
+        fields = reader.check(entry.get("fieldsV1") or {})
     except (ValueError, RecursionError) as error:  # a key may be nested deeper than its object
         raise InvalidEntries(f"error decoding set: {error}") from error
     return entry_of(

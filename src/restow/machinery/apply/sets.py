@@ -23,13 +23,11 @@ FieldSet: TypeAlias = dict[str, Any]
 EMPTY: Final[FieldSet] = {}
 # The key that says that a path with members below is a member itself.
 SELF: Final = "."
-# Members of one set that a client may send; a body has no room for many more.
+# Members of all sets that a client may send at once; a body has no room for many more.
 MEMBERS_MAX: Final = 200_000
-
-
-def is_empty(a: FieldSet) -> bool:
-    """Whether a set has no members."""
-    return not a
+# Characters in those of their keys that are more than a name: each of these is parsed, and others
+# wait for that.
+KEY_CHARACTERS_MAX: Final = 128 * 1024
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
@@ -39,14 +37,6 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
     if not b:
         return a
     return _union_children(a, b)
-
-
-def union_all(sets: Iterable[FieldSet]) -> FieldSet:
-    """All that is a member of any of them."""
-    out = EMPTY
-    for each in sets:
-        out = union(out, each)
-    return out
 
 
 def _union_children(a: FieldSet, b: FieldSet) -> FieldSet:
@@ -143,39 +133,12 @@ def are_apart(a: FieldSet, b: FieldSet) -> bool:
     return True
 
 
-def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """The members of `a`, without those of `b` and without all that is below those."""
-    if not a or not b:
-        return a
-    out = {}
-    for key, below in a.items():
-        other = b.get(key)
-        if other is None:
-            out[key] = below
-        elif (rest := _recursive_below(below, other)) is not None:
-            out[key] = rest
-    return out
-
-
-def _recursive_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
-    if not b or SELF in b:
-        return None
-    if not a:
-        return a
-    out = {}
-    for key, below in a.items():
-        other = b.get(key)
-        if other is None:
-            out[key] = below
-        elif (rest := _recursive_below(below, other)) is not None:
-            out[key] = rest
-    return _normal(out)
-
-
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
     """All that is a member of both."""
-    if a is b:
-        return a
+    return a if a is b else _intersection_children(a, b)
+
+
+def _intersection_children(a: FieldSet, b: FieldSet) -> FieldSet:
     if len(a) > len(b):
         a, b = b, a
     out = {}
@@ -193,14 +156,7 @@ def _intersection_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
         return a if not b or SELF in b else None
     if not b:
         return b if SELF in a else None
-    if len(a) > len(b):
-        a, b = b, a
-    out = {}
-    for key, below in a.items():
-        other = b.get(key)
-        if other is not None and (both := _intersection_below(below, other)) is not None:
-            out[key] = both
-    return _normal(out)
+    return _normal(_intersection_children(a, b))
 
 
 def _normal(below: FieldSet) -> FieldSet | None:
@@ -257,42 +213,50 @@ def sorted_wire(a: FieldSet) -> FieldSet:
     return out
 
 
-def check_wire(value: Any) -> FieldSet:
-    """A field set that a client sent, with each key in its one form; ValueError if it is none.
-
-    Path elements of an unknown kind are dropped, as a newer server may know what they mean.
-    """
-    if type(value) is not dict:
-        raise ValueError(f"a field set is an object, not {_json_type(value)}")
-    checked = _Reader().read(value)
-    checked.pop(SELF, None)
-    return checked
-
-
-class _Reader:
-    """Counts what it reads, so that no set takes more than its share."""
+class WireReader:
+    """Reads the field sets of one write, and counts: all together take no more than their share."""
 
     def __init__(self) -> None:
-        self.left = MEMBERS_MAX
+        self._members_left = MEMBERS_MAX
+        self._characters_left = KEY_CHARACTERS_MAX
 
-    def read(self, value: dict[str, Any]) -> FieldSet:
+    def check(self, value: Any) -> FieldSet:
+        """A field set that a client sent, with each key in its one form; ValueError if it is none.
+
+        Path elements of an unknown kind are dropped, as a newer server may know what they mean.
+        """
+        if type(value) is not dict:
+            raise ValueError(f"a field set is an object, not {_json_type(value)}")
+        checked = self._read(value)
+        checked.pop(SELF, None)
+        return checked
+
+    def _read(self, value: dict[str, Any]) -> FieldSet:
         out: FieldSet = {}
-        self.left -= len(value)
-        if self.left < 0:
-            raise ValueError(f"a field set has more than {MEMBERS_MAX} members")
+        self._members_left -= len(value)
+        if self._members_left < 0:
+            raise ValueError(f"field sets have more than {MEMBERS_MAX} members")
         for key, below in value.items():
             if key == SELF:
                 out[SELF] = EMPTY
                 continue
-            element = key if key.startswith("f:") else canonical(key)
+            element = key if key.startswith("f:") else self._element(key)
             if element is None:
                 continue
             if below is not None and type(below) is not dict:
                 raise ValueError(f"below {key[:100]!r} is {_json_type(below)}, not an object")
-            read = self.read(below) if below else EMPTY
+            read = self._read(below) if below else EMPTY
             found = out.get(element)
             out[element] = read if found is None else _union_below(found, read)
         return EMPTY if len(out) == 1 and SELF in out else out
+
+    def _element(self, key: str) -> str | None:
+        self._characters_left -= len(key)
+        if self._characters_left < 0:
+            raise ValueError(
+                f"field sets have keys of more than {KEY_CHARACTERS_MAX} characters together"
+            )
+        return canonical(key)
 
 
 def _json_type(value: Any) -> str:

@@ -53,6 +53,21 @@ def test_too_many_entries_are_none() -> None:
         entries.read([entry(f"m{n}", DATA) for n in range(entries.ENTRIES_MAX + 1)])
 
 
+def test_entries_that_take_too_long_to_read_are_none() -> None:
+    """What must be parsed of all entries together has a limit, in one key or in many; what is known
+    already is not parsed, and names are not."""
+    half = f'v:"{"a" * (sets.KEY_CHARACTERS_MAX // 2)}"'
+    before = [entry("m", {half: {}})]
+    sent = [*before, entry("n", {half: {}, "f:" + half: {}})]
+    with pytest.raises(InvalidEntries, match="more than"):
+        entries.read([entry("n", {half: {}}), entry("o", {half: {}})])
+    assert len(entries.read(sent, known=before)) == 2
+    assert entries.chosen([*sent, entry("o", {half: {}})], before) is before
+    short: FieldSet = {f"v:{number}": {} for number in range(sets.KEY_CHARACTERS_MAX // 6)}
+    with pytest.raises(InvalidEntries, match="more than"):
+        entries.read([entry("m", short)])
+
+
 def test_order_and_identity() -> None:
     """Who applies comes first, then the oldest; of two of the same the last counts."""
     first = entry("z", DATA, operation="Apply", time="2026-01-02T00:00:00Z")

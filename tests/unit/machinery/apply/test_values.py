@@ -19,7 +19,7 @@ from restow.machinery.apply.schema import (
     Members,
     Node,
 )
-from restow.machinery.apply.sets import FieldSet
+from restow.machinery.apply.sets import FieldSet, WireReader
 from restow.machinery.apply.values import (
     SAME,
     ApplySchemaError,
@@ -449,7 +449,7 @@ def test_the_deepest_objects() -> None:
     assert remove(DEDUCED, one, changed) is not None
     assert reconcile(DEDUCED, fields) is None
     assert sets.union(fields, changed) == with_named_fields(DEDUCED, fields) == fields
-    assert sets.check_wire(fields) == sets.sorted_wire(fields) == fields
+    assert WireReader().check(fields) == sets.sorted_wire(fields) == fields
     check(DEDUCED, one)
 
 
