@@ -14,19 +14,17 @@ from typing import Any, Final, Literal
 
 from restow.machinery.name_formats import (
     NameRule,
-    dns_1035_label_problem,
     dns_label_problem,
     path_segment_problem,
     subdomain_problem,
 )
 from restow.machinery.names import GroupKind, GroupResource
 
-NameRuleName = Literal["subdomain", "label", "label-1035", "path-segment"]
+NameRuleName = Literal["subdomain", "label", "path-segment"]
 
 _NAME_RULES: Final[dict[NameRuleName, NameRule]] = {
     "subdomain": subdomain_problem,
     "label": dns_label_problem,
-    "label-1035": dns_1035_label_problem,
     "path-segment": path_segment_problem,
 }
 

@@ -113,14 +113,6 @@ def encode(value: Any) -> bytes:
         raise internal(f"an answer cannot be encoded: {error}") from error
 
 
-def encode_for_reading(value: Any) -> bytes:
-    """JSON for a person: indented, with a newline at the end."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError as error:
-        raise internal(f"an answer cannot be encoded: {error}") from error
-
-
 def media_type_name(media_type: str) -> str:
     """The type without its parameters, in small letters; nothing said means JSON."""
     return media_type.partition(";")[0].strip().lower() or JSON

@@ -272,7 +272,7 @@ def _operation(value: Any, index: int) -> Operation:
 def _unknown_members(operations: list[Any]) -> Iterator[str]:
     for index, operation in enumerate(operations):
         if operation is not None:
-            for name in operation.keys() - _MEMBERS:
+            for name in sorted(operation.keys() - _MEMBERS):
                 yield f"[{index}].{name}"
 
 

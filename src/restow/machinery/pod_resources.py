@@ -1,4 +1,4 @@
-"""What pods ask for and are limited to: the sums over their containers.
+"""What pods ask for and are limited to: the sums over their containers, and the class of service.
 
     containers          run together: they add up
     init containers     run one after the other: the greatest of them counts, if it is more
@@ -19,6 +19,8 @@ from restow.machinery import quantity
 
 Object = dict[str, Any]
 
+HUGE_PAGES: Final = "hugepages-"
+"""How the names of pages begin that are larger than others."""
 _OF_PODS: Final = ("cpu", "memory")
 
 
@@ -53,6 +55,12 @@ def amounts_in(values: object) -> dict[str, Amount]:
     return found
 
 
+def is_extended(name: str) -> bool:
+    """Whether a resource is neither part of every node nor of the system itself: somebody's own
+    devices and the like, which are counted."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
 def amounts_of(container: Object, side: Side) -> dict[str, Amount]:
     """What a container asks for, or is limited to; the same of whatever has `resources`."""
     resources = container.get("resources")
@@ -82,6 +90,34 @@ def pod_amounts(
     _raise(total, greatest)
     own = amounts_of(spec, side)
     return total | {name: amount for name, amount in own.items() if name.startswith(of_pods)}
+
+
+def service_class(spec: Object) -> str:
+    """`Guaranteed` if all get as much as they may take, `BestEffort` if none asks for anything.
+
+    What the pod says itself counts in the place of what its containers say.
+    """
+    asking = [spec]
+    if spec.get("resources") is None:
+        asking = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    requests: dict[str, Fraction] = {}
+    limits: dict[str, Fraction] = {}
+    are_limited = True
+    for each in asking:
+        _add_counted(requests, amounts_of(each, "requests"))
+        found = _add_counted(limits, amounts_of(each, "limits"))
+        are_limited = are_limited and found == len(_OF_PODS)
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if are_limited and requests == limits else "Burstable"
+
+
+def _add_counted(total: dict[str, Fraction], amounts: Amounts) -> int:
+    """Add what decides on the class of service; how many amounts it is."""
+    counted = [name for name in _OF_PODS if name in amounts and amounts[name].value > 0]
+    for name in counted:
+        total[name] = total.get(name, Fraction(0)) + amounts[name].value
+    return len(counted)
 
 
 def _add(total: dict[str, Amount], more: Amounts) -> None:

@@ -16,7 +16,14 @@ from fractions import Fraction
 from typing import Any, Final
 
 from restow.machinery import quantity
-from restow.machinery.pod_resources import Amounts, amounts_in, amounts_of, pod_amounts
+from restow.machinery.pod_resources import (
+    HUGE_PAGES,
+    Amounts,
+    amounts_in,
+    amounts_of,
+    is_extended,
+    pod_amounts,
+)
 
 Object = dict[str, Any]
 Number = int | Fraction
@@ -37,12 +44,11 @@ _OLD_NAMES: Final = frozenset(
 )
 _REQUESTS: Final = "requests."
 _LIMITS: Final = "limits."
-_HUGE_PAGES: Final = "hugepages-"
 _STORAGE: Final = "requests.storage"
 _OF_CLASS: Final = ".storageclass.storage.k8s.io/"
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
-_OF_PODS: Final = ("cpu", "memory", _HUGE_PAGES)
+_OF_PODS: Final = ("cpu", "memory", HUGE_PAGES)
 _NODE_PORTS: Final = "services.nodeports"
 _LOAD_BALANCERS: Final = "services.loadbalancers"
 _CLAIMS: Final = "persistentvolumeclaims"
@@ -90,8 +96,8 @@ def resource_of(name: str) -> tuple[str, str] | None:
     if of_class in (_STORAGE, _CLAIMS):
         return "", _CLAIMS
     asked = name.removeprefix(_REQUESTS)
-    is_asked = name.startswith(_REQUESTS) and _is_extended(asked)
-    return ("", "pods") if is_asked or asked.startswith(_HUGE_PAGES) else None
+    is_asked = name.startswith(_REQUESTS) and is_extended(asked)
+    return ("", "pods") if is_asked or asked.startswith(HUGE_PAGES) else None
 
 
 def is_varied(group: str, plural: str) -> bool:
@@ -144,7 +150,7 @@ def unsaid(pod: Object, limited: frozenset[str]) -> str:
 
 def text(name: str, value: Number) -> str:
     """A number as clients see it: bytes in the larger units, where nothing is lost by that."""
-    is_bytes = name.endswith(_BYTES) or _HUGE_PAGES in name
+    is_bytes = name.endswith(_BYTES) or HUGE_PAGES in name
     exact = Fraction(value)
     is_whole = exact.denominator == 1 and exact.numerator % 1024 == 0
     return quantity.write(exact, "binary" if is_bytes and is_whole else "decimal")
@@ -156,18 +162,13 @@ def part(obj: Object, name: str) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def _is_extended(name: str) -> bool:
-    """Whether something is neither part of every node nor of the system itself."""
-    return "/" in name and "kubernetes.io/" not in name.partition("/")[0] + "/"
-
-
 def _compute(requests: Amounts, limits: Amounts) -> dict[str, Number]:
     """What a pod or a container uses of a node."""
     found: dict[str, Number] = {}
     for name, amount in requests.items():
-        if name in _COMPUTE or name.startswith(_HUGE_PAGES):
+        if name in _COMPUTE or name.startswith(HUGE_PAGES):
             found[name] = found[f"{_REQUESTS}{name}"] = amount.value
-        elif _is_extended(name):
+        elif is_extended(name):
             found[f"{_REQUESTS}{name}"] = amount.value
     limited = {f"{_LIMITS}{name}": limits[name].value for name in _COMPUTE if name in limits}
     return found | limited

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from restow.machinery import quantity
-from restow.machinery.pod_resources import amounts_of
+from restow.machinery.pod_resources import service_class
 from restow.machinery.quota_usage import (
     Number,
     Object,
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 PLURAL: Final = "resourcequotas"
-_OF_NODES: Final = ("cpu", "memory")
 
 
 class Quota(NamedTuple):
@@ -165,15 +164,9 @@ def _is_claim_in_scope(requirement: Object, claim: Object) -> bool:
 
 
 def _is_best_effort(pod: Object) -> bool:
-    """Whether no container wants or is given any share of what a node has."""
-    spec = _part(pod, "spec")
-    if known := _part(pod, "status").get("qosClass"):
-        return bool(known == "BestEffort")
-    for each in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec):
-        amounts = [*amounts_of(each, "requests").items(), *amounts_of(each, "limits").items()]
-        if any(name in _OF_NODES and amount.value > 0 for name, amount in amounts):
-            return False
-    return True
+    """Whether it has no share of what a node has; what is known of a pod since it was made wins."""
+    known = _part(pod, "status").get("qosClass") or service_class(_part(pod, "spec"))
+    return bool(known == "BestEffort")
 
 
 def _affinity_terms(spec: Object) -> Iterator[Object]:

@@ -17,7 +17,6 @@ from restow.machinery.rbac import Rule
 GROUP: Final = "rbac.authorization.k8s.io"
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 USER: Final = "User"
-USERS_GROUP: Final = "Group"
 ACCOUNT: Final = "ServiceAccount"
 _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 

@@ -130,6 +130,26 @@ def test_service() -> None:
 
 
 @pytest.mark.parametrize(
+    ("containers", "whole", "requests"),
+    [
+        ({}, {"limits": {"cpu": "1", "memory": "1Gi"}}, {"cpu": "1", "memory": "1Gi"}),
+        ({"requests": {"cpu": "250m"}}, {"limits": {"cpu": "1"}}, {"cpu": "500m"}),
+        ({"limits": {"memory": "1Mi"}}, {}, {"memory": "2Mi"}),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "3"}}, {"cpu": "3"}),
+        ({"requests": {"example.com/gpu": "1"}}, {"limits": {"hugepages-2Mi": "2Mi"}}, "limits"),
+        ({}, {}, None),
+    ],
+)
+def test_what_a_pod_asks_for_itself(containers: Object, whole: Object, requests: Any) -> None:
+    """As much as its containers do together, or else its limits; it is asked only of such pods."""
+    spec = {"containers": [{"resources": copy.deepcopy(containers)} for _ in range(2)]}
+    assert "resources" not in defaulted("", "v1", "Pod", {"spec": copy.deepcopy(spec)})["spec"]
+    spec = defaulted("", "v1", "Pod", {"spec": {**spec, "resources": whole}})["spec"]
+    wanted = whole["limits"] if requests == "limits" else requests
+    assert spec["resources"].get("requests") == wanted
+
+
+@pytest.mark.parametrize(
     ("version", "spec"),
     [
         ("v1", {"minReplicas": 1, "targetCPUUtilizationPercentage": 80}),

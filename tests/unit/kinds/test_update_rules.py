@@ -100,6 +100,31 @@ def test_pod_keeps_what_it_was_given() -> None:
     assert rewritten(own, spec=spec)[1] == {"spec.tolerations"}
 
 
+def test_pod_gets_less_time_and_never_more() -> None:
+    """How long a pod may run can be said later and be cut short, and not be taken back."""
+    spec = {"containers": [{"name": "c", "image": "nginx"}]}
+    field = "activeDeadlineSeconds"
+    pod = made("", "Pod", "v1", spec={**spec, field: 60})
+    assert rewritten(made("", "Pod", "v1", spec=spec), spec={**spec, field: 60})[1] == set()
+    assert rewritten(pod, spec={**spec, field: 60})[1] == set()
+    assert rewritten(pod, spec={**spec, field: 59})[1] == set()
+    assert rewritten(pod, spec={**spec, field: 61})[1] == {f"spec.{field}"}
+    assert rewritten(pod, spec=spec)[1] == {f"spec.{field}"}
+
+
+def test_pod_behind_a_gate_may_be_narrowed() -> None:
+    """Until somebody looks for a node for it, a pod may be more particular about nodes."""
+    spec = {"containers": [{"name": "c", "image": "nginx"}], "nodeSelector": {"a": "b"}}
+    gated = {**spec, "schedulingGates": [{"name": "example.com/gate"}]}
+    pod = made("", "Pod", "v1", spec=gated)
+    more = {"nodeSelector": {"a": "b", "c": "d"}}
+    assert rewritten(pod, spec={**gated, **more})[1] == set()
+    assert rewritten(pod, spec={**spec, **more})[1] == set()
+    for less in ({}, {"a": "c"}):
+        assert rewritten(pod, spec={**gated, "nodeSelector": less})[1] == {"spec.nodeSelector"}
+    assert rewritten(made("", "Pod", "v1", spec=spec), spec={**spec, **more})[1] == {"spec"}
+
+
 def test_daemon_set_counts_templates() -> None:
     """Each change of the template counts, and what a client says about it does not."""
     selector = {"matchLabels": {"a": "b"}}

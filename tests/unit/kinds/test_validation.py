@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from restow.kinds.builtin import all_kinds
 from restow.kinds.defaults import apply_defaults
-from restow.kinds.validation import validate
+from restow.kinds.types import load_types
+from restow.kinds.validation import kind_rules, pod_rules, validate, volume_rules
 from tests.unit.kinds.strategies import JSON
 
 Object = dict[str, Any]
@@ -282,3 +283,21 @@ def test_a_scope_is_held_against_limits_once() -> None:
         obj = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": hard, **spec}}
         [cause] = validate("", "ResourceQuota", obj)
         assert cause.message.endswith("unsupported scope applied to resource")
+
+
+def test_every_rule_is_about_a_field_that_there_is() -> None:
+    """A name with a mistake in it would be a rule that never holds, and nobody would be told."""
+    types = load_types()
+    fields: dict[str, set[str]] = {}
+    for group, version in types.group_versions():
+        for struct in types.structs(group, version):
+            *_, package, _version, name = struct.name.split(".")
+            fields.setdefault(f"{package}/{name}", {""}).update(struct.by_name)
+    tables = (pod_rules.RULES, volume_rules.RULES, kind_rules.RULES)
+    assert sum(map(len, tables)) == len({name for table in tables for name in table})
+    for table in tables:
+        for struct_name, rules in table.items():
+            # Some sources of volumes have a type of their own in persistent ones, others have not.
+            shared = struct_name.replace("PersistentVolumeSource", "VolumeSource")
+            known = fields.get(struct_name) or fields[shared]
+            assert rules.keys() <= known, struct_name

@@ -38,7 +38,6 @@ def test_reads_what_json_reads(value: dict[str, Any], indent: int | None, ascii_
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     assert codec.decode(body) == (value, ())
     assert codec.decode(codec.encode(value)) == (value, ())
-    assert codec.decode(codec.encode_for_reading(value)).value == value
 
 
 # Objects as lists of pairs, so that keys may come twice. Quotes make counting hard.
@@ -162,8 +161,6 @@ def test_encoder_depth() -> None:
         orjson.dumps([value])
     with pytest.raises(InternalError):
         codec.encode([value])
-    with pytest.raises(InternalError):
-        codec.encode_for_reading([value])
 
 
 @given(value=values, depth_max=st.integers(0, 5))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.machinery.pod_resources import amounts_in, pod_amounts
+from restow.machinery.pod_resources import amounts_in, pod_amounts, service_class
 
 
 def container(*, restarted: bool = False, **requests: str) -> dict[str, Any]:
@@ -53,3 +53,35 @@ def test_sums_are_shown_like_the_first_that_is_something() -> None:
     assert str(values["decimal"] + values["decimal"]) == "2M"
     assert str(values["number"]) == "2"
     assert amounts_in(None) == {}
+
+
+BOTH = {"cpu": "1", "memory": "1Gi"}
+SAME = {"cpu": "1000m", "memory": "1073741824"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "whole", "found"),
+    [
+        ([{}], None, "BestEffort"),
+        ([], None, "BestEffort"),
+        ([{"requests": {"cpu": "0", "ephemeral-storage": "1"}}], None, "BestEffort"),
+        ([{"requests": {"cpu": "1"}}], None, "Burstable"),
+        ([{"limits": BOTH}], None, "Burstable"),
+        ([{"requests": BOTH, "limits": BOTH}], None, "Guaranteed"),
+        ([{"requests": SAME, "limits": BOTH}], None, "Guaranteed"),
+        ([{"requests": BOTH, "limits": BOTH}, {}], None, "Burstable"),
+        ([{"requests": BOTH, "limits": {**BOTH, "cpu": "2"}}], None, "Burstable"),
+        ([{"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}], None, "Burstable"),
+        ([{"requests": {"cpu": "1"}}], {"requests": BOTH, "limits": BOTH}, "Guaranteed"),
+        ([{"requests": BOTH, "limits": BOTH}], {"requests": {"cpu": "1"}}, "Burstable"),
+        ([{"requests": BOTH, "limits": BOTH}], {}, "BestEffort"),
+    ],
+)
+def test_classes_of_service(
+    containers: list[dict[str, Any]], whole: dict[str, Any] | None, found: str
+) -> None:
+    """By amounts, however they are written; what a pod says itself counts before its containers."""
+    asking = [{"resources": each} for each in containers]
+    own = {} if whole is None else {"resources": whole}
+    assert service_class({"containers": asking, **own}) == found
+    assert service_class({"initContainers": asking, **own}) == found

@@ -11,6 +11,7 @@ from typing import Final
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all, put_numbers
 from restow.kinds.defaults.images import pull_policy
 from restow.kinds.defaults.volumes import default_field_ref, default_pod_volume
+from restow.machinery.pod_resources import HUGE_PAGES, pod_amounts
 
 _OF_SPEC: Final = {
     "restartPolicy": "Always",
@@ -31,6 +32,8 @@ _OF_PROBE: Final = {
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 # How long a pod stays on a node that is not well, an admission step says.
 _UNWELL: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+# What a pod may say for all of its containers, besides large pages.
+_OF_PODS: Final = ("cpu", "memory")
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -54,6 +57,7 @@ def default_pod(obj: Object, _version: str = "v1") -> None:
             for port in items(container, "ports") if on_host else ():
                 if port.get("containerPort"):
                     put_numbers(port, {"hostPort": port["containerPort"]})
+    _default_requests(spec)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     default_pod_spec(spec)
@@ -140,6 +144,23 @@ def _requests_from_limits(resources: Object | None) -> None:
         requests = child(resources or {}, "requests")
         for name, quantity in limits.items():
             requests.setdefault(name, quantity)
+
+
+def _default_requests(spec: Object) -> None:
+    """What a pod asks for itself: as much as its containers do, or else as much as it may get."""
+    resources = given(spec, "resources")
+    if resources is None:
+        return
+    found = dict(given(resources, "requests") or {})
+    containers = {name: list(items(spec, name)) for name in _CONTAINERS[:2]}
+    for name, amount in pod_amounts({"spec": containers}, "requests").items():
+        if name in _OF_PODS:
+            found.setdefault(name, str(amount))
+    for name, text in (given(resources, "limits") or {}).items():
+        if name in _OF_PODS or name.startswith(HUGE_PAGES):
+            found.setdefault(name, text)
+    if found:
+        resources["requests"] = found
 
 
 def _default_addresses(status: Object | None) -> None:

@@ -45,7 +45,8 @@ _ADMISSION: Final = "admissionregistration.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _POD: Final = ("", "Pod")
 WALKS_KEPT_MAX: Final = 512
-_NO_CONTENT: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
+NO_CONTENT: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
+"""What may change in an object without its content being another."""
 _TABLES: Final = pod_rules.RULES | volume_rules.RULES | kind_rules.RULES
 _SIGNING_REQUEST: Final = ("certificates.k8s.io", "CertificateSigningRequest")
 
@@ -135,7 +136,7 @@ def _table_problems(
     """What the tables say of an object. What was wrong with the old one before is let through:
     rules have become more, and what is stored must be able to change."""
     walk = _walk_of(group, new.get("apiVersion") or "", kind)
-    if walk is None or (old is not None and not _has_other_content(new, old)):
+    if walk is None or (old is not None and not has_other_content(new, old)):
         return []
     causes: Causes = []
     walk(causes, "", new)
@@ -147,8 +148,9 @@ def _table_problems(
     return [cause for cause in causes if cause not in accepted]
 
 
-def _has_other_content(new: Object, old: Object) -> bool:
-    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - _NO_CONTENT)
+def has_other_content(new: Object, old: Object) -> bool:
+    """Whether more has changed than metadata and status."""
+    return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - NO_CONTENT)
 
 
 def _no_problems(_new: Object, _old: Object | None) -> Causes:

@@ -16,6 +16,7 @@ from restow.kinds.validation.rules import given_one_of, one_of
 from restow.machinery import field_errors as errors
 from restow.machinery import quantity
 from restow.machinery.name_formats import qualified_name_problem
+from restow.machinery.pod_resources import HUGE_PAGES, is_extended
 
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")
 _VARIABLE_RULE: Final = (
@@ -24,7 +25,6 @@ _VARIABLE_RULE: Final = (
 )
 _NOT_EARLY: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _NOT_EARLY_RULE: Final = "may not be set for init containers without restartPolicy=Always"
-_HUGE: Final = "hugepages-"
 _OF_CONTAINERS: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STANDARD: Final = _OF_CONTAINERS | {
     *("storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"),
@@ -32,7 +32,6 @@ _STANDARD: Final = _OF_CONTAINERS | {
     *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
     *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
 }
-_NATIVE: Final = "kubernetes.io/"
 _when_ended: Final = one_of("File", "FallbackToLogsOnError")
 _restarted: Final = given_one_of("Always", "Never", "OnFailure")
 
@@ -132,7 +131,7 @@ def check_resources(causes: Causes, field: str, value: Any) -> None:
         elif limit != asked:
             _check_order(causes, f"{field}.requests", name, asked, limit)
     names = limits.keys() | requests.keys()
-    if any(name.startswith(_HUGE) for name in names) and not names & {"cpu", "memory"}:
+    if any(name.startswith(HUGE_PAGES) for name in names) and not names & {"cpu", "memory"}:
         causes.append(errors.forbidden(field, "HugePages require cpu or memory"))
 
 
@@ -149,21 +148,16 @@ def check_amount(causes: Causes, field: str, name: str, amount: Any) -> None:
     """Of one resource that containers ask for."""
     if problem := qualified_name_problem(name):
         causes.append(errors.invalid(field, name, problem))
-    elif "/" not in name and name not in _OF_CONTAINERS and not name.startswith(_HUGE):
+    elif "/" not in name and name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
         if name not in _STANDARD:
             why = "must be a standard resource type or fully qualified"
             causes.append(errors.invalid(field, name, why))
         why = "must be a standard resource for containers"
         causes.append(errors.invalid(field, name, why))
-    elif _is_extended(name) and quantity.parse(str(amount)).denominator != 1:
+    elif is_extended(name) and quantity.parse(str(amount)).denominator != 1:
         causes.append(errors.invalid(field, amount, "must be an integer"))
-
-
-def _is_extended(name: str) -> bool:
-    """Of somebody's own: devices and the like, which are counted."""
-    return "/" in name and _NATIVE not in name
 
 
 def is_whole(name: str) -> bool:
     """Whether nobody may be promised more of it than there is."""
-    return _is_extended(name) or name.startswith(_HUGE)
+    return is_extended(name) or name.startswith(HUGE_PAGES)

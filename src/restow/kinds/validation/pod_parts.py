@@ -13,13 +13,13 @@ Not here: rules of a pod as a whole (`workloads`, `pods`), and who writes by whi
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any, Final
 
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
 from restow.machinery import field_errors as errors
-from restow.machinery import quantity
 from restow.machinery.name_formats import dns_label_problem
+from restow.machinery.pod_accounts import MIRROR
+from restow.machinery.pod_resources import service_class
 
 BINDING: Final = "binding"
 EPHEMERAL: Final = "ephemeralcontainers"
@@ -46,7 +46,6 @@ _NOT_EPHEMERAL: Final = (
     "lifecycle",
 )
 _NOT_EPHEMERAL_TEXT: Final = "cannot be set for an Ephemeral Container"
-_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
@@ -77,7 +76,7 @@ def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
 def change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
     """What is wrong with a change of a pod by a path."""
     causes: Causes = []
-    is_mirror = _MIRROR in part(old, "metadata", "annotations")
+    is_mirror = MIRROR in part(old, "metadata", "annotations")
     if subresource == EPHEMERAL:
         if is_mirror:
             return [errors.forbidden("[]", "static pods do not support ephemeral containers")]
@@ -89,39 +88,6 @@ def change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
             return [errors.forbidden("[]", "windows pods cannot be resized")]
         _check_resize(causes, new, old)
     return causes
-
-
-def quality_of(spec: Object) -> str:
-    """The class of service of a pod, by what its containers ask for and are limited to."""
-    wished: dict[str, Fraction] = {}
-    limits: dict[str, Fraction] = {}
-    all_limited = True
-    whole = part(spec, "resources")
-    if part(whole, "requests") or part(whole, "limits"):
-        found = [whole]
-    else:
-        found = [
-            part(each, "resources") for name in _CONTAINERS for _, each in listed(spec, name, name)
-        ]
-    for resources in found:
-        _add(wished, part(resources, "requests"))
-        all_limited = _add(limits, part(resources, "limits")) and all_limited
-    if not wished and not limits:
-        return "BestEffort"
-    if all_limited and wished == limits:
-        return "Guaranteed"
-    return "Burstable"
-
-
-def _add(total: dict[str, Fraction], amounts: Object) -> bool:
-    """Add up what counts; whether each of it is there."""
-    seen = 0
-    for name in _RESIZED:
-        amount = quantity.parse(str(amounts[name])) if name in amounts else Fraction(0)
-        if amount > 0:
-            total[name] = total.get(name, Fraction(0)) + amount
-            seen += 1
-    return seen == len(_RESIZED)
 
 
 def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
@@ -160,8 +126,8 @@ def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
 
 def _check_resize(causes: Causes, new: Object, old: Object) -> None:
     spec, before = part(new, "spec"), part(old, "spec")
-    quality = part(old, "status").get("qosClass") or quality_of(before)
-    if quality_of(spec) != quality:
+    quality = part(old, "status").get("qosClass") or service_class(before)
+    if service_class(spec) != quality:
         why = "Pod QOS Class may not change as a result of resizing"
         causes.append(errors.invalid("spec", quality, why))
     in_order = True

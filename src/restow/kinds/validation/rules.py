@@ -4,7 +4,8 @@ A table names structs by package and name, and for each of their fields the rule
 of a kind follows where such structs stand, so a table is written once and holds everywhere. Only
 the way to structs with rules is walked; an object without any costs nothing.
 
-Not here: the tables (`field_rules`), and rules that look at several fields or at the old object.
+Not here: the tables (`kind_rules`, `pod_rules`, `volume_rules`), and rules that look at several
+fields or at the old object.
 """
 
 from __future__ import annotations

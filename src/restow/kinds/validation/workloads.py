@@ -33,6 +33,8 @@ _POD_MUTABLE: Final = (
     "schedulingGates",
     "tolerations",
 )
+# And what may change as long as nobody looks for a node for it.
+_GATED_MUTABLE: Final = (*_POD_MUTABLE, "nodeSelector")
 _POD_RULE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
@@ -58,15 +60,18 @@ def validate_pod(new: Object, old: Object | None) -> Causes:
     check_pod_spec(causes, spec, field="spec", restart=RESTART_POLICIES)
     if old is None and spec.get("ephemeralContainers"):
         causes.append(errors.forbidden("spec.ephemeralContainers", "cannot be set on create"))
-    if old is not None and _fixed_pod(spec) != _fixed_pod(part(old, "spec")):
-        causes.append(errors.forbidden("spec", _POD_RULE))
     if old is not None:
-        _check_pod_change(causes, spec, part(old, "spec"))
+        before = part(old, "spec")
+        mutable = _GATED_MUTABLE if before.get("schedulingGates") else _POD_MUTABLE
+        if _fixed_pod(spec, mutable) != _fixed_pod(before, mutable):
+            causes.append(errors.forbidden("spec", _POD_RULE))
+        _check_pod_change(causes, spec, before)
     return causes
 
 
 def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
-    """Tolerations come and never go, and gates before a pod go and never come."""
+    """Tolerations come and never go, and gates before a pod go and never come. Where it may run is
+    narrowed while there is a gate; how long, at any time."""
     kept = [_without_seconds(each) for _, each in listed(spec, "tolerations", "")]
     if any(_without_seconds(each) not in kept for _, each in listed(before, "tolerations", "")):
         why = "existing toleration can not be modified except its tolerationSeconds"
@@ -76,15 +81,25 @@ def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
         if gate.get("name") not in gates:
             why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
             causes.append(errors.forbidden(f"{field}.name", why))
+    selector = part(spec, "nodeSelector")
+    if gates and not selector.items() >= part(before, "nodeSelector").items():
+        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        causes.append(errors.invalid("spec.nodeSelector", selector, why))
+    seconds, was = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    if was is not None and (seconds is None or seconds > was):
+        why = "must be less than or equal to previous value"
+        if seconds is None:
+            why = "must not update from a positive integer to nil value"
+        causes.append(errors.invalid("spec.activeDeadlineSeconds", seconds, why))
 
 
 def _without_seconds(toleration: Object) -> Object:
     return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
-def _fixed_pod(spec: Object) -> Object:
+def _fixed_pod(spec: Object, mutable: tuple[str, ...]) -> Object:
     """What is left of a pod when all is taken out that may change."""
-    fixed = {name: value for name, value in spec.items() if name not in _POD_MUTABLE}
+    fixed = {name: value for name, value in spec.items() if name not in mutable}
     for name in _CONTAINERS:
         fixed[name] = [
             {key: value for key, value in container.items() if key != "image"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from restow.machinery.type_values import INT64_MAX, INT64_MIN, write_duration
+from restow.machinery.type_values import INT64_MAX, INT64_MIN
 
 UINT64_MAX: Final = 2**64 - 1
 NANOSECOND: Final = 1_000_000_000
@@ -52,10 +52,6 @@ class Duration:
         seconds, rest = divmod(abs(self.nanoseconds), NANOSECOND)
         sign = "-" if self.nanoseconds < 0 else ""
         return f"{sign}{seconds}.{rest:09d}".rstrip("0").rstrip(".") + "s"
-
-    def in_go(self) -> str:
-        """As the reference writes it inside of formatted texts."""
-        return write_duration(self.nanoseconds)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
