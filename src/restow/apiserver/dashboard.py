@@ -109,7 +109,8 @@ class DashboardPages:
 
     def _mint(self, context: Context) -> Response:
         """A link for the user who asks, who has shown a credential that is no cookie."""
-        if context.user.name.startswith(_ACCOUNT):
+        sender = context.impersonator or context.user
+        if sender.name.startswith(_ACCOUNT) or context.user.name.startswith(_ACCOUNT):
             # Their tokens end with the account, or with what they are bound to: nobody looks that
             # up again for each page.
             raise status.forbidden("a service account is given no session: sign in as a person")

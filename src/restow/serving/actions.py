@@ -34,8 +34,12 @@ ACTIONS: Final[dict[tuple[str, str], Action]] = {
     ("portforward", "get"): connect,
     **{("proxy", verb): proxy for verb in ("create", "delete", *VERBS_STATUS)},
 }
-WRITTEN_TO: Final = {("", "bindings"): ("", "pods")}
-"""Of those below, where what is sent to them is written after all."""
+WRITTEN_TO: Final = {
+    ("", "bindings", ""): (("", "pods"),),
+    ("", "pods", "eviction"): (("", "pods"), ("policy", "poddisruptionbudgets")),
+}
+"""Of resources and their subresources, what is written in place of the resource itself, or with
+it."""
 UNSTORED: Final[dict[tuple[str, str], Action]] = {
     ("", "bindings"): bind,
     ("", "componentstatuses"): component_statuses,

@@ -44,7 +44,6 @@ RESERVED_SHARE: Final = 8
 
 _READS: Final = frozenset({"get", "list", "head", "options"})
 _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
-_LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _LEASES: Final = ("coordination.k8s.io", "leases", "kube-system")
 
 
@@ -226,17 +225,13 @@ class InFlight:
 
     def room_of(self, info: RequestInfo) -> Room | None:
         """Where a request takes its seat; None: it needs none."""
-        verb = info.verb
-        if verb in _READS:
-            if info.is_resource:
-                if info.subresource in _LONG_SUBRESOURCES:
-                    return self.streams
-            elif info.path.strip("/").partition("/")[0] in _HEALTH:
-                return None
-            return None if _is_election(info) else self.reads
-        if verb == "watch" or info.subresource in _LONG_SUBRESOURCES:
+        if info.is_long:
             return self.streams
-        return None if _is_election(info) else self.writes
+        if info.verb not in _READS:
+            return None if _is_election(info) else self.writes
+        if not info.is_resource and info.path.strip("/").partition("/")[0] in _HEALTH:
+            return None
+        return None if _is_election(info) else self.reads
 
 
 def _is_election(info: RequestInfo) -> bool:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from restow.resources.definition import Object
+from restow.serving.admission.owners import OwnerCheck
+from restow.serving.context import Context
 from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
@@ -74,6 +77,32 @@ async def test_who_may_not_delete_names_no_owner(server: RunningServer, jane: Ap
     assert (await jane.put(ITEM, owned(owner()))).status == 200
     await give(server, "deleter", rule("delete", "configmaps", names="mine"))
     assert (await jane.patch(ITEM, taken, content_type=MERGE_PATCH)).status == 200
+
+
+async def test_the_scale_is_no_way_around(
+    server: RunningServer, jane: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Scale says nothing of owners, but a webhook that is asked about it may: what comes of it is
+    checked like every other update."""
+    labels = {"app": "d"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": pod}
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    made = await server.client.post(deployments, {"metadata": {"name": "d"}, "spec": spec})
+    assert made.status == 201, made.body
+    await give(server, "scaler", rule("get update patch", "deployments/scale", "apps"))
+    asked: list[tuple[str, Any]] = []
+
+    def check(_self: OwnerCheck, context: Context, obj: Object, old: Object | None) -> None:
+        assert old is not None
+        asked.append((context.info.verb, obj["spec"]["replicas"]))
+
+    monkeypatch.setattr(OwnerCheck, "check", check)
+    path = f"{deployments}/d/scale"
+    assert (await jane.patch(path, {"spec": {"replicas": 2}})).status == 200
+    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    assert (await jane.put(path, scale)).status == 200
+    assert asked == [("patch", 2), ("update", 3)]
 
 
 async def test_who_creates_may_name_an_owner(jane: ApiClient) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import orjson
 import pytest
 
+from restow.machinery import codec
 from restow.storage.interface import Key, Put, Transaction
-from restow.testing.api_client import MERGE_PATCH, ApiClient
+from restow.testing.api_client import MERGE_PATCH, YAML, ApiClient
 from tests.conformance.api.objects import CRON_JOB_KEY, DEPLOYMENT, OLD_CRON_JOB
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
 
@@ -153,6 +155,32 @@ async def test_what_the_server_owns_cannot_be_changed(api: ApiClient) -> None:
     reply = await api.put(f"{DEPLOYMENTS}/web", body)
     assert reply.status == 200
     assert reply.json["metadata"] == first.json["metadata"]
+
+
+async def test_yaml_is_read_in_a_thread(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes long, and others have their turns meanwhile: whichever path it is sent to."""
+    threads: list[threading.Thread] = []
+    decode = codec.decode
+
+    def noting(body: bytes, media_type: str = codec.JSON, **options: Any) -> codec.Decoded:
+        threads.append(threading.current_thread())
+        return decode(body, media_type, **options)
+
+    assert (await api.post(DEPLOYMENTS, DEPLOYMENT)).status == 201
+    monkeypatch.setattr(codec, "decode", noting)
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    for method, path, body, code in (
+        ("POST", CONFIG_MAPS, b"metadata: {name: a}", 201),
+        ("PUT", f"{CONFIG_MAPS}/a", b"metadata: {name: a}", 200),
+        ("PUT", f"{DEPLOYMENTS}/web/scale", b"metadata: {name: web}\nspec: {replicas: 2}", 200),
+        ("POST", reviews, b"spec: {nonResourceAttributes: {path: /, verb: get}}", 201),
+        ("DELETE", f"{CONFIG_MAPS}/a", b"propagationPolicy: Background", 200),
+    ):
+        threads.clear()
+        reply = await api.request(method, path, body, content_type=YAML)
+        assert reply.status == code, reply.body
+        assert threads
+        assert threading.main_thread() not in threads, path
 
 
 async def test_generations(api: ApiClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,9 +17,11 @@ from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
 from restow.dashboard import load_assets
 from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication.sessions import COOKIE, TICKET_SECONDS
+from restow.serving.context import User
 from restow.storage.interface import Span
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply
+from tests.conformance.api import servers
 from tests.conformance.api.servers import (
     CONFIG_MAPS,
     OTHER_TOKEN,
@@ -173,6 +176,24 @@ async def test_programs_are_given_no_tickets(server: RunningServer) -> None:
     )
     assert (reply.status, reply.reason) == (403, "Forbidden")
     assert "a service account is given no session" in reply.message
+
+
+async def test_programs_are_given_no_tickets_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a service account get the session of a person whom it may speak for."""
+    robot = User("system:serviceaccount:default:robot", ("system:masters",))
+    secrets = replace(servers.SECRETS, tokens={"robot": robot})
+    monkeypatch.setattr(servers, "SECRETS", secrets)
+    storage = await open_storage("memory:", Runtime.system())
+    server = await start_server(storage)
+    client = ApiClient(server.port, token="robot")
+    speaking = {"Impersonate-User": "jane"}
+    assert (await client.request("GET", "/version", headers=speaking)).status == 200
+    reply = await client.request("POST", "/dashboard/tickets", headers=speaking)
+    assert (reply.status, reply.reason) == (403, "Forbidden")
+    assert "a service account is given no session" in reply.message
+    await client.close()
+    await server.stop()
+    await storage.close()
 
 
 async def test_a_session_cannot_write(server: RunningServer, anyone: ApiClient) -> None:

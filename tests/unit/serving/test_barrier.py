@@ -214,6 +214,27 @@ def test_every_path_and_method(world: World, resource: Resource) -> None:
     assert bool(written) is (resource.kind.persisted or resource.plural == "bindings")
 
 
+@pytest.mark.parametrize("plural", ["pods", "poddisruptionbudgets"])
+def test_an_eviction_waits_for_all_that_it_writes(world: World, plural: str) -> None:
+    """It takes one off a budget before the pod goes: both must be registered, and it is said which
+    is not. Other writes of pods do not wait for budgets."""
+    group = "policy" if plural == "poddisruptionbudgets" else ""
+    resource = found(group, "v1", plural)
+    path = "/api/v1/namespaces/n/pods/x"
+    answer = world.ask(request("POST", f"{path}/eviction"), {resource.root})
+    assert answer.status == 503
+    assert f"for resource: {resource.kind.group_resource}," in said(answer)["message"]
+    assert world.reached == []
+    world.ask(request("PUT", f"{path}/status"), {resource.root})
+    assert bool(world.reached) is (plural != "pods")
+    world.ask(request("POST", f"{path}/eviction"), everything() - pods_and_budgets())
+    assert world.reached
+
+
+def pods_and_budgets() -> set[str]:
+    return {found("", "v1", "pods").root, found("policy", "v1", "poddisruptionbudgets").root}
+
+
 def test_refusal(world: World) -> None:
     """A 503 in words that are known from Kubernetes, with the last error and when to come again."""
     world.reported.error = "conflict on configmaps"

@@ -28,6 +28,9 @@ from restow.serving.handlers.server import Server
 from restow.serving.handlers.updating import (
     begin_change,
     check_may_create,
+    check_name,
+    check_place,
+    part_of,
     replicas_of,
     written_answer,
 )
@@ -110,11 +113,6 @@ async def _create(server: Server, context: Context, wish: Apply) -> Response:
     return await create_object(server, context, obj, is_tracked=True)
 
 
-def part_of(subresource: str) -> str:
-    """The part of an object that a path is for; its scale is no part of it, but shows some."""
-    return "" if subresource == "scale" else subresource
-
-
 def _check_options(context: Context) -> None:
     """Raises 422 when nobody says who applies."""
     info = context.info
@@ -189,7 +187,7 @@ def _completed(context: Context, applied: Object) -> Object:
 
     Raises 400, and 422 for what its schema allows and its kind does not.
     """
-    resource, info = resource_of(context), context.info
+    resource = resource_of(context)
     try:
         checked, _ = check_object(context, resource, applied)
     except status.BadRequest as error:
@@ -198,24 +196,8 @@ def _completed(context: Context, applied: Object) -> Object:
     metadata = obj["metadata"]
     if metadata.get("uid") and not metadata.get("creationTimestamp"):
         return obj  # of another object than any that is there, which is said of it first
-    expected = info.namespace if resource.kind.namespaced else ""
-    if (metadata.get("namespace") or expected) != expected:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    name = metadata.get("name")
-    if not name:
-        raise status.bad_request(
-            f"the name of the object ({info.name} based on URL) was undeterminable: name must be"
-            " provided"
-        )
-    if name != info.name:
-        raise status.bad_request(
-            f"the name of the object ({name[:253]}) does not match the name on the URL"
-            f" ({info.name})"
-        )
-    if expected:
-        metadata["namespace"] = expected
+    check_place(context, obj)
+    check_name(context, obj)
     return obj
 
 

@@ -407,12 +407,14 @@ async def _list_in_messages(
     list_kind = resource.kind.list_kind
     if context.form.as_kind:
         names, list_kind = (META_V1, PARTIAL_OBJECT), PARTIAL_LIST
-        bodies = [partial_object_bytes(body) for body in bodies]
     written = []
     for first in range(0, len(bodies), MESSAGES_AT_ONCE):
         if first:
             await server.runtime.clock.sleep(0)
-        written.append(items_of(*names, bodies[first : first + MESSAGES_AT_ONCE]))
+        some = bodies[first : first + MESSAGES_AT_ONCE]
+        if context.form.as_kind:
+            some = [partial_object_bytes(body) for body in some]
+        written.append(items_of(*names, some))
     return respond_message(context, list_message(names[0], list_kind, metadata, written))
 
 

@@ -13,17 +13,17 @@ from typing import Any, Protocol
 from restow.machinery import status
 from restow.machinery.rbac import Rule
 from restow.machinery.rbac_objects import rules_object
-from restow.resources.definition import Object
+from restow.resources.definition import Object, Resource
 from restow.resources.strategy import place
 from restow.serving.answers import respond_object
 from restow.serving.authentication.service_accounts import Identified
 from restow.serving.context import Context, User
-from restow.serving.handlers.bodies import read_object
+from restow.serving.handlers.bodies import must_wait, read_later, read_object
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.review_checks import check_access, selector_errors
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.token_review import review_token
-from restow.serving.listener.response import Promise
+from restow.serving.listener.response import Promise, Response
 from restow.serving.request_info import RequestInfo
 
 
@@ -45,8 +45,17 @@ class Judge(Protocol):
 def review(server: Server, context: Context) -> Promise:
     """POST of a review."""
     resource = resource_of(context)
-    obj = read_object(context, resource)
-    spec = obj.get("spec") or {}
+    if must_wait(context, resource):
+        return _read_and_review(server, context, resource)
+    return _answered(server, context, read_object(context, resource))
+
+
+async def _read_and_review(server: Server, context: Context, resource: Resource) -> Response:
+    return _answered(server, context, await read_later(server, context, resource))
+
+
+def _answered(server: Server, context: Context, obj: Object) -> Response:
+    resource, spec = resource_of(context), obj.get("spec") or {}
     match resource.plural:
         case "selfsubjectreviews":
             obj["status"] = {"userInfo": user_info(context.user)}

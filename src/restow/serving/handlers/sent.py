@@ -12,10 +12,11 @@ import asyncio
 from typing import Any
 
 from restow.kinds.definitions import Kind
-from restow.machinery import codec, protobuf, status
+from restow.machinery import codec, protobuf
 from restow.machinery.conversion import Converter
 from restow.resources.definition import Object, Resource
 from restow.resources.shapes import BuiltinShape
+from restow.resources.strategy import place
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import PROTOBUF, check_type, complete, needs_thread
@@ -62,13 +63,7 @@ class SentKind:
                 obj = self._read(context)
         finally:
             context.resource = hosted
-        metadata, namespace = obj["metadata"], context.info.namespace
-        if metadata.get("namespace") not in (None, "", namespace):
-            raise status.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the"
-                " request"
-            )
-        metadata["namespace"] = namespace
+        place(self.kind, obj["metadata"], context.info.namespace)
         return obj
 
     def _read(self, context: Context) -> Object:

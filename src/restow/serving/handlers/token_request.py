@@ -28,7 +28,7 @@ from restow.machinery.names import GroupKind, GroupResource, GroupVersion
 from restow.machinery.status_error import Cause
 from restow.resources.definition import Object, Resource
 from restow.resources.shapes import BuiltinShape
-from restow.resources.strategy import timestamp
+from restow.resources.strategy import place, timestamp
 from restow.serving.answers import respond_object
 from restow.serving.authentication import service_accounts_claims as account_claims
 from restow.serving.authentication.service_accounts import AccountTrust
@@ -112,11 +112,7 @@ class TokenRequesting:
             why = "must match the service account name if specified"
             cause = field_errors.invalid("metadata.name", said["name"], why)
             raise status.invalid(_GROUP_KIND, info.name, [cause])
-        if said.get("namespace") and said["namespace"] != info.namespace:
-            raise status.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the"
-                " request"
-            )
+        place(self._resource.kind, said, info.namespace)
         uid = account["metadata"]["uid"]
         if said.get("uid") and said["uid"] != uid:
             raise status.conflict(
@@ -130,7 +126,7 @@ class TokenRequesting:
         seconds = SECONDS_DEFAULT if seconds is None else seconds
         _check_seconds(seconds)
         metadata = {name: said[name] for name in _KEPT_METADATA if said.get(name)}
-        metadata |= {"name": info.name, "namespace": info.namespace, "uid": uid}
+        metadata |= {"name": info.name, "uid": uid}
         return {
             "kind": KIND,
             "apiVersion": API_VERSION,

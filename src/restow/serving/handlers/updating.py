@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -14,11 +15,18 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind, GroupResource
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Change, Written
+from restow.resources.strategy import place
 from restow.serving.answers import respond
 from restow.serving.authorization.rules import refusal
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import PROTOBUF, must_wait, read_later, read_object
+from restow.serving.handlers.bodies import (
+    PROTOBUF,
+    must_wait,
+    needs_thread,
+    read_later,
+    read_object,
+)
 from restow.serving.handlers.committing import Committing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import resource_of
@@ -68,7 +76,7 @@ def begin_change(
         info.version,
         resource.path_of(info.namespace, info.name),
         change,
-        subresource="" if info.subresource == "scale" else info.subresource,
+        subresource=part_of(info.subresource),
         is_patch=is_patch,
         manager=manager_of(context),
         check=server.admission.check_of(context),
@@ -78,6 +86,11 @@ def begin_change(
     if isinstance(begun, Written):
         return written_answer(server, context, begun)
     return Committing(begun, partial(written_answer, server, context), again)
+
+
+def part_of(subresource: str) -> str:
+    """The part of an object that a path is for; its scale is no part of it, but shows some."""
+    return "" if subresource == "scale" else subresource
 
 
 async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
@@ -131,9 +144,21 @@ def _replaced(obj: Object, current: Object, subresource: str) -> Object:
 
 
 def check_identity(context: Context, obj: Object) -> None:
-    """The name and namespace in a body must be those of its path."""
-    info, metadata = context.info, obj["metadata"]
-    name = metadata.get("name")
+    """The name and namespace in a body must be those of its path. Raises 400."""
+    check_name(context, obj)
+    check_place(context, obj)
+
+
+def check_place(context: Context, obj: Object) -> None:
+    """The same of its namespace, which it need not say and is given."""
+    kind = resource_of(context).kind
+    # The path of a namespace itself is not in one.
+    place(kind, obj["metadata"], context.info.namespace if kind.namespaced else "")
+
+
+def check_name(context: Context, obj: Object) -> None:
+    """The same of its name, which it must say."""
+    info, name = context.info, obj["metadata"].get("name")
     if not name:
         raise status.bad_request(
             f"the name of the object ({info.name} based on URL) was undeterminable: name must be"
@@ -144,19 +169,6 @@ def check_identity(context: Context, obj: Object) -> None:
             f"the name of the object ({name[:253]}) does not match the name on the URL"
             f" ({info.name})"
         )
-    if not resource_of(context).kind.namespaced:
-        if metadata.pop("namespace", None):
-            raise status.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the"
-                " request"
-            )
-        return
-    namespace = metadata.get("namespace")
-    if namespace and namespace != info.namespace:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-    metadata["namespace"] = info.namespace
 
 
 def written_answer(server: Server, context: Context, written: Written) -> Response:
@@ -172,12 +184,18 @@ def written_answer(server: Server, context: Context, written: Written) -> Respon
 
 
 async def _update_scale(server: Server, context: Context) -> Response:
+    if needs_thread(context):
+        scale = await asyncio.to_thread(_read_scale, context)
+    else:
+        scale = _read_scale(context)
+    return await change_scale(server, context, lambda _scale: scale, is_patch=False)
+
+
+def _read_scale(context: Context) -> Any:
     content_type = context.request.headers.get("content-type") or ""
     if codec.media_type_name(content_type) == PROTOBUF:
-        scale = read_message(context.request.body)
-    else:
-        scale = codec.decode(context.request.body, content_type).value
-    return await change_scale(server, context, lambda _scale: scale, is_patch=False)
+        return read_message(context.request.body)
+    return codec.decode(context.request.body, content_type).value
 
 
 async def change_scale(
@@ -213,6 +231,7 @@ async def change_scale(
         is_patch=is_patch,
         manager=manager_of(context),
         mutate=None if asked is None else asked.mutate,
+        check=server.admission.check_of(context),
         review=None if asked is None else asked.review,
         dry_run=is_dry_run(info),
     )

@@ -1,10 +1,11 @@
 """The handshake of a WebSocket (RFC 6455, section 4): which requests ask for one, and the answer.
 
-As the reference does: a page must say where it comes from, but anywhere will do, because a token
-shows who it is; and of protocols there is at most one beside the token. It is told back as agreed,
-whatever it is: what is sent does not depend on it.
+As the reference does: who asks must say where they come from (`Origin`), but anywhere will do. A
+page shows a token of its own; a session's cookie does not open one. A browser that holds a
+certificate shows that for any page, here as in every other request. Of protocols there is at most
+one beside the token. It is told back as agreed, whatever it is: what is sent does not depend on it.
 
-Not here: what the token says (`restow.serving.authentication`).
+Not here: who it is (`restow.serving.authentication`).
 """
 
 from __future__ import annotations
