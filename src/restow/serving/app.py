@@ -216,7 +216,7 @@ class App:
                 self._server.tasks.spawn("answer again", again)
                 return
             except (TasksFull, TasksClosed):
-                answer = _too_many(context, "reads")
+                answer = _too_many(context, "too many reads wait")
         except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
             answer = self._failed(context, failed)
         if self._audit is not None:
@@ -238,7 +238,7 @@ class App:
                     return
                 found = committing.answer(written)
             except (TasksFull, TasksClosed):
-                found = _too_many(context, "writes")
+                found = _too_many(context, "too many writes wait")
             except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
                 found = self._failed(context, error)
             except InvariantViolation as violation:
@@ -461,9 +461,9 @@ class App:
         return answer
 
 
-def _too_many(context: Context, what: str) -> Response:
+def _too_many(context: Context, why: str) -> Response:
     """The answer when no task can be had that is needed for one."""
-    error = status.unavailable(f"too many {what} wait", retry_after_seconds=RETRY_SECONDS)
+    error = status.unavailable(why, retry_after_seconds=RETRY_SECONDS)
     return error_answer(context, error)
 
 
