@@ -115,7 +115,7 @@ class WatchCache:
         """Whether to look for damage among the changes."""
         self.memo: dict[object, Any] = {}
         """What readers made of all objects as they are now. Every change empties it."""
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: dict[Callable[[], None], None] = {}
         self.is_closed = False
         """Whether nothing comes any more: another cache has taken its place. Watches end."""
 
@@ -170,10 +170,10 @@ class WatchCache:
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call back after changes were applied, everything was loaded anew, or it was closed."""
-        self._listeners.add(listener)
+        self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        self._listeners.discard(listener)
+        self._listeners.pop(listener, None)
 
     def _apply(self, event: Event) -> None:
         key = event.key[self._cut :]

@@ -91,7 +91,9 @@ class Tasks:
         self.tasks_max = tasks_max
         self._on_failure = on_failure
         self._fatal = fatal
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their start, which is also that of their end: a set's would be another
+        each time."""
         self._failures: list[BaseException] = []
         self._violation: InvariantViolation | None = None
         self._closed = False
@@ -114,7 +116,7 @@ class Tasks:
             coroutine.close()
             raise refusal
         task = asyncio.create_task(coroutine, name=f"{self.name}/{name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_done)
         logger.debug("task %s started", task.get_name())
         return TaskHandle(task)
@@ -165,7 +167,7 @@ class Tasks:
             raise
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         name = task.get_name()
         error = _error_of(task)
         if error is None:

@@ -69,8 +69,9 @@ class Feed:
         self._bytes = 0
         self._floor = position  # every entry in memory is above this
         self._position = position
-        self._watches: set[FeedWatch] = set()
-        self._waiting: set[FeedWatch] = set()
+        # Ordered, unlike sets: who is told first must not hang on where things lie in memory.
+        self._watches: dict[FeedWatch, None] = {}
+        self._waiting: dict[FeedWatch, None] = {}
         self._closed = False
 
     @property
@@ -85,7 +86,7 @@ class Feed:
     def watch(self, span: Span, *, after: Revision) -> FeedWatch:
         # Nothing can have happened before the first revision, so no watch is too old for that.
         watch = FeedWatch(self, span, after=max(after, REVISION_FIRST))
-        self._watches.add(watch)
+        self._watches[watch] = None
         if self._closed:
             watch.fail(_closed())
         return watch
@@ -186,14 +187,14 @@ class Feed:
             self._on_expect(revision)
 
     def wait(self, watch: FeedWatch) -> None:
-        self._waiting.add(watch)
+        self._waiting[watch] = None
 
     def wait_over(self, watch: FeedWatch) -> None:
-        self._waiting.discard(watch)
+        self._waiting.pop(watch, None)
 
     def forget(self, watch: FeedWatch) -> None:
-        self._watches.discard(watch)
-        self._waiting.discard(watch)
+        self._watches.pop(watch, None)
+        self._waiting.pop(watch, None)
 
 
 class FeedWatch:
