@@ -5,7 +5,7 @@ that reads RESTOW_TEST_SIZE. A new size is one line in the class and one in each
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -80,6 +80,12 @@ class Sizes:
     coordination_steps: int
     """Steps of each of them."""
 
+    simulated_worlds: int
+    """Seeds of the simulator."""
+
+    mutant_worlds: int
+    """Seeds that are tried for a mutant that its recorded seed does not show any more."""
+
     migration_objects: int
     """Objects that are migrated while something goes wrong."""
 
@@ -108,7 +114,7 @@ SMALL: Final = Sizes(
     client_suites=("discovery",),
     sqlite_kill_cycles=20,
     sqlite_fault_stride=30,
-    sqlite_power_cuts=300,
+    sqlite_power_cuts=200,
     storage_workers=4,
     storage_increments=15,
     storage_commits=60,
@@ -119,6 +125,8 @@ SMALL: Final = Sizes(
     aggregated_rollings=(("sqlite", "own"), ("etcd", "shared")),
     coordination_seeds=20,
     coordination_steps=30,
+    simulated_worlds=200,
+    mutant_worlds=20,
     migration_objects=30,
     migration_rollbacks=1,
     switch_writes=5_000,
@@ -152,6 +160,8 @@ LONG: Final = Sizes(
     ),
     coordination_seeds=1000,
     coordination_steps=60,
+    simulated_worlds=2_000,
+    mutant_worlds=2_000,
     migration_objects=200,
     migration_rollbacks=10,
     switch_writes=1_000_000,
@@ -159,6 +169,11 @@ LONG: Final = Sizes(
     migration_stores=("sqlite", "etcd"),
 )
 
-NAMED: Final = {"small": SMALL, "long": LONG}
+PROVE: Final = replace(
+    SMALL, test_seconds_max=7200, sqlite_power_cuts=10_000, sqlite_fault_stride=5
+)
+"""For `make prove`, which runs what is about disks by these tests, and the rest by itself."""
+
+NAMED: Final = {"small": SMALL, "long": LONG, "prove": PROVE}
 
 SIZES: Final = NAMED[os.environ.get("RESTOW_TEST_SIZE") or "small"]

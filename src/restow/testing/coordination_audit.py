@@ -50,11 +50,13 @@ from restow.coordination.records import (
 from restow.coordination.rules import UNKNOWN_HASH, Agreement, Report
 from restow.coordination.wire import (
     REPORTS_PREFIX,
+    STATES_PREFIX,
     decode_report,
     decode_state,
     report_key,
     state_key,
 )
+from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT, Definition
@@ -146,7 +148,8 @@ class AuditedStorage(MemoryStorage):
         """Whether writes carry a fence; those of a loose vote do not."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
-        names = {name for write in transaction.writes for name in self._names_of(write.key)}
+        written = {write.key: self._of_key(write.key) for write in transaction.writes}
+        names = {name for key in written for name in self._told_by(key)}
         before = {name: await self._agreement(name) for name in names}
         outcome = await super().commit(transaction)
         if isinstance(outcome, Done) and transaction.writes:
@@ -158,6 +161,11 @@ class AuditedStorage(MemoryStorage):
                     await self._check_state(name)
                     await self._check_readers(name)
                     await self._check_epoch(name, old)
+                for key, found in written.items():
+                    if found is not None and found.name not in names:
+                        # All else was looked at when it was written.
+                        await self._check_state(found.name, Span.of_key(key))
+                        await self._check_readers(found.name, Span.of_key(key))
             except PromiseBroken as broken:
                 # Background work may swallow it; the test asks for it at its end.
                 self.broken.append(str(broken))
@@ -197,15 +205,19 @@ class AuditedStorage(MemoryStorage):
                 if known is None or known.definition_key is not None:  # else a release hosts it
                     self._learn(found)
 
-    def _names_of(self, key: Key) -> list[str]:
-        """The resource that a key tells something about."""
+    def _told_by(self, key: Key) -> list[str]:
+        """The resource that a key says something about, without being of it."""
         for prefix in (REPORTS_PREFIX, EPOCHS_PREFIX, SELECTED_PREFIX):
             if key.startswith(prefix):
                 return [key.removeprefix(prefix)]
         if key.startswith(ENCODERS_PREFIX):
             return [parse_encoder_key(key)[1]]
-        found = self._of_key(key)
-        return [] if found is None else [found.name]
+        if key.startswith(STATES_PREFIX):
+            try:
+                return [name_of(GroupResource.parse(key.removeprefix(STATES_PREFIX)))]
+            except InvalidName:
+                return []
+        return []
 
     def check(self) -> None:
         """Raises what was broken."""
@@ -284,7 +296,7 @@ class AuditedStorage(MemoryStorage):
         if entries != encoders:
             raise PromiseBroken(f"E1: {name} has entries {entries}, encoder keys {encoders}")
 
-    async def _check_state(self, name: str) -> None:
+    async def _check_state(self, name: str, span: Span | None = None) -> None:
         found = self._by_name.get(name)
         item = await self.get(state_key(name))
         if found is None or item is None or found.is_pinned:
@@ -292,19 +304,19 @@ class AuditedStorage(MemoryStorage):
         state = decode_state(item).state
         if UNKNOWN_HASH in state.persisted:
             return
-        for stored in (await self.range(Span.of_prefix(found.root))).items:
+        for stored in (await self.range(span or Span.of_prefix(found.root))).items:
             version, key_id = self._how(stored.value)
             if hash_of(found.kind, version) not in state.persisted:
                 raise PromiseBroken(f"M4: {stored.key} is not in {state.persisted}")
             if (key_id or IDENTITY) not in state.keys:
                 raise PromiseBroken(f"M4: {stored.key} is under {key_id!r}, not in {state.keys}")
 
-    async def _check_readers(self, name: str) -> None:
+    async def _check_readers(self, name: str, span: Span | None = None) -> None:
         found = self._by_name.get(name)
         item = await self.get(report_key(name))
         if found is None or item is None or found.is_pinned:
             return
-        objects = (await self.range(Span.of_prefix(found.root))).items
+        objects = (await self.range(span or Span.of_prefix(found.root))).items
         stored = {self._how(each.value) for each in objects if each.key not in self.planted}
         for entry in decode_report(item).report.entries:
             if await self.get(Key(SERVERS_PREFIX + entry.server_id)) is None:

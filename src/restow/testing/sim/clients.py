@@ -1,0 +1,407 @@
+"""The clients of a world: they write, read, list and watch all the time, and believe nothing.
+
+Each write carries a stamp of its own, so that what is stored tells which write made it. Answers are
+held against the ledger when they come: what was acknowledged is stored, what is read is not older
+than what was acknowledged before it was asked for, a conflict has a reason, and nothing is a 500.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import orjson
+
+from restow.client import Answer
+from restow.storage.interface import Key
+from restow.testing.sim.doors import Door
+from restow.testing.sim.ledger import FORGED, Ledger
+from restow.testing.sim.loop import SimulatedLoop
+
+REQUEST_SECONDS_MAX: Final = 12.0
+JSON: Final = {"content-type": "application/json"}
+MERGE: Final = {"content-type": "application/merge-patch+json"}
+NAMES_MAX: Final = 24
+"""Of objects that a client makes, changes and deletes again and again."""
+_UNREADABLE: Final = b"which is not decodable here"
+_BROKEN: Final = (OSError, EOFError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is written."""
+
+    group: str
+    plural: str
+    kind: str
+    versions: tuple[str, ...]
+
+    @property
+    def root(self) -> str:
+        return f"/registry/{self.group}/{self.plural}/"
+
+    def path(self, version: str, name: str = "") -> str:
+        base = f"/apis/{self.group}/{version}/namespaces/default/{self.plural}"
+        return f"{base}/{name}" if name else base
+
+
+class Writer:
+    """One client that changes objects of one kind."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        door: Door,
+        ledger: Ledger,
+        loop: SimulatedLoop,
+        *,
+        seed: str,
+        gap_seconds: float,
+    ) -> None:
+        self.name = name
+        self._kind = kind
+        self._door = door
+        self._ledger = ledger
+        self._loop = loop
+        self._random = Random(seed)
+        self._gap_seconds = gap_seconds
+        self._sent = 0
+        self._read: dict[str, dict[str, Any]] = {}
+        """Objects as this client has last seen them."""
+        self.is_over = False
+        self.acknowledged = 0
+        self.last_at = 0.0
+        """When a write was acknowledged last."""
+
+    async def run(self) -> None:
+        while not self.is_over:
+            await asyncio.sleep(self._random.random() * 2 * self._gap_seconds)
+            act: Callable[[], Awaitable[None]] = self._random.choices(
+                (
+                    *(self._create, self._replace, self._patch, self._delete),
+                    *(self._get, self._list, self._discover),
+                ),
+                (4, 4, 3, 1.5, 2, 1, 0.5),
+            )[0]
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                    await act()
+            except _BROKEN:
+                self._ledger.counts["unanswered"] += 1
+
+    # What it does.
+
+    async def _create(self) -> None:
+        name = f"{self.name}-{self._random.randrange(NAMES_MAX)}"
+        if name in self._read:
+            return
+        stamp, version = self._stamp(), self._version()
+        body = self._object(version, {"name": name}, {"stamp": stamp})
+        known = len(self._ledger.revisions[self._key(name)])
+        answer = await self._send("POST", self._kind.path(version), body)
+        self._ledger.checked["F9"] += 1
+        if answer.status == 409:
+            # Only this client uses the name: what is there was made by a write of its own, whose
+            # answer it did not get; or by this one, which must not be.
+            stored = self._ledger.current(self._key(name))
+            if stored is not None and stored.stamp == stamp:
+                self._ledger.problem(f"F9: {name} is refused because this write has made it")
+            if stored is None and len(self._ledger.revisions[self._key(name)]) == known:
+                self._ledger.problem(f"F2: {name} is refused as if it were there")
+            await self._look(name)
+        else:
+            self._judge(answer, name, stamp)
+
+    async def _replace(self) -> None:
+        if not self._read:
+            return
+        name = self._random.choice(list(self._read))
+        seen, stamp, version = self._read[name], self._stamp(), self._version()
+        metadata = {"name": name, "resourceVersion": seen["metadata"]["resourceVersion"]}
+        spec = {"stamp": stamp, "base": seen["spec"]["stamp"]}
+        body = self._object(version, metadata, spec)
+        answer = await self._send("PUT", self._kind.path(version, name), body)
+        if answer.status == 409:
+            self._check_conflict(name, stamp, int(metadata["resourceVersion"]))
+            await self._look(name)
+        else:
+            self._judge(answer, name, stamp)
+
+    async def _patch(self) -> None:
+        if not self._read:
+            return
+        name, stamp = self._random.choice(list(self._read)), self._stamp()
+        body = {"spec": {"stamp": stamp, "base": None}}
+        answer = await self._send("PATCH", self._kind.path(self._version(), name), body, MERGE)
+        self._judge(answer, name, stamp)
+
+    async def _delete(self) -> None:
+        if not self._read:
+            return
+        name = self._random.choice(list(self._read))
+        answer = await self._send("DELETE", self._kind.path(self._version(), name))
+        if answer.status in (200, 404):
+            self._read.pop(name, None)
+        self._check_code(answer)
+
+    async def _get(self) -> None:
+        if self._read:
+            await self._look(self._random.choice(list(self._read)))
+
+    async def _look(self, name: str) -> None:
+        answer = await self._send("GET", self._kind.path(self._version(), name))
+        self._check_code(answer)
+        if answer.status == 404:
+            self._read.pop(name, None)
+        elif answer.status == 200:
+            seen = self._read[name] = orjson.loads(_body(answer))
+            self._ledger.checked["A2"] += 1
+            if seen["spec"]["stamp"] not in self._ledger.stamps:
+                self._ledger.problem(f"A2: {name} is read with {seen['spec']}, never stored")
+
+    async def _list(self) -> None:
+        ledger, newest = self._ledger, self._ledger.counts["acknowledged"]
+        answer = await self._send("GET", self._kind.path(self._version()))
+        self._check_code(answer)
+        if answer.status != 200:
+            return
+        found = orjson.loads(_body(answer))
+        revision = int(found["metadata"]["resourceVersion"])
+        ledger.checked["A5"] += 1
+        if revision < newest:
+            ledger.problem(f"A5: a list at {revision} began after {newest} was acknowledged")
+        items = {
+            f"default/{each['metadata']['name']}": str((each.get("spec") or {}).get("stamp", ""))
+            for each in found["items"]
+        }
+        ledger.checked["A4"] += 1
+        stored = ledger.at(self._kind.root, revision)
+        if items != stored:
+            lost, more = stored.items() - items.items(), items.items() - stored.items()
+            ledger.problem(f"A4: a list at {revision} lacks {sorted(lost)}, has {sorted(more)}")
+
+    async def _discover(self) -> None:
+        """The server itself is asked whether what it shows is true (`servers`)."""
+        self._ledger.checked["D1"] += 1
+        await self._send("GET", f"/apis/{self._kind.group}/{self._version()}")
+
+    # How it judges.
+
+    def _judge(self, answer: Answer, name: str, stamp: str) -> None:
+        """An answer to a write."""
+        self._check_code(answer)
+        if answer.status in (404, 410):
+            self._read.pop(name, None)
+        if answer.status not in (200, 201):
+            return
+        seen = self._read[name] = orjson.loads(_body(answer))
+        revision, ledger = int(seen["metadata"]["resourceVersion"]), self._ledger
+        ledger.checked["A2"] += 1
+        stored = ledger.stamps.get(stamp)
+        if stored is None:
+            ledger.problem(f"A2: {stamp} of {name} is acknowledged, and not stored")
+        elif stored.revision != revision:
+            ledger.problem(f"A2: {stamp} is stored at {stored.revision}, answered {revision}")
+        ledger.counts["acknowledged"] = max(ledger.counts["acknowledged"], revision)
+        self.acknowledged += 1
+        self.last_at = self._loop.time()
+
+    def _check_conflict(self, name: str, stamp: str, base: int) -> None:
+        """Somebody else has changed it; a fence that fails is no conflict."""
+        self._ledger.checked["F2"] += 1
+        key = self._key(name)
+        later = [
+            stored
+            for number, stored in zip(
+                self._ledger.revisions[key], self._ledger.history[key], strict=True
+            )
+            if number > base
+        ]
+        if not later:
+            self._ledger.problem(f"F2: {name} is said to have changed since {base}, and has not")
+        elif later[0] is not None and later[0].stamp == stamp:
+            self._ledger.problem(f"F9: {name} is refused because this write has changed it")
+
+    def _check_code(self, answer: Answer) -> None:
+        self._ledger.counts[f"answer {answer.status}"] += 1
+        self._ledger.checked["F3"] += 1
+        if answer.status == 500 and _UNREADABLE in _body(answer):
+            # A release that cannot read it waits until others have migrated it, and says so.
+            self._ledger.counts["unreadable"] += 1
+        elif answer.status >= 500 and answer.status not in (503, 504):
+            self._ledger.problem(f"F3: an answer {answer.status}: {_body(answer)[:300]!r}")
+        elif answer.status in (400, 403, 405, 422):
+            self._ledger.problem(f"F3: refused with {answer.status}: {_body(answer)[:300]!r}")
+
+    def _object(self, version: str, metadata: dict[str, Any], spec: dict[str, Any]) -> Any:
+        kind = self._kind
+        head = {"apiVersion": f"{kind.group}/{version}", "kind": kind.kind}
+        return {**head, "metadata": metadata, "spec": spec}
+
+    def _stamp(self) -> str:
+        self._sent += 1
+        return f"{self.name}/{self._sent}"
+
+    def _version(self) -> str:
+        return self._random.choice(self._kind.versions)
+
+    def _key(self, name: str) -> Key:
+        return Key(f"{self._kind.root}default/{name}")
+
+    async def _send(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        data = b"" if body is None else orjson.dumps(body)
+        return await self._door.handle(method, path, JSON if headers is None else headers, data)
+
+
+class Watcher:
+    """A client that lists, watches, and begins where it left off when it is cut."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        door: Door,
+        ledger: Ledger,
+        *,
+        seed: str,
+        patience_seconds: float,
+    ) -> None:
+        self.name = name
+        self._kind = kind
+        self._door = door
+        self._ledger = ledger
+        self._random = Random(seed)
+        self._patience_seconds = patience_seconds
+        self._known: dict[str, tuple[int, str]] = {}
+        """Revisions and stamps of what there is."""
+        self._position = 0
+        self.is_over = False
+        self.events = 0
+
+    async def run(self) -> None:
+        while not self.is_over:
+            try:
+                if not self._position:
+                    await self._list()
+                await self._watch()
+            except _BROKEN:
+                self._ledger.counts["watches cut"] += 1
+            except _Expired:
+                self._position = 0
+            await asyncio.sleep(self._random.random())
+
+    async def _list(self) -> None:
+        path = self._kind.path(self._kind.versions[0])
+        async with asyncio.timeout(REQUEST_SECONDS_MAX):
+            answer = await self._door.handle("GET", path, JSON, b"")
+        if answer.status != 200:
+            raise OSError(answer.status)
+        found = orjson.loads(_body(answer))
+        self._position = int(found["metadata"]["resourceVersion"])
+        self._known = {
+            each["metadata"]["name"]: (
+                int(each["metadata"]["resourceVersion"]),
+                str((each.get("spec") or {}).get("stamp", "")),
+            )
+            for each in found["items"]
+        }
+
+    async def _watch(self) -> None:
+        path = self._kind.path(self._random.choice(self._kind.versions))
+        query = f"?watch=1&resourceVersion={self._position}&allowWatchBookmarks=true"
+        async with asyncio.timeout(REQUEST_SECONDS_MAX):
+            answer = await self._door.handle("GET", path + query, JSON, b"")
+        if answer.status == 410:
+            raise _Expired
+        if answer.status != 200 or isinstance(answer.body, bytes):
+            raise OSError(answer.status)
+        rest, pieces = b"", answer.body
+        deadline = asyncio.get_running_loop().time() + self._patience_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                async for piece in pieces:
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        self._take(orjson.loads(line))
+        finally:
+            close = getattr(pieces, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        """One event: in order, once, right about what was there before, and none left out."""
+        ledger, kind, obj = self._ledger, event["type"], event["object"]
+        if kind == "ERROR":
+            if obj.get("code") == 410:
+                raise _Expired
+            raise OSError(obj.get("code"))
+        revision = int(obj["metadata"]["resourceVersion"])
+        if kind != "BOOKMARK" and revision <= self._position:
+            ledger.problem(f"A3: {self.name} was told of {revision} after {self._position}")
+        if kind == "BOOKMARK":
+            missed = ledger.between(self._kind.root, self._position, revision + 1)
+            if missed:
+                ledger.problem(f"A3: {self.name} is at {revision}, and was not told of {missed}")
+            self._position = max(self._position, revision)
+            return
+        missed = ledger.between(self._kind.root, self._position, revision)
+        self.events += 1
+        ledger.checked["A3"] += 1
+        if missed:
+            ledger.problem(f"A3: {self.name} was told of {revision}, and not of {missed}")
+        name = obj["metadata"]["name"]
+        if (kind == "ADDED") == (name in self._known):
+            ledger.problem(f"A3: {self.name} heard {kind} of {name}, known {self._known.get(name)}")
+        if kind == "DELETED":
+            self._known.pop(name, None)
+        else:
+            stamp = str((obj.get("spec") or {}).get("stamp", ""))
+            self._known[name] = revision, stamp
+            stored = ledger.stamps.get(stamp)
+            if stamp and (stored is None or stored.name != name):
+                ledger.problem(f"A3: {self.name} heard of {stamp}, which was never stored")
+        self._position = revision
+
+
+class Forger:
+    """A client who says what it may not say."""
+
+    def __init__(self, door: Door, ledger: Ledger, name: str) -> None:
+        self._door = door
+        self._ledger = ledger
+        self._name = name
+
+    async def run(self) -> None:
+        """Once, by every way."""
+        base = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{self._name}"
+        version = f"{FORGED}/v9"
+        entry = {
+            "apiServerID": FORGED,
+            "encodingVersion": version,
+            "decodableVersions": [version],
+        }
+        status = {"status": {"storageVersions": [entry], "commonEncodingVersion": version}}
+        for method, path in (("PATCH", f"{base}/status"), ("PATCH", base), ("DELETE", base)):
+            body = b"" if method == "DELETE" else orjson.dumps(status)
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                    answer = await self._door.handle(method, path, MERGE, body)
+            except _BROKEN:
+                continue
+            self._ledger.checked["R3"] += 1
+            if answer.status < 300 and FORGED.encode() in _body(answer):
+                self._ledger.problem(f"R3: {method} {path} was taken: {_body(answer)[:300]!r}")
+
+
+class _Expired(Exception):
+    """The server does not know what has happened since."""
+
+
+def _body(answer: Answer) -> bytes:
+    return answer.body if isinstance(answer.body, bytes) else b""

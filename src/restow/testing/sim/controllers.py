@@ -1,0 +1,126 @@
+"""One life of the controllers: trigger and migrator, each with its lease, as in a real process.
+
+Not here: probes and events for people, which need sockets and change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
+from restow.controllers.health import Health
+from restow.controllers.leading import Led
+from restow.controllers.metrics import ControllerMetrics
+from restow.controllers.migrator.options import EngineOptions, MigratorOptions
+from restow.controllers.migrator.patching import PatchOptions
+from restow.controllers.outlets import NO_RECORDER
+from restow.controllers.parts import PartOptions, make_parts
+from restow.controllers.trigger.options import Source, TriggerOptions
+from restow.controllers.trigger.values import Settings
+from restow.testing.sim.clock import ProcessClock, runtime_of
+from restow.testing.sim.doors import Door
+from restow.testing.sim.loop import Process, SimulatedLoop
+from restow.testing.sim.network import Link
+
+POLL_SECONDS: Final = 15.0
+PAGE_OBJECTS: Final = 4
+"""Small pages, so that much can happen between two."""
+
+
+class SimControllers:
+    """Trigger and migrator of one process."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        loop: SimulatedLoop,
+        link: Link,
+        doors: Callable[[], Door],
+        *,
+        seed: str,
+        fatal: Any,
+        source: Source = Source.AUTO,
+        skew_seconds: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.process = process
+        self.link = link
+        self.clock = ProcessClock(loop, skew_seconds=skew_seconds)
+        self.runtime = runtime_of(self.clock, seed, lambda error: fatal(name, error))
+        self.source = source
+        self.doors: list[Door] = []
+        self._new_door = doors
+        self.failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return not self.process.is_dead
+
+    def _client(self) -> ApiClient:
+        door = self._new_door()
+        self.doors.append(door)
+        return ApiClient(InProcessTransport(door.handle, server=self.name), runtime=self.runtime)
+
+    async def run(self) -> None:
+        """Until the end of the process."""
+        leases, metrics = self._client(), ControllerMetrics(self.clock)
+        parts = make_parts(
+            PartOptions(trigger=self._trigger(), migrator=_migrator()),
+            client=self._client(),
+            bulk=self._client(),
+            connect_to=None,
+            recorder=NO_RECORDER,  # type: ignore[arg-type]
+            metrics=metrics,
+        )
+        health = Health(self.clock)
+        led = [
+            Led(
+                part,
+                runtime=self.runtime,
+                health=health,
+                metrics=metrics,
+                elector=LeaderElector(
+                    leases,
+                    namespace="kube-system",
+                    name=part.lease,
+                    identity=self.name,
+                    timing=LeaderTiming(),
+                ),
+            )
+            for part in parts
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in led:
+                    group.create_task(each.run(), name=each.part.name)
+        except Exception as error:  # noqa: BLE001 - the end of a process, which the world judges
+            self.failure = error
+            self.end()
+
+    def _trigger(self) -> TriggerOptions:
+        rules = Settings(
+            poll_seconds=POLL_SECONDS, hold_seconds=POLL_SECONDS, retry_seconds=POLL_SECONDS
+        )
+        return TriggerOptions(source=self.source, rules=rules)
+
+    def end(self) -> None:
+        self.process.kill()
+        for door in self.doors:
+            door.reset()
+
+
+def _migrator() -> MigratorOptions:
+    return MigratorOptions(
+        engine=EngineOptions(
+            page_limit_first=PAGE_OBJECTS,
+            page_limit_max=PAGE_OBJECTS,
+            position_seconds=0.2,
+            progress_seconds=0.5,
+            patch=PatchOptions(page_objects=PAGE_OBJECTS, in_flight_max=4),
+        ),
+        unknown_resource_seconds=20.0,
+        discovery_seconds=5.0,
+    )

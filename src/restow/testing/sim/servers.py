@@ -1,0 +1,210 @@
+"""One life of a simulated API server: the parts that a real one is made of, in the same order.
+
+From the store to the chain everything is the production code, put together as
+`restow.apiserver.server` does it; only files, certificates and sockets are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.taking_part import take_part
+from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.identity import Mode
+from restow.coordination.membership import MembershipOptions
+from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.housekeeping import DefinitionsOptions, Housekeeping, HousekeepingOptions
+from restow.runtime import InvariantViolation
+from restow.serving.barrier import WriteBarrier
+from restow.serving.context import User
+from restow.serving.listener import Request, Response
+from restow.testing.sim import releases
+from restow.testing.sim.clock import ProcessClock, runtime_of
+from restow.testing.sim.doors import Exchange
+from restow.testing.sim.loop import Process
+from restow.testing.sim.network import StoreWire
+
+TOKEN: Final = "token-of-everybody"  # noqa: S105 - of a world without walls
+_SHOWN: Final = frozenset(f"/apis/{releases.GROUP}/{version}" for version in ("v1", "v2"))
+SECRETS: Final = Secrets(
+    tokens={TOKEN: User("everybody", ("system:masters",))}, continue_key=b"shared by all servers"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server of a world is started."""
+
+    release: str
+    mode: Mode = "report"
+    lease_seconds: float = 15.0
+    renew_seconds: float = 5.0
+    loose_bound_seconds: float = 20.0
+    compaction_seconds: float = 0.0
+    skew_seconds: float = 0.0
+
+
+class SimServer:
+    """A server, from its start to its end. Satisfies `doors.Listening`."""
+
+    def __init__(
+        self,
+        process: Process,
+        wire: StoreWire,
+        catalog: Catalog,
+        options: ServerOptions,
+        *,
+        place: str,
+        seed: str,
+        fatal: Callable[[str, InvariantViolation], None],
+        broken: Callable[[str], None],
+    ) -> None:
+        self.name = process.name
+        self.place = place
+        """Its host: that of the server before it, too."""
+        self.process = process
+        self.wire = wire
+        self.options = options
+        self.clock = ProcessClock(wire.link.loop, skew_seconds=options.skew_seconds)
+        self._fatal = fatal
+        self._broken = broken
+        self.runtime = runtime_of(self.clock, seed, self._end_broken)
+        # A catalogue of its own: what is defined is added to it.
+        self.catalog = Catalog(catalog, name=catalog.name)
+        self.exchanges: dict[Exchange, None] = {}
+        self.coordinator: Coordinator | None = None
+        self.assembly: Assembly | None = None
+        self.housekeeping: Housekeeping | None = None
+        self.is_open = False
+        self.is_ready = False
+        self.is_stopping = False
+        self.failure: BaseException | None = None
+        """Why it did not start."""
+        self.began_at = self.clock.monotonic()
+        self.ready_at: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return not self.process.is_dead
+
+    @property
+    def id(self) -> str:
+        return "" if self.coordinator is None else str(self.coordinator.membership.id)
+
+    def answer(self, request: Request) -> Any:
+        assert self.assembly is not None
+        answer = self.assembly.app(request)
+        if request.path in _SHOWN and isinstance(answer, Response) and answer.status == 200:
+            self._check_shown(answer)
+        return answer
+
+    def _check_shown(self, answer: Response) -> None:
+        """The hash that discovery shows is that of what is written, in the same step."""
+        assert self.coordinator is not None
+        assert isinstance(answer.body, bytes)
+        resource = self.catalog.named(releases.GROUP, releases.PLURAL)
+        assert resource is not None
+        wanted = version_hash_of(resource, self.coordinator.version_of(resource))
+        for each in orjson.loads(answer.body)["resources"]:
+            if each["name"] == releases.PLURAL and each["storageVersionHash"] != wanted:
+                self._broken(f"D1: {self.name} shows {each['storageVersionHash']}, not {wanted}")
+
+    async def run(self) -> None:
+        """Start; what goes wrong ends the process, as it does a real one."""
+        try:
+            await self._start()
+        except Exception as error:  # noqa: BLE001 - the end of a process, which the world judges
+            self.failure = error
+            self.is_open = False
+            self.end()
+
+    async def _start(self) -> None:
+        options, catalog, runtime = self.options, self.catalog, self.runtime
+        membership = MembershipOptions(
+            host=self.place,
+            release=catalog.name,
+            mode=options.mode,
+            lease_seconds=options.lease_seconds,
+            renew_seconds=options.renew_seconds,
+        )
+        coordinator = self.coordinator = Coordinator(
+            self.wire,
+            catalog,
+            runtime,
+            CoordinatorOptions(
+                membership=membership, loose_bound_seconds=options.loose_bound_seconds
+            ),
+        )
+        assembly = self.assembly = await assemble(
+            self.wire,
+            catalog,
+            runtime,
+            secrets=SECRETS,
+            address="127.0.0.1:6443",
+            policy=coordinator.policy,
+            barrier=WriteBarrier(coordinator),
+            version_of=coordinator.version_of,
+            registration=coordinator.custom_registration,
+        )
+        coordinator.custom = assembly.custom
+        catalog.is_whole = lambda: assembly.custom.has_begun
+        coordinator.table.on_switch = assembly.discovery.forget
+        self.is_open = True
+        await take_part(
+            coordinator,
+            assembly,
+            address="127.0.0.1:6443",
+            livez_grace_seconds=0.0,
+            encryption=None,
+            reported=assembly.custom.start,
+        )
+        registration = coordinator.custom_registration
+        self.housekeeping = Housekeeping(
+            self.wire,
+            assembly.store,
+            catalog,
+            runtime,
+            HousekeepingOptions(
+                server_id=runtime.ids.nonce(8), compaction_seconds=options.compaction_seconds
+            ),
+            definitions=DefinitionsOptions(
+                served_by_all=registration.served_by_all,
+                closed_by_all=registration.closed_by_all,
+                hosted_otherwise=registration.hosted_otherwise,
+                wake=registration.wake,
+            ),
+        )
+        await self.housekeeping.start()
+        self.is_ready = True
+        self.ready_at = self.clock.monotonic()
+
+    async def stop(self) -> None:
+        """A graceful end: drain, withdraw, close; then the process is over."""
+        self.is_stopping = True
+        self.is_ready = self.is_open = False
+        if self.housekeeping is not None:
+            await self.housekeeping.close()
+        if self.assembly is not None:
+            await self.assembly.custom.close()
+        if self.coordinator is not None:
+            await self.coordinator.close()
+        if self.assembly is not None:
+            await self.assembly.close()
+        self.end()
+
+    def end(self) -> None:
+        """No further step; connections are reset."""
+        self.is_ready = self.is_open = False
+        self.process.kill()
+        for each in list(self.exchanges):
+            each.reset()
+        self.exchanges.clear()
+
+    def _end_broken(self, violation: InvariantViolation) -> None:
+        self._fatal(self.name, violation)
+        self.end()

@@ -1,0 +1,37 @@
+"""The store of a world: in memory, and it holds every commit against the promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from restow.resources.catalog import Catalog
+from restow.storage.interface import Done, Outcome, Transaction
+from restow.testing.coordination_audit import AuditedStorage, PromiseBroken
+from restow.testing.sim.ledger import Ledger
+
+_AUDITED: Final = ("G1", "R5", "M2")
+"""What the audit of coordination asks of every commit (`G1`, `E1`, `EP`)."""
+
+
+class WatchedStorage(AuditedStorage):
+    """See the module. A broken promise is noted; the world goes on to its next moment, and ends."""
+
+    ledger: Ledger
+
+    def __init__(self, catalogs: Iterable[Catalog], *, is_fenced: bool) -> None:
+        super().__init__(catalogs)
+        self.is_fenced = is_fenced
+
+    async def commit_by(self, sender: str, transaction: Transaction) -> Outcome:
+        """The commit of one process."""
+        before = self._revision
+        try:
+            outcome = await self.commit(transaction)
+        except PromiseBroken as broken:
+            self.ledger.problem(str(broken))
+            return Done(self._revision)
+        if isinstance(outcome, Done) and self._revision != before:
+            self.ledger.checked.update(_AUDITED)
+            self.ledger.commit(sender, self._log[-1].events)
+        return outcome

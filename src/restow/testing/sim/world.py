@@ -1,0 +1,121 @@
+"""A world: one store, the processes that live on it, and the ways between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from restow.runtime import InvariantViolation
+from restow.testing.sim.controllers import SimControllers
+from restow.testing.sim.doors import Door, Listening
+from restow.testing.sim.ledger import Ledger
+from restow.testing.sim.loop import Process, SimulatedLoop
+from restow.testing.sim.network import Link, StoreWire
+from restow.testing.sim.releases import KIND, NAME, RELEASES, ROOT, catalog_of
+from restow.testing.sim.servers import TOKEN, ServerOptions, SimServer
+from restow.testing.sim.store import WatchedStorage
+
+
+class World:
+    """Everything that exists in one run."""
+
+    def __init__(self, seed: int | str, *, is_structural: bool = True) -> None:
+        self.seed = seed
+        self.loop = SimulatedLoop(seed)  # type: ignore[abstract]  # no sockets, no signals
+        self.hits: Counter[str] = Counter()
+        """How often each fault has hit something."""
+        catalogs = [catalog_of(release) for release in RELEASES]
+        self.storage = WatchedStorage(catalogs, is_fenced=is_structural)
+        self.ledger = self.storage.ledger = Ledger(
+            problem=self.problem,
+            now=self.loop.time,
+            notice=lambda _what: None,
+            kinds={ROOT: KIND},
+            names={ROOT: NAME},
+        )
+        self.servers: dict[str, SimServer] = {}
+        """By place; the one that is there now, or was last."""
+        self.past: list[SimServer] = []
+        self.controllers: dict[str, SimControllers] = {}
+        self.problems: list[str] = []
+        """What must not be."""
+        self._lives = 0
+
+    def problem(self, text: str) -> None:
+        self.problems.append(f"at {self.loop.time():.3f} s: {text}")
+
+    def fatal(self, name: str, violation: InvariantViolation) -> None:
+        self.problem(f"{name} broke an invariant: {violation}")
+
+    def link(self, name: str) -> Link:
+        return Link(self.loop, f"{self.seed}/link/{name}", self.hits)
+
+    # Servers.
+
+    def start(self, place: str, options: ServerOptions) -> SimServer:
+        """Begin a server's life, in the place of the one before, which must have ended."""
+        before = self.servers.get(place)
+        if before is not None:
+            assert not before.is_running, f"{place} is taken"
+            self.past.append(before)
+        self._lives += 1
+        name = f"{place}-{self._lives}"
+        process = self.loop.process(name)
+        link = before.wire.link if before is not None else self.link(place)
+        server = SimServer(
+            process,
+            StoreWire(self.storage, link, name),
+            catalog_of(options.release),
+            options,
+            place=place,
+            seed=f"{self.seed}/{name}",
+            fatal=self.fatal,
+            broken=self.problem,
+        )
+        self.servers[place] = server
+        process.start(server.run(), "run")
+        return server
+
+    def running(self) -> list[SimServer]:
+        return [each for each in self.servers.values() if each.is_running]
+
+    def ready(self) -> list[SimServer]:
+        return [each for each in self.running() if each.is_ready]
+
+    # Clients.
+
+    def start_controllers(self, name: str, **options: object) -> SimControllers:
+        self._lives += 1
+        process = self.loop.process(f"{name}-{self._lives}")
+        link = self.link(process.name)
+        controllers = SimControllers(
+            process.name,
+            process,
+            self.loop,
+            link,
+            lambda: self.door(link),
+            seed=f"{self.seed}/{process.name}",
+            fatal=self.fatal,
+            **options,  # type: ignore[arg-type]
+        )
+        self.controllers[name] = controllers
+        process.start(controllers.run(), "run")
+        return controllers
+
+    def door(self, link: Link) -> Door:
+        """Leads to whichever server takes connections."""
+
+        def find() -> Listening | None:
+            found = [each for each in self.running() if each.is_open]
+            return link.random.choice(found) if found else None
+
+        return Door(link, find, TOKEN)
+
+    def door_to(self, link: Link, place: str) -> Door:
+        def find() -> Listening | None:
+            return self.servers.get(place)
+
+        return Door(link, find, TOKEN)
+
+    def clients(self, name: str) -> tuple[Process, Link]:
+        """A process of clients that nothing happens to, and their way to servers."""
+        return self.loop.process(name), self.link(name)

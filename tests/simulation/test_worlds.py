@@ -1,0 +1,61 @@
+"""Simulated clusters: the production code of servers and controllers, whatever happens to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from restow.testing.sim.campaign import Tally, play_seeds
+from restow.testing.sim.coverage import gaps, table_of
+from restow.testing.sim.plan import PLACES, Step, make_plan
+from restow.testing.sim.playing import play_plan
+from tests.sizes import SIZES
+
+pytestmark = pytest.mark.area("simulation")
+
+GROUPS = 10
+"""Seeds are played in so many tests, to see roughly where one fails."""
+KNOWN: tuple[int, ...] = ()
+"""Seeds that have found something once, beyond those that are played anyway."""
+PLAYED = Tally()
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+async def test_no_world_breaks_a_promise(group: int) -> None:
+    """Every commit and every answer is held against the promises, while servers of two releases
+    are killed, paused, cut off and rolled up and down under load; when all faults have ended, all
+    comes right by itself."""
+    tally = await play_seeds(range(group, SIZES.simulated_worlds, GROUPS), jobs=2, told=PLAYED.add)
+    assert not tally.failed, "\n".join(
+        f"python -m restow.testing.sim play {seed} --shrink: {problems}"
+        for seed, problems in tally.failed.items()
+    )
+
+
+def test_the_worlds_have_exercised_enough() -> None:
+    """Every fault has come in every phase, and every rule was evaluated: or all of the above would
+    say little."""
+    if PLAYED.worlds < SIZES.simulated_worlds:
+        pytest.skip("not all worlds were played in this run")
+    assert gaps(PLAYED) == [], table_of(PLAYED)
+
+
+@pytest.mark.parametrize("seed", [3, 21])
+async def test_a_seed_is_one_world(seed: int) -> None:
+    """Played again, in another process, it is the same to the last step."""
+    traces: list[str] = []
+    for _ in range(2):
+        await play_seeds([seed], told=lambda line: traces.append(line["trace"]))
+    assert len(traces) == 2
+    assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+def test_registered_servers_write_on_while_reports_cannot_be_written(mode: str) -> None:
+    """An outage of reports alone hurts nobody who has registered: no client is refused anything."""
+    plan = make_plan(5, mode="strict" if mode == "strict" else "report")
+    played = play_plan(plan.with_steps([Step(1.0, "", 1, "outage", argument=20.0)]))
+    assert played.problems == ()
+    assert played.hits["refused"] or played.seconds > 20
+    assert played.counts["answer 503"] == played.counts["unanswered"] == 0
+    assert played.counts["writes"] > 20
+    assert len(PLACES) >= plan.servers
