@@ -151,6 +151,15 @@ class ApiClient:
             await stream.close()
         await self._disconnect()
 
+    def abort(self) -> None:
+        """Hang up at once, whatever is still to come; the next request connects anew."""
+        for stream in self._watches:
+            stream.abort()
+        self._watches.clear()
+        if self._writer is not None:
+            self._writer.transport.abort()
+        self._reader = self._writer = None
+
     def _head(
         self,
         method: str,
@@ -263,6 +272,9 @@ class WatchStream:
 
     async def close(self) -> None:
         await _close(self._writer)
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
 
 
 async def _connect(

@@ -1,4 +1,4 @@
-"""A TCP proxy that loses what it is told to lose: for tests of connections that break.
+"""A TCP proxy that loses or delays what it is told to: for tests of connections that break.
 
 It knows bytes only, and no protocol.
 """
@@ -19,6 +19,7 @@ class TcpProxy:
 
     def __init__(self, target_port: int, runtime: Runtime) -> None:
         self._target_port = target_port
+        self._clock = runtime.clock
         self._tasks = runtime.tasks("tcp-proxy", on_failure=_ignore)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -30,6 +31,10 @@ class TcpProxy:
         """Whether bytes from the target vanish."""
         self.refuses = False
         """Whether new connections are closed at once."""
+        self.delay_seconds = 0.0
+        """How much later bytes arrive, in each direction."""
+        self.delayed = 0
+        """How often some were."""
         self.dropped_bytes = 0
         self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
 
@@ -61,8 +66,9 @@ class TcpProxy:
             writer.transport.abort()
 
     def heal(self) -> None:
-        """Drop nothing any more, and hold back nothing new."""
+        """Drop and delay nothing any more, and hold back nothing new."""
         self.drops_requests = self.drops_replies = self.holds_requests = self.refuses = False
+        self.delay_seconds = 0.0
 
     async def release(self) -> None:
         """Let what was held back arrive after all."""
@@ -104,6 +110,9 @@ class TcpProxy:
             if is_request and self.holds_requests:
                 self.held.append((sink, data))
                 continue
+            if self.delay_seconds:
+                self.delayed += 1
+                await self._clock.sleep(self.delay_seconds)
             sink.write(data)
             await sink.drain()
         raise ConnectionResetError("end of stream")
