@@ -101,6 +101,12 @@ class Sizes:
     migration_stores: tuple[str, ...]
     """Where it hardly matters in which store they are."""
 
+    fire_seconds: float
+    """How long servers are under load while something is done to them, unless that takes longer."""
+
+    fire_stores: tuple[str, ...]
+    """On which they are."""
+
 
 SMALL: Final = Sizes(
     test_seconds_max=120,
@@ -132,6 +138,8 @@ SMALL: Final = Sizes(
     switch_writes=5_000,
     switch_writes_converted=400,
     migration_stores=("sqlite",),
+    fire_seconds=4.0,
+    fire_stores=("sqlite",),
 )
 
 LONG: Final = Sizes(
@@ -167,6 +175,8 @@ LONG: Final = Sizes(
     switch_writes=1_000_000,
     switch_writes_converted=20_000,
     migration_stores=("sqlite", "etcd"),
+    fire_seconds=30.0,
+    fire_stores=("sqlite", "etcd1", "etcd3"),
 )
 
 PROVE: Final = replace(

@@ -1,0 +1,116 @@
+"""What really happened: the whole log of the store, from its first revision to its last.
+
+Read from the store itself when all is over, with nothing in between. Everything else is judged by
+it. Not here: judging.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from restow.storage.feed import Entry, revision_of
+from restow.storage.interface import (
+    EVERYTHING,
+    Delete,
+    Event,
+    Item,
+    Key,
+    Put,
+    Revision,
+    Storage,
+    Write,
+)
+from restow.testing.history import Timeline
+
+SAMPLES: Final = 25
+"""Revisions at which the store is also read as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The log, and what it makes of every key."""
+
+    log: list[Entry]
+    timeline: Timeline
+
+    @property
+    def end(self) -> Revision:
+        return self.timeline.revision
+
+    def events_of(self, key: Key, *, after: int, upto: int) -> Iterator[Event]:
+        """The changes of a key between two revisions."""
+        begin = bisect_right(self.log, after, key=revision_of)
+        for entry in self.log[begin : bisect_right(self.log, upto, key=revision_of)]:
+            yield from (event for event in entry.events if event.key == key)
+
+    def event_at(self, key: Key, revision: int) -> Event | None:
+        index = bisect_left(self.log, revision, key=revision_of)
+        if index == len(self.log) or self.log[index].revision != revision:
+            return None
+        return next((event for event in self.log[index].events if event.key == key), None)
+
+    def states_between(self, key: Key, low: int, high: int) -> list[Item | None]:
+        """What a key held at any moment from one revision to another."""
+        moments = [low, *(event.revision for event in self.events_of(key, after=low, upto=high))]
+        return [self.timeline.item_at(key, Revision(each)) for each in moments]
+
+
+def truth_of(log: list[Entry]) -> Truth:
+    """A log as it must be: every entry replayed."""
+    timeline = Timeline(Revision(0), [])
+    for entry in log:
+        timeline.apply(entry.revision, [write_of(event) for event in entry.events])
+    return Truth(log, timeline)
+
+
+async def read_truth(storage: Storage) -> tuple[Truth, list[str]]:
+    """The truth, and where the store contradicts itself."""
+    log: list[Entry] = []
+    until = await storage.revision()
+    watch = storage.watch(EVERYTHING, after=Revision(0))
+    watch.expect(until)
+    async for batch in watch:
+        for event in batch.events:
+            if log and log[-1].revision == event.revision:
+                log[-1] = Entry(event.revision, (*log[-1].events, event))
+            else:
+                log.append(Entry(event.revision, (event,)))
+        if batch.revision >= until:
+            break
+    await watch.close()
+    truth = truth_of([entry for entry in log if entry.revision <= until])
+    return truth, check_log(truth) + await _check_ranges(storage, truth)
+
+
+def check_log(truth: Truth) -> list[str]:
+    """Each event says what its key held before, and which revision made it."""
+    problems: list[str] = []
+    for entry, replayed in zip(truth.log, truth.timeline.log, strict=True):
+        for event, true in zip(entry.events, replayed.events, strict=False):
+            if event != true:
+                problems.append(f"log: {event} at {entry.revision}, replayed it is {true}")
+        if len(entry.events) != len(replayed.events):
+            problems.append(f"log: {entry.revision} deletes what is not there")
+    return problems
+
+
+async def _check_ranges(storage: Storage, truth: Truth) -> list[str]:
+    """At some revisions, and at the last one, the store holds what its log says."""
+    revisions = [entry.revision for entry in truth.log]
+    chosen = {*revisions[:: max(len(revisions) // SAMPLES, 1)], *revisions[-1:]}
+    problems: list[str] = []
+    for revision in sorted(chosen):
+        found = (await storage.range(EVERYTHING, revision=revision)).items
+        expected = truth.timeline.items_at(EVERYTHING, revision)
+        if found != expected:
+            odd = {item.key for item in set(found) ^ set(expected)}
+            problems.append(f"store at {revision} is not what its log says: {sorted(odd)[:5]}")
+    return problems
+
+
+def write_of(event: Event) -> Write:
+    """The write that an event tells of."""
+    return Delete(event.key) if event.value is None else Put(event.key, event.value)

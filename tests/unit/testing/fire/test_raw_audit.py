@@ -1,0 +1,149 @@
+"""The raw audit: each promise must be seen to be broken."""
+
+from __future__ import annotations
+
+from restow.coordination.changes import hash_of
+from restow.coordination.identity import ServerId, ServerRecord, encode_record, server_key
+from restow.coordination.records import (
+    Encoder,
+    EpochRecord,
+    encode_encoder,
+    encode_epoch,
+    encoder_key,
+    epoch_key,
+    held_encoder,
+)
+from restow.coordination.rules import UNKNOWN_HASH, State
+from restow.coordination.wire import StoredState, encode_state, state_key
+from restow.kinds.releases import shipped_release
+from restow.resources.catalog import release_catalog
+from restow.storage.interface import Key
+from restow.testing.fire.objects import KIND, RESOURCE_NAME, key_of
+from restow.testing.fire.raw_audit import audit
+from tests.unit.testing.fire.stories import NAMESPACE, Story
+
+ONE, TWO = ServerId("apiserver-one"), ServerId("apiserver-two")
+V1, V2 = "example.com/v1", "example.com/v2"
+CATALOG = release_catalog(shipped_release("x+2"))
+PORTS = (1001, 1002)
+
+
+def reports(story: Story, server: ServerId, port: int, version: str) -> None:
+    """A server joins, and says what it writes."""
+    record = ServerRecord(
+        incarnation="i",
+        component="c",
+        host="h",
+        address=f"https://127.0.0.1:{port}",
+        mode="report",
+        lease_seconds=3,
+    )
+    story.put(server_key(server), encode_record(record))
+    story.put(encoder_key(server, RESOURCE_NAME), encode_encoder(Encoder(version)))
+
+
+def problems(story: Story, asked: dict[tuple[Key, int], int] | None = None) -> str:
+    return "\n".join(audit(story.truth, CATALOG, ports=PORTS, asked=asked).problems)
+
+
+def persists(story: Story, *hashes: str) -> None:
+    """What the state says of what is stored."""
+    state = StoredState(State(persisted=hashes), {})
+    story.put(state_key(RESOURCE_NAME), encode_state(RESOURCE_NAME, state))
+
+
+def agrees(story: Story, version: str | None) -> None:
+    record = EpochRecord(epoch=len(story.log), kind=KIND, version=version)
+    story.put(epoch_key(RESOURCE_NAME), encode_epoch(record))
+
+
+def test_reported() -> None:
+    """A value in a version that somebody had reported; every one of them is counted."""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    at = story.write("0.0")
+    assert problems(story, {(key_of(NAMESPACE, "a"), at): 0}) == ""
+    assert audit(story.truth, CATALOG).values == 1
+    assert audit(story.truth, CATALOG).revisions == 3
+
+
+def test_reported_by_nobody() -> None:
+    """Before it was reported, after it was withdrawn, and while it is held."""
+    story = Story()
+    story.write("0.0")
+    reports(story, ONE, 1001, V1)
+    assert "R1" in problems(story)
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    story.delete(encoder_key(ONE, RESOURCE_NAME))
+    story.write("0.0")
+    assert "which nobody had reported" in problems(story)
+    story = Story()
+    held = held_encoder(encode_encoder(Encoder(V1)), "nonce")
+    story.put(encoder_key(ONE, RESOURCE_NAME), held)
+    story.write("0.0")
+    assert "which nobody had reported" in problems(story)
+
+
+def test_historic_value() -> None:
+    """A value that is long overwritten counts as much."""
+    story = Story()
+    reports(story, ONE, 1001, V2)
+    story.write("0.0", version="v1")
+    story.write("0.1", version="v2")
+    assert f"is in {V1}, which nobody had reported" in problems(story)
+
+
+def test_reported_by_another() -> None:
+    """A value that a client was acknowledged by a server that had reported another version."""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    reports(story, TWO, 1002, V2)
+    at = story.write("0.0", version="v1")
+    asked = {(key_of(NAMESPACE, "a"), at): 1}
+    assert "which server 2 had not reported" in problems(story, asked)
+
+
+def test_unreadable() -> None:
+    """A value that is no object."""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    story.put(key_of(NAMESPACE, "a"), b"\x00")
+    assert "A8" in problems(story)
+
+
+def test_not_persisted() -> None:
+    """What is stored, and the persisted hashes do not tell of it; `Unknown` tells of everything."""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    persists(story, UNKNOWN_HASH)
+    story.write("0.0")
+    assert problems(story) == ""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    persists(story, hash_of(KIND, V2))
+    story.write("0.0")
+    assert "M4" in problems(story)
+
+
+def test_narrowed_too_early() -> None:
+    """Hashes that become fewer while servers do not agree, or agree on another version."""
+    both = (hash_of(KIND, V1), hash_of(KIND, V2))
+    for agreed, is_right in ((V2, True), (V1, False), (None, False)):
+        story = Story()
+        agrees(story, agreed)
+        persists(story, *both)
+        persists(story, both[1])
+        assert ("M5" in problems(story)) is not is_right
+        assert audit(story.truth, CATALOG).narrowed[RESOURCE_NAME] == 1
+
+
+def test_narrowed_over_what_is_left() -> None:
+    """Hashes that become fewer while something is stored of which they tell no more."""
+    story = Story()
+    reports(story, ONE, 1001, V1)
+    story.write("0.0")
+    agrees(story, V2)
+    persists(story, hash_of(KIND, V1), hash_of(KIND, V2))
+    persists(story, hash_of(KIND, V2))
+    assert "M4" in problems(story)
