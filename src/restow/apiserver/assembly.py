@@ -21,6 +21,7 @@ from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.limits import publish_limits
 from restow.apiserver.probe import StorageProbe
+from restow.apiserver.process_metrics import publish_process
 from restow.apiserver.service_accounts import (
     AccountRules,
     ServiceAccounts,
@@ -374,6 +375,7 @@ async def assemble(
     )
     dashboard.app = app
     publish_limits(metrics, app.in_flight)
+    publish_process(metrics)
     if audit is not None:
         audit.join(authorizer, metrics)
     assembly = Assembly(

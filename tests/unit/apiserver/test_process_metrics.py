@@ -1,0 +1,34 @@
+"""What a process shows of itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+from restow.apiserver.process_metrics import publish_process
+from restow.serving.metrics import Metrics
+
+
+def tasks_shown(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("restow_tasks")
+
+
+async def test_tasks_are_counted() -> None:
+    """One more when one begins, one less when it ends."""
+    metrics = Metrics()
+    publish_process(metrics)
+    before = tasks_shown(metrics)
+    assert before is not None
+    ends = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ends.wait())
+        await asyncio.sleep(0)
+        assert tasks_shown(metrics) == before + 1
+        ends.set()
+    assert tasks_shown(metrics) == before
+
+
+def test_outside_of_a_loop() -> None:
+    """Who only wants the names can ask without one."""
+    metrics = Metrics()
+    publish_process(metrics)
+    assert tasks_shown(metrics) is None
