@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from restow.testing.child_process import ProcessFailed
 from restow.testing.fire.run import FAULTS, FireResult, RunVoid, run_fire
 from restow.testing.fire.stage import StageFailed
 from restow.testing.fire.stores import STORES, CannotBeMade
@@ -58,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         )
         try:
             result = asyncio.run(run)
-        except (RunVoid, CannotBeMade, StageFailed) as error:
+        except (RunVoid, CannotBeMade, ProcessFailed, StageFailed) as error:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             return EXIT_VOID
     is_json = given.output == "json"

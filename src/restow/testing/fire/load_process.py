@@ -1,10 +1,10 @@
 """The load as a process of its own, so that nothing that is done to servers delays it.
 
-    python -m restow.testing.fire.load_process TARGET RECORD SEED PER_SECOND
+    python -m restow.testing.fire.load_process TARGET RECORD SEED PER_SECOND whole|brief
 
 It prints `ready` when all watchers watch, then its progress; when asked to stop it writes the last
-objects, waits until every watcher has seen them, and saves the record. Not here: what is written
-and watched.
+objects, waits until every watcher has seen them, and saves the record. A brief one keeps hardly
+anything, so that it can go on for hours. Not here: what is written and watched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 import uvloop
 
 from restow.runtime import SystemClock
-from restow.testing.child_process import ChildProcess
+from restow.testing.child_process import ChildProcess, ProcessFailed
 from restow.testing.fire.clients import Target, read_target
 from restow.testing.fire.record import LoadRecord
 from restow.testing.fire.watchers import WATCHERS, Watchers
@@ -30,6 +30,9 @@ from restow.testing.fire.writers import Writers
 PROGRESS_SECONDS: Final = 0.1
 SEEN_SECONDS_MAX: Final = 40.0
 """From the last write until every watcher has seen it."""
+_HEAD_BYTES: Final = 65_536
+_TAIL_BYTES: Final = 400
+"""The last lines are in there."""
 _PROGRESS: Final = re.compile(r"^acknowledged (\d+), open (\d+), cuts (\d+)$", re.MULTILINE)
 
 
@@ -46,8 +49,17 @@ class LoadProcess(ChildProcess):
 
     NAME = "load"
 
-    def __init__(self, directory: Path, target: Target, *, seed: int, per_second: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        target: Target,
+        *,
+        seed: int,
+        per_second: float,
+        has_record: bool = True,
+    ) -> None:
         """Nothing is started yet."""
+        self._size = "whole" if has_record else "brief"
         super().__init__(directory)
         self._target = target
         self._seed, self._per_second = seed, per_second
@@ -63,22 +75,32 @@ class LoadProcess(ChildProcess):
         return [
             *(sys.executable, "-m", "restow.testing.fire.load_process"),
             *(str(target), str(self.record_file), str(self._seed), str(self._per_second)),
+            self._size,
         ]
 
     def is_ready(self, printed: str) -> bool:
         return "ready\n" in printed
 
+    def is_up(self) -> bool:
+        """Whether all watchers watch. Raises ProcessFailed when it runs no more."""
+        if self.process is None or self.process.poll() is not None:
+            raise ProcessFailed(f"the load has ended:\n{self.log_tail()}")
+        with self.out_file.open("rb") as file:
+            return self.is_ready(file.read(_HEAD_BYTES).decode(errors="replace"))
+
     @property
     def progress(self) -> Progress:
-        found = _PROGRESS.findall(self.out_file.read_text(errors="replace"))
+        with self.out_file.open("rb") as file:
+            file.seek(max(self.out_file.stat().st_size - _TAIL_BYTES, 0))
+            found = _PROGRESS.findall(file.read().decode(errors="replace"))
         return Progress(*map(int, found[-1])) if found else Progress(0, 0, 0)
 
 
-async def run_load(target: Target, *, seed: int, per_second: float) -> LoadRecord:
+async def run_load(target: Target, *, seed: int, per_second: float, has_record: bool) -> LoadRecord:
     """Until SIGTERM."""
     tls = target.context()
-    writers = Writers(target, tls=tls, seed=seed, per_second=per_second)
-    watchers = Watchers(target, tls=tls, seed=seed)
+    writers = Writers(target, tls=tls, seed=seed, per_second=per_second, has_record=has_record)
+    watchers = Watchers(target, tls=tls, seed=seed, has_record=has_record)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writers.stop)
     async with asyncio.TaskGroup() as group:
         watching = watchers.start(group)
@@ -109,9 +131,14 @@ async def _tell(writers: Writers, watchers: Watchers) -> None:
 
 
 def main(words: list[str]) -> None:
-    target, record, seed, per_second = words
+    target, record, seed, per_second, size = words
     done = uvloop.run(
-        run_load(read_target(Path(target)), seed=int(seed), per_second=float(per_second))
+        run_load(
+            read_target(Path(target)),
+            seed=int(seed),
+            per_second=float(per_second),
+            has_record=size == "whole",
+        )
     )
     done.save(Path(record))
 

@@ -159,7 +159,7 @@ async def _play(
     seconds: float,
 ) -> None:
     """The run itself, until the load has ended."""
-    await stage.wait(lambda: _is_ready(load), "the load runs")
+    await stage.wait(load.is_up, "the load runs")
     times.calm = stage.now()
     await stage.sleep(seconds / 4)
     await _see_writes(stage, load, CALM_WRITES_MIN)
@@ -188,12 +188,6 @@ async def _see_writes(stage: Stage, load: LoadProcess, wanted: int) -> None:
     await stage.wait(
         lambda: load.progress.acknowledged >= known + wanted, f"{wanted} writes are done"
     )
-
-
-def _is_ready(load: LoadProcess) -> bool:
-    if load.process is None or load.process.poll() is not None:
-        raise StageFailed(f"the load has failed:\n{load.log_tail()}")
-    return load.is_ready(load.out_file.read_text())
 
 
 def check_load(record: LoadRecord, times: Times, per_second_min: float) -> None:

@@ -40,6 +40,7 @@ MORTAL: Final = (
 )
 KEPT: Final = ("--compaction-interval", "24h")
 """All history stays, so that all of it can be judged."""
+OFTEN: Final = ("--compaction-interval", "30s")
 STARTED_SECONDS_MAX: Final = 60.0
 STOPPED_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 60.0
@@ -62,8 +63,11 @@ class Stage:
         *,
         releases: Sequence[str] = MIXED,
         has_skews: bool = False,
+        has_history: bool = True,
     ) -> None:
-        """Nothing is started yet. Clocks can be set only of servers that are made for it."""
+        """Nothing is started yet. Clocks can be set only of servers that are made for it. Without
+        history servers compact as they would, only more often."""
+        self._compaction = KEPT if has_history else OFTEN
         self.directory = directory
         self.store = store
         self.servers: list[ServerProcess] = []
@@ -86,12 +90,12 @@ class Stage:
             data_dir = self.directory / f"server-{number + 1}"
             data_dir.mkdir(mode=0o700, parents=True)
             shutil.copytree(keys, data_dir / "pki")
-            lease = MORTAL if number == VICTIM else ()
+            lease = MORTAL if number == VICTIM and len(set(self._releases)) > 1 else ()
             self.servers.append(
                 self._maker(
                     data_dir,
                     store=self.store.address_for(number),
-                    arguments=("--release", release, *KEPT, *lease),
+                    arguments=("--release", release, *self._compaction, *lease),
                 )
             )
         await self.start(*self.servers)

@@ -36,7 +36,10 @@ class _Expired(Exception):
 class Watchers:
     """All watchers of a load."""
 
-    def __init__(self, target: Target, *, tls: ssl.SSLContext, seed: int) -> None:
+    def __init__(
+        self, target: Target, *, tls: ssl.SSLContext, seed: int, has_record: bool = True
+    ) -> None:
+        self._has_record = has_record
         self._clock = SystemClock()
         self._health = Health(len(target.ports), self._clock)
         self._seed = seed
@@ -113,7 +116,7 @@ class Watchers:
                 if event["type"] == "ERROR":
                     self._check_status(event["object"].get("code", 0), record)
                 seen = _seen(event)
-                record.stretches[-1].seen.append(seen)
+                self._note(record.stretches[-1], seen)
                 if seen.name == END and _has_ended(record):
                     return
         except (OSError, EOFError, ValueError, AssertionError):
@@ -121,6 +124,11 @@ class Watchers:
         finally:
             self.open -= 1
             stream.abort()
+
+    def _note(self, stretch: Stretch, seen: Seen) -> None:
+        stretch.seen.append(seen)
+        if not self._has_record:
+            del stretch.seen[: -len(NAMESPACES)]
 
     def _check_status(self, status: int, record: WatcherRecord) -> None:
         if status == _EXPIRED_STATUS:

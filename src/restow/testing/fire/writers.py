@@ -27,7 +27,7 @@ from restow.testing.fire.record import NOT_SENT, PUT_OFF, Operation, Shown, Verb
 
 WRITERS: Final = 16
 OPERATIONS_MAX: Final = 2_000_000
-"""Of one load."""
+"""Of one writer."""
 END_ATTEMPTS_MAX: Final = 60
 END_SECONDS: Final = 0.25
 STALE: Final = 0
@@ -69,10 +69,19 @@ class Writers:
     """All writers of a load, and what they know of the objects."""
 
     def __init__(
-        self, target: Target, *, tls: ssl.SSLContext, seed: int, per_second: float
+        self,
+        target: Target,
+        *,
+        tls: ssl.SSLContext,
+        seed: int,
+        per_second: float,
+        has_record: bool = True,
     ) -> None:
         self.operations: list[Operation] = []
         self.acknowledged = 0
+        self.count = 0
+        """Operations that were begun, written down or not."""
+        self._has_record = has_record
         self._clock = SystemClock()
         self._health = Health(len(target.ports), self._clock)
         self._pace = Pace(per_second, self._clock)
@@ -128,7 +137,7 @@ class Writers:
         chance = SeededRandomness(f"{self._seed}/writer/{number}")
         for turn in range(OPERATIONS_MAX):
             await self._pace.wait()
-            if self._stopping or len(self.operations) >= OPERATIONS_MAX:
+            if self._stopping:
                 break
             await self._send(connections, self._next(number, turn, chance))
         connections.abort()
@@ -173,12 +182,14 @@ class Writers:
     async def _send(self, connections: Connections, operation: Operation) -> Operation:
         """Do it, and write it down."""
         operation.began = self._clock.monotonic()
-        self.operations.append(operation)
+        self.count += 1
+        if self._has_record:
+            self.operations.append(operation)
         try:
             reply = await connections.request(
                 operation.server,
                 _METHODS[operation.verb],
-                *_request(operation, VERSIONS[len(self.operations) % len(VERSIONS)]),
+                *_request(operation, VERSIONS[self.count % len(VERSIONS)]),
             )
         except (NotSent, NoAnswer) as error:
             if isinstance(error, NotSent):

@@ -1,0 +1,19 @@
+"""A soak that is far too short, from begin to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from restow.testing.fire.soak import run_soak
+from tests.sizes import SIZES
+
+
+async def test_soak(tmp_path: Path) -> None:
+    """Servers are looked at under load; what they show is all there."""
+    result = await run_soak(
+        "sqlite", seed=1, seconds=SIZES.fire_seconds, directory=tmp_path / "run"
+    )
+    assert result.acknowledged > 0
+    assert result.samples > 1
+    assert [trend.what for trend in result.trends] == [*["memory_kib"] * 3, "files", "tasks"]
+    assert all(trend.mean > 0 for trend in result.trends)
