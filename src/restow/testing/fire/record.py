@@ -104,9 +104,9 @@ class WatcherRecord(msgspec.Struct, kw_only=True):
     """When a stream broke off."""
     refusals: int = 0
     """How often a watch could not be begun."""
+    ends: set[str] = set()
+    """The namespaces whose last object was seen, since the last list."""
     reached_end: bool = False
-    complaints: list[str] = []
-    """What no watch may say."""
 
 
 class LoadRecord(msgspec.Struct, kw_only=True):

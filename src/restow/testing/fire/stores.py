@@ -36,7 +36,7 @@ from restow.testing.fire.lock_holder import LockHolder
 from restow.testing.tcp_proxy import TcpProxy
 
 STORES: Final = ("sqlite", "etcd1", "etcd3")
-DISK_BYTES: Final = 48 * 1024 * 1024
+DISK_BYTES: Final = 96 * 1024 * 1024
 BALLAST_ROOT: Final = "/ballast/"
 """Keys that fill an etcd; nobody's objects."""
 QUOTA_BYTES: Final = 48 * 1024 * 1024

@@ -15,7 +15,7 @@ from restow.runtime import SeededRandomness, SystemClock
 from restow.testing.api_client import JSON, WatchStream
 from restow.testing.fire.clients import Connections, Health, NoAnswer, NotSent, Target
 from restow.testing.fire.objects import END, NAMESPACES, VERSIONS, path_of, shown_content
-from restow.testing.fire.record import Seen, Stretch, WatcherRecord
+from restow.testing.fire.record import Seen, Shown, Stretch, WatcherRecord
 from restow.testing.fire.writers import show
 
 WATCHERS: Final = 100
@@ -79,7 +79,7 @@ class Watchers:
         path = path_of(VERSIONS[record.number % len(VERSIONS)], record.namespace)
         server = record.number % len(self._target.ports)
         is_expired = True
-        while not _has_ended(record):
+        while not has_ended(record):
             try:
                 if is_expired:
                     await self._list(connections, server, path, record)
@@ -104,8 +104,7 @@ class Watchers:
         if reply.status != 200:
             record.refusals += 1
             raise NoAnswer
-        shown = tuple(show(item) for item in reply.json["items"])
-        record.stretches.append(Stretch(after=reply.version, initial=shown))
+        note_list(record, reply.version, tuple(show(item) for item in reply.json["items"]))
 
     async def _follow(self, stream: WatchStream, record: WatcherRecord) -> None:
         """Until the stream ends, or is cut, or all is seen."""
@@ -116,19 +115,16 @@ class Watchers:
                 if event["type"] == "ERROR":
                     self._check_status(event["object"].get("code", 0), record)
                 seen = _seen(event)
-                self._note(record.stretches[-1], seen)
-                if seen.name == END and _has_ended(record):
+                note_event(record, seen)
+                if has_ended(record):
                     return
+                if not self._has_record:
+                    del record.stretches[-1].seen[:-1]
         except (OSError, EOFError, ValueError, AssertionError):
             record.cuts.append(self._clock.monotonic())
         finally:
             self.open -= 1
             stream.abort()
-
-    def _note(self, stretch: Stretch, seen: Seen) -> None:
-        stretch.seen.append(seen)
-        if not self._has_record:
-            del stretch.seen[: -len(NAMESPACES)]
 
     def _check_status(self, status: int, record: WatcherRecord) -> None:
         if status == _EXPIRED_STATUS:
@@ -138,14 +134,22 @@ class Watchers:
             raise NoAnswer
 
 
-def _has_ended(record: WatcherRecord) -> bool:
+def has_ended(record: WatcherRecord) -> bool:
     """Whether the last objects of all its namespaces were seen."""
-    if not record.stretches:
-        return False
-    last = record.stretches[-1]
-    ends = {each.namespace for each in last.initial if each.name == END}
-    ends |= {each.namespace for each in last.seen[-len(NAMESPACES) :] if each.name == END}
-    return ends >= ({record.namespace} if record.namespace else set(NAMESPACES))
+    return record.ends >= ({record.namespace} if record.namespace else set(NAMESPACES))
+
+
+def note_list(record: WatcherRecord, after: int, shown: tuple[Shown, ...]) -> None:
+    """Begin a new stretch."""
+    record.stretches.append(Stretch(after=after, initial=shown))
+    record.ends = {each.namespace for each in shown if each.name == END}
+
+
+def note_event(record: WatcherRecord, seen: Seen) -> None:
+    """Go on with the last one."""
+    record.stretches[-1].seen.append(seen)
+    if seen.name == END:
+        record.ends.add(seen.namespace)
 
 
 def _position(record: WatcherRecord) -> int:
