@@ -107,12 +107,17 @@ class StreamWriter:
     def cut(self) -> None:
         """The end comes from the other side: tell the producer."""
         if not self.closed:
+            left = self.on_close
             self._end()
-            if self.on_close is not None:
-                self.on_close()
+            if left is not None:
+                left()
 
     def _end(self) -> None:
         self.closed = True
+        # The producer holds the writer, and with it the connection and its buffers: if the writer
+        # went on to hold the producer, all of it would wait for the collector of cycles, which in a
+        # server hardly ever comes.
+        self.on_writable = self.on_close = None
         ended, self.on_end = self.on_end, None
         if ended is not None:
             ended()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -311,3 +313,48 @@ async def test_a_stream_after_waiting(harness: Harness) -> None:
     client = await harness.connect()
     client.send(request_bytes("GET", "/list") * 2)
     assert [(await client.answer()).body for _ in range(2)] == [b"xxx", b"xxx"]
+
+
+class Producer:
+    """Holds its writer, as a watch does, and is held by it."""
+
+    def __init__(self, writer: StreamWriter) -> None:
+        self.writer = writer
+        self.left = False
+        writer.on_close, writer.on_writable = self.leave, self.go_on
+
+    def leave(self) -> None:
+        self.left = True
+
+    def go_on(self) -> None:
+        """There is room again."""
+
+
+class Connection:
+    """What a stream runs over."""
+
+    def stream_overfull(self) -> bool:
+        return False
+
+    def stream_done(self) -> None: ...
+
+    def stream_abort(self) -> None: ...
+
+
+@pytest.mark.parametrize("end", [StreamWriter.close, StreamWriter.abort, StreamWriter.cut])
+def test_a_stream_that_has_ended_is_gone(end: Callable[[StreamWriter], None]) -> None:
+    """However it ends, nothing of it waits for the collector of cycles: the connection with its
+    buffers would wait too, and in a server that is for hours."""
+    connection = Connection()
+    producer = Producer(StreamWriter(connection, lambda _: None, chunked=True))
+    gone = weakref.ref(connection)
+    del connection
+    gc.disable()
+    try:
+        end(producer.writer)
+        assert producer.left is (end is StreamWriter.cut)
+        assert gone() is not None, "the producer still has the writer"
+        del producer
+        assert gone() is None
+    finally:
+        gc.enable()
