@@ -21,6 +21,9 @@ pytest.register_assert_rewrite("restow.testing")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Some systems let a group write what is new, and servers refuse such files.
+os.umask(0o022)
+
 TESTS = Path(__file__).parent
 
 COLLECTOR_THRESHOLDS = (20_000, 50, 100)

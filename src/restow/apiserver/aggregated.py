@@ -16,6 +16,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from restow.apiserver.aggregated_namespaces import MainNamespaces
@@ -34,11 +35,12 @@ from restow.apiserver.encryption import Encryption
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
 from restow.apiserver.taking_part import take_part
-from restow.client import ApiClient, read_kubeconfig
+from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import name_of
@@ -141,6 +143,12 @@ def aggregated_catalog(kinds: Sequence[Resource], *, name: str = "") -> Catalog:
     return Catalog(kinds, name=name)
 
 
+def _read_main(path: Path) -> ClientConfig:
+    """Where the main servers are, and whom to believe that it is they. It blocks."""
+    read_option("--main-kubeconfig", path)  # whoever writes it says who comes in here
+    return read_kubeconfig([path])
+
+
 def _make_pki(serve: ServeOptions, runtime: Runtime, wishes: PkiOptions) -> Pki:
     make_data_directory(serve.data_dir)
     return ensure_pki(serve.data_dir / "pki", runtime, wishes)
@@ -181,7 +189,7 @@ class _Starting:
         """Have keys, and know whom to believe."""
         options, runtime = self._options, self._runtime
         self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._wishes)
-        config = await asyncio.to_thread(read_kubeconfig, [options.main_kubeconfig])
+        config = await asyncio.to_thread(_read_main, options.main_kubeconfig)
         self._client = ApiClient.connect(config, runtime=runtime)
         undo.push_async_callback(self._client.close)
         self._trust = MainTrust(self._client, runtime, options.serve.data_dir)

@@ -1,7 +1,8 @@
 """Files that an operator has named by a flag: read with care, and refused by the name of the flag.
 
-Whoever gets a refusal looks for the word that he has written, so each has it. Not here: what the
-files are for, and when they are read again.
+Whoever gets a refusal looks for the word that he has written, so each has it. These files decide
+who comes in, so none is taken that others may write. Not here: what the files are for, and when
+they are read again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 from cryptography import x509
 
 from restow.apiserver.certificates import PkiError
-from restow.runtime import read_regular_file
 from restow.serving.listener import TlsError
+from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Of any of them; bundles of all authorities of the world have a quarter of it."""
@@ -34,16 +35,19 @@ def named(flag: str, path: Path) -> Iterator[None]:
         raise
     except (OSError, PkiError, TlsError, ValueError) as error:
         text = str(error)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not isinstance(error, FileExposed):
             text = f"it cannot be read: {error.strerror or error}"
         place = flag if str(path) in text else f"{flag} {path}"
         raise OptionRefused(f"{place}: {text}") from error
 
 
-def read_option(flag: str, path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """What is in the file of a flag. It blocks. Raises OptionRefused."""
+def read_option(flag: str, path: Path, *, is_secret: bool = False) -> bytes:
+    """What is in the file of a flag, which others may not write, nor read if it is a secret.
+
+    It blocks. Raises OptionRefused.
+    """
     with named(flag, path):
-        return read_regular_file(path, bytes_max=bytes_max)
+        return read_kept(path, bytes_max=FILE_BYTES_MAX, is_secret=is_secret)
 
 
 def read_authorities(flag: str, path: Path) -> bytes:

@@ -185,7 +185,7 @@ def read_given(options: PkiOptions) -> Given:
         clients = read_authorities("--client-ca-file", client_ca_file)
     if account_file is not None:
         flag = "--service-account-signing-key-file"
-        account = read_option(flag, account_file)
+        account = read_option(flag, account_file, is_secret=True)
         with named(flag, account_file):
             certs.load_key(account_file, account)
     return Given(serving_cert_pem=serving, client_ca_pem=clients, account_key_pem=account)
@@ -194,15 +194,9 @@ def read_given(options: PkiOptions) -> Given:
 def check_mode(path: Path) -> None:
     """Refuse a secret place that other users can read or change."""
     try:
-        mode = path.stat().st_mode & 0o777
-        problem = private_files.ownership_problem(path)
+        problem = private_files.key_problem(path)
     except OSError as error:
         raise PkiError(f"{path} cannot be read: {error.strerror}") from error
-    if mode & private_files.KEY_FORBIDDEN:
-        safe = "700" if path.is_dir() else "600"
-        raise PkiError(
-            f"{path} holds keys, and its mode {mode:o} lets other users in: chmod {safe} {path}"
-        )
     if problem is not None:
         raise PkiError(problem)
 

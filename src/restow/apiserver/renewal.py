@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -124,8 +125,11 @@ class Renewal:
             self._take_keys(found)
         for each in self._followed:
             content = await self._apart(partial(_content_of, each.paths))
+            what = ", ".join(map(str, each.paths))
             if content != each.taken:
-                self._try(", ".join(map(str, each.paths)), partial(self._take, each, content))
+                self._try(what, partial(self._take, each, content))
+            else:  # whatever was wrong with it
+                self.outcomes.last_error.pop(what, None)
 
     async def _apart(self, work: Callable[[], T]) -> T:
         """Read files where nobody waits for it: a file system may not answer, ever."""
@@ -335,11 +339,15 @@ def _say_slow() -> None:
 
 
 def _content_of(paths: Sequence[Path]) -> str:
-    """What files hold, or why they cannot be read."""
+    """What files hold and who may change them, or why they cannot be read."""
     whole = hashlib.sha256()
+
+    def note(status: os.stat_result) -> None:
+        whole.update(f"{status.st_mode}/{status.st_uid}/".encode())
+
     for path in paths:
         try:
-            content = read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+            content = read_regular_file(path, bytes_max=FILE_BYTES_MAX, check=note)
         except OSError as error:
             content = f"unreadable: {error.errno}".encode()
         whole.update(hashlib.sha256(content).digest())

@@ -8,7 +8,7 @@ project and knows no word of its domain.
 
 from restow.runtime.backoff import Backoff, retry
 from restow.runtime.clock import Clock, SimulatedClock, SystemClock, Timer
-from restow.runtime.files import check_regular, in_own_thread, read_regular_file
+from restow.runtime.files import FileRefused, check_regular, in_own_thread, read_regular_file
 from restow.runtime.ids import Ids, RandomIds
 from restow.runtime.invariants import (
     InvariantViolation,
@@ -34,6 +34,7 @@ __all__ = [
     "Backoff",
     "BoundedQueue",
     "Clock",
+    "FileRefused",
     "Ids",
     "InvariantViolation",
     "QueueClosed",

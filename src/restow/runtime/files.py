@@ -25,13 +25,18 @@ class FileRefused(OSError, ValueError):
     """A file that is there, and that nobody wants to read."""
 
 
-def read_regular_file(path: Path | str, *, bytes_max: int) -> bytes:
+def read_regular_file(
+    path: Path | str, *, bytes_max: int, check: Callable[[os.stat_result], None] | None = None
+) -> bytes:
     """All that is in a file. It blocks. An OSError, whose `strerror` is for people, also for what
-    is no regular file and for what is longer."""
+    is no regular file and for what is longer. `check` may refuse the very file that is read."""
     # Opening must not wait for somebody who writes.
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        check_regular(os.fstat(opened), path)
+        status = os.fstat(opened)
+        check_regular(status, path)
+        if check is not None:
+            check(status)
         with os.fdopen(opened, "rb", closefd=False) as file:
             data = file.read(bytes_max + 1)
     finally:

@@ -7,6 +7,9 @@ A store holds every secret of a cluster, and who can write its files is its mast
   some of it open. (A key is different: whoever read it still has it, so `key_problem` refuses.)
 - What belongs to neither us nor root is refused, and so is a link of somebody else.
 
+Files that an operator gives are read by `read_kept`: they decide who comes in, so what others may
+write is refused, and so is a secret that others may read. It looks at the very file that it reads.
+
 Commands that only read change no mode: for them `changeable_by_others` is all there is to ask.
 
 Not here: what the files mean. Access lists beyond the mode are not looked at.
@@ -14,6 +17,7 @@ Not here: what the files mean. Access lists beyond the mode are not looked at.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -21,6 +25,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from restow.runtime import FileRefused, read_regular_file
 from restow.storage.errors import OpenRefused
 
 FILE_MODE: Final = 0o600
@@ -31,6 +36,35 @@ KEY_FORBIDDEN: Final = 0o027
 """For keys: nothing for others, no writing for the group; by a group keys may be handed out."""
 
 logger = logging.getLogger(__name__)
+
+
+class FileExposed(FileRefused):
+    """A file that others may change, or a secret that they may read. Its text names the file."""
+
+    def __str__(self) -> str:
+        return self.strerror or ""
+
+
+def read_kept(
+    path: Path,
+    *,
+    bytes_max: int,
+    is_secret: bool = False,
+    trusted: Collection[int] | None = None,
+) -> bytes:
+    """What is in a file that nobody changes but who may: we and root, or these users. It blocks.
+
+    Raises OSError; FileExposed for one that others may write or, if it is a secret, read.
+    """
+
+    def check(status: os.stat_result) -> None:
+        problem = _owner_problem(path, status, trusted) or _mode_problem(
+            path, status, is_secret=is_secret
+        )
+        if problem is not None:
+            raise FileExposed(errno.EACCES, problem, str(path))
+
+    return read_regular_file(path, bytes_max=bytes_max, check=check)
 
 
 def make_directory(path: Path) -> None:
@@ -80,9 +114,15 @@ def secure(path: Path) -> None:
 
 def ownership_problem(path: Path, trusted: Collection[int] | None = None) -> str | None:
     """Why a file is not ours to trust, or None. Trusted are we and root, or these users."""
+    return _owner_problem(path, path.stat(), trusted)
+
+
+def _owner_problem(
+    path: Path, target: os.stat_result, trusted: Collection[int] | None
+) -> str | None:
     if trusted is None:
         trusted = (os.geteuid(), 0)
-    link, target = path.lstat(), path.stat()
+    link = path.lstat()
     if target.st_uid not in trusted:
         text = f"{path} belongs to another user (uid {target.st_uid})"
     elif link.st_uid not in trusted:
@@ -111,13 +151,25 @@ def changeable_by_others(path: Path) -> str | None:
 
 def key_problem(path: Path) -> str | None:
     """Why a key is no secret, or None. Raises OSError."""
-    problem = ownership_problem(path)
-    if problem is not None:
-        return problem
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & KEY_FORBIDDEN:
+    return ownership_problem(path) or _mode_problem(path, path.stat(), is_secret=True)
+
+
+def _mode_problem(path: Path, status: os.stat_result, *, is_secret: bool) -> str | None:
+    mode = stat.S_IMODE(status.st_mode)
+    forbidden = KEY_FORBIDDEN if is_secret else WRITE_BY_OTHERS
+    if not mode & forbidden:
+        return None
+    # Of root's file we keep what we may have read it by.
+    is_own, is_directory = status.st_uid == os.geteuid(), stat.S_ISDIR(status.st_mode)
+    safe = (0o700 if is_directory else 0o600) if is_own else mode & ~forbidden
+    renew = ", and make new ones if others may have read it" if is_secret else ""
+    if mode & WRITE_BY_OTHERS and not is_directory:
+        holder = "holds secrets and " if is_secret else ""
         return (
-            f"{path} holds a key, and its mode {mode:o} lets other users in: chmod 600 {path},"
-            " and make a new key if others may have read it"
+            f"{path} {holder}has mode {mode:o}, so other users can write it, and may have done so:"
+            f" chmod {safe:o} {path} if you are sure of what is in it{renew}"
         )
-    return None
+    return (
+        f"{path} holds secrets, and its mode {mode:o} lets other users in:"
+        f" chmod {safe:o} {path}{renew}"
+    )

@@ -14,6 +14,7 @@ from tests.e2e.aggregated.stage import EVE_TOKEN
 def main(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory = tmp_path_factory.mktemp("aggregated")
     tokens = directory / "tokens.csv"
+    tokens.touch(mode=0o600)
     tokens.write_text(f"{EVE_TOKEN},eve,1001\n")
     arguments = ["--token-auth-file", str(tokens)]
     with ServerProcess(directory / "main", arguments=arguments) as server:

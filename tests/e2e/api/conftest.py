@@ -42,6 +42,7 @@ class Shared:
             if store == "etcd":
                 address = self._stack.enter_context(start_etcd(self._directory / "etcd")).url
             tokens = self._directory / "tokens.csv"
+            tokens.touch(mode=0o600)
             tokens.write_text(f'{EVE_TOKEN},eve,1001,"readers,writers"\n')
             server = self._servers[store] = ServerProcess(
                 self._directory / store,

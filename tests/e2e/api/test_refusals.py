@@ -111,6 +111,7 @@ def test_tls_files(tmp_path: Path) -> None:
 def test_token_file(tmp_path: Path) -> None:
     """A token file with a bad line is refused, with the number of the line and not the token."""
     file = tmp_path / "tokens.csv"
+    file.touch(mode=0o600)
     file.write_text("secret-one,alice,1\nsecret-two,bob\n")
     line = refused(tmp_path / "d", "--token-auth-file", str(file))
     assert f"{file}, line 2: " in line

@@ -53,6 +53,10 @@ async def test_refused_files(tmp_path: Path) -> None:
     assert await open_audit(AuditOptions(), runtime) is None
     with pytest.raises(PolicyError, match="policy: No such file"):
         await open_audit(AuditOptions(path=str(tmp_path / "x"), policy_file=policy), runtime)
+    policy.touch()
+    policy.chmod(0o666)
+    with pytest.raises(PolicyError, match=f"mode 666.* chmod 600 {policy}"):
+        await open_audit(AuditOptions(path=str(tmp_path / "x"), policy_file=policy), runtime)
     assert not (tmp_path / "x").exists()
     with pytest.raises(LogRefused, match="audit log"):
         await open_audit(AuditOptions(path=str(tmp_path)), runtime)

@@ -35,6 +35,7 @@ async def test_the_token_file_is_read_again(tmp_path: Path) -> None:
     """New tokens come and old ones go; the administrator's is nobody else's, and a bad file
     changes nothing."""
     path = tmp_path / "tokens.csv"
+    path.touch(mode=0o600)
     path.write_text("a,ann,1\nroot,eve,2\n")
     entrance = await load(AuthenticationOptions(), token_auth_file=path)
     chain = entrance.chain()

@@ -111,6 +111,37 @@ def test_a_refusal_names_the_flag(flag: str, tmp_path: Path, files: CertificateF
         assert "Errno" not in text
 
 
+SECRET_FLAGS = {"--tls-private-key-file", "--service-account-signing-key-file", "--token-auth-file"}
+SECRET_FLAGS |= {"--etcd-keyfile"}
+
+
+@pytest.mark.parametrize("flag", WAYS)
+def test_a_file_that_others_may_write_is_refused(
+    flag: str, tmp_path: Path, files: CertificateFiles
+) -> None:
+    """Whatever it holds, by whomever it may be written; and a secret that all may read."""
+    path = tmp_path / "given"
+    path.write_text("")
+    for mode in (0o666, 0o620, 0o602, *((0o644,) if flag in SECRET_FLAGS else ())):
+        path.chmod(mode)
+        with pytest.raises(REFUSALS) as refusal:
+            WAYS[flag](path, files)
+        text = str(refusal.value)
+        assert text.startswith(flag)
+        assert f"mode {mode:o}" in text
+        assert f"chmod 600 {path}" in text
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o600, 0o640])
+def test_a_token_file_as_secrets_are_mounted(mode: int, tmp_path: Path) -> None:
+    """One that a group may read, by a link of ours, is taken."""
+    path, link = tmp_path / "tokens", tmp_path / "link"
+    path.write_text("secret,ada,1\n")
+    path.chmod(mode)
+    link.symlink_to(path)
+    enter(AuthenticationOptions(), link)
+
+
 def test_a_pair_that_is_none(tmp_path: Path, files: CertificateFiles) -> None:
     """A key of another certificate is refused by the flag, and so is one flag without the other."""
     other = make_certificate(tmp_path / "b", name="b")

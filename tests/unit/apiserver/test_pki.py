@@ -212,6 +212,7 @@ def test_a_store_of_an_earlier_release(directory: Path, tmp_path: Path) -> None:
     first = ensure_pki(directory, Runtime.system())
     assert first.fingerprint_before == first.fingerprint
     given = tmp_path / "given.key"
+    given.touch(mode=0o600)
     given.write_bytes(key_pem(ec.generate_private_key(ec.SECP256R1())))
     given.chmod(0o600)
     options = PkiOptions(service_account_signing_key_file=given)
@@ -238,6 +239,7 @@ def test_given_files_take_precedence(directory: Path, tmp_path: Path) -> None:
     """A serving certificate, an account key and a client authority of one's own are used."""
     other = ensure_pki(tmp_path / "other", Runtime.system())
     account = tmp_path / "account.pem"
+    account.touch(mode=0o600)
     account.write_bytes(key_pem(rsa.generate_private_key(65537, 2048)))
     plain = ensure_pki(directory, Runtime.system())
     options = PkiOptions(
@@ -291,8 +293,10 @@ def test_broken_files_are_named(directory: Path) -> None:
 def test_wrong_options_are_refused(directory: Path, tmp_path: Path) -> None:
     """Half a pair, a missing file, a weak or strange key, a name that is none."""
     weak = tmp_path / "weak.pem"
+    weak.touch(mode=0o600)
     weak.write_bytes(key_pem(rsa.generate_private_key(65537, 1024)))
     strange = tmp_path / "strange.pem"
+    strange.touch(mode=0o600)
     strange.write_bytes(key_pem(ed25519.Ed25519PrivateKey.generate()))
     for options, text in (
         (PkiOptions(tls_cert_file=weak), "given together"),

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
@@ -394,6 +396,37 @@ async def test_other_files_can_be_followed(starter: Starter, tmp_path: Path) -> 
     file.write_text("3")
     await served.renewal.look()
     assert taken == ["2", "3"]
+
+
+async def test_a_followed_file_that_others_may_write(
+    starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No line of somebody else lets him in: the old tokens stay, and the log says why, once, even
+    before he has written anything."""
+    served = await starter.start()
+    file = tmp_path / "tokens"
+    file.touch(mode=0o600)
+    file.write_text("a,ann,1\n")
+    entrance = await Entrance.load(
+        AuthenticationOptions(), Runtime.system(), tokens={}, token_auth_file=file
+    )
+    entrance.follow(served.renewal)
+    chain = entrance.chain()
+    file.chmod(0o666)
+    for line in ("", "evil,mallory,9,system:masters\n"):
+        with file.open("a") as opened:
+            opened.write(line)
+        await served.renewal.look()
+        assert chain.user_of("evil") is None
+        assert chain.user_of("a") is not None
+        assert "mode 666" in served.renewal.outcomes.last_error[str(file)]
+    [said] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert f"chmod 600 {file}" in said
+    file.write_text("a,ann,1\n")
+    file.chmod(0o600)
+    await served.renewal.look()
+    assert served.renewal.outcomes.last_error == {}
+    await entrance.close()
 
 
 async def test_keys_of_another_cluster_are_not_taken(starter: Starter, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_keys_change(tmp_path: Path) -> None:
     directory, new_file = tmp_path / "pki", tmp_path / "new.pem"
     before = account_rules(ensure_pki(directory, Runtime.system()), ServiceAccountOptions())
     key = ec.generate_private_key(ec.SECP384R1())
+    new_file.touch(mode=0o600)
     new_file.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,

@@ -140,3 +140,41 @@ def test_keys_must_be_secret(tmp_path: Path) -> None:
     for mode, is_good in ((0o600, True), (0o640, True), (0o644, False), (0o620, False)):
         key.chmod(mode)
         assert (private_files.key_problem(key) is None) == is_good
+
+
+def test_files_are_judged_as_they_were_opened(tmp_path: Path) -> None:
+    """What is read and what is judged is one file, and only what others may not change is read."""
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    for mode, kept, secret in (
+        (0o600, True, True),
+        (0o640, True, True),
+        (0o644, True, False),
+        (0o620, False, False),
+        (0o602, False, False),
+    ):
+        file.chmod(mode)
+        for is_good, is_secret in ((kept, False), (secret, True)):
+            if is_good:
+                assert private_files.read_kept(file, bytes_max=9, is_secret=is_secret) == b"content"
+                continue
+            with pytest.raises(private_files.FileExposed) as refusal:
+                private_files.read_kept(file, bytes_max=9, is_secret=is_secret)
+            assert str(refusal.value).startswith(str(file))
+            assert f"mode {mode:o}" in str(refusal.value)
+            assert f"chmod 600 {file}" in str(refusal.value)
+
+
+def test_what_to_do_with_a_file_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads it by its group or as anybody must still be able to."""
+    file = tmp_path / "file"
+    file.touch()
+    owner = file.stat().st_uid
+    file.chmod(0o666)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(private_files.FileExposed, match=f"chmod 644 {file} if"):
+        private_files.read_kept(file, bytes_max=1, trusted=(owner,))
+    with pytest.raises(private_files.FileExposed, match=f"chmod 640 {file} if"):
+        private_files.read_kept(file, bytes_max=1, is_secret=True, trusted=(owner,))
+    with pytest.raises(private_files.FileExposed, match="belongs to another user"):
+        private_files.read_kept(file, bytes_max=1, trusted=(owner + 1,))

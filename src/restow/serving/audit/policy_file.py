@@ -12,7 +12,6 @@ from typing import Any, Final
 from restow.machinery import yaml_codec
 from restow.machinery.name_formats import subdomain_problem
 from restow.machinery.status_error import StatusError
-from restow.runtime import read_regular_file
 from restow.serving.audit.policy import (
     LEVELS,
     NONE,
@@ -22,6 +21,7 @@ from restow.serving.audit.policy import (
     Policy,
     Rule,
 )
+from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 256 * 1024
 RULES_MAX: Final = 1_000
@@ -46,7 +46,9 @@ class PolicyError(ValueError):
 def read_policy(path: Path) -> Policy:
     """The policy in a file. Raises PolicyError, which names the file."""
     try:
-        text = read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+        text = read_kept(path, bytes_max=FILE_BYTES_MAX)
+    except FileExposed as error:
+        raise PolicyError(f"--audit-policy-file: {error}") from error
     except OSError as error:
         raise PolicyError(f"--audit-policy-file {path}: {error.strerror or error}") from error
     try:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from restow.machinery import status
-from restow.runtime import read_regular_file
 from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Request
+from restow.storage.private_files import read_kept
 
 TOKEN_LENGTH_MAX: Final = 16_384
 TOKEN_FILE_BYTES_MAX: Final = 1024 * 1024
@@ -115,9 +115,10 @@ def _protocol_token(request: Request) -> str | None:
 def read_token_file(path: Path) -> dict[str, User]:
     """Tokens from a file of kube-apiserver's form: token,user,uid[,"group,group"] per line.
 
-    Raises ValueError that names the line, and never a token; OSError.
+    Raises ValueError that names the line, and never a token; OSError, also for a file that is for
+    others to read or to write.
     """
-    data = read_regular_file(path, bytes_max=TOKEN_FILE_BYTES_MAX)
+    data = read_kept(path, bytes_max=TOKEN_FILE_BYTES_MAX, is_secret=True)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from restow.runtime import read_regular_file
+from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Of a certificate file; bundles of all authorities of the world have a quarter of it."""
@@ -221,6 +221,8 @@ def _refuse_password() -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+        return read_kept(path, bytes_max=FILE_BYTES_MAX)
+    except FileExposed as error:
+        raise TlsError(str(error)) from error
     except OSError as error:
         raise TlsError(f"{path} cannot be used: {error.strerror}") from error

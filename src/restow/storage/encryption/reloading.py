@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import stat
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime, check_regular, in_own_thread, read_regular_file
+from restow.runtime import Runtime, check_regular, in_own_thread
 from restow.storage.encryption.configuration import (
     FILE_BYTES_MAX,
     NOTHING,
@@ -35,6 +34,7 @@ from restow.storage.encryption.keyring import Keyring
 from restow.storage.encryption.kms_probes import Probes
 from restow.storage.errors import CannotOpen, StorageError, Unavailable
 from restow.storage.interface import Key
+from restow.storage.private_files import FileExposed, read_kept
 
 if TYPE_CHECKING:  # gRPC is loaded only where there is a plug-in
     from restow.storage.encryption.kms import Plugin
@@ -165,7 +165,9 @@ class ReloadedKeys:
                     await self._end(plugins)
                     raise ConfigurationRefused(plugin.refusal)
         except ConfigurationRefused as error:
-            raise ConfigurationRefused(f"{self.path}: {error}") from None
+            text = str(error)
+            place = "" if text.startswith(self.path) else f"{self.path}: "
+            raise ConfigurationRefused(f"{place}{text}") from None
         self._seen_at = self._runtime.clock.monotonic()
         self._take(configuration, plugins)
 
@@ -280,7 +282,6 @@ class ReloadedKeys:
         self.keyring = Keyring(configuration, self._runtime, plugins=plugins)
         self.last_error, self._refused, self._try_again_at = "", "", 0.0
         self.loaded_at = self._runtime.clock.wall()
-        _warn_if_open_to_all(self.path)
         if before.configuration is not NOTHING:
             self._before.insert(0, before)
 
@@ -312,15 +313,8 @@ def _signature_of(path: str) -> _Signature:
 def _read(path: str) -> bytes:
     """For a thread: nobody knows how long a file system takes."""
     try:
-        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+        return read_kept(Path(path), bytes_max=FILE_BYTES_MAX, is_secret=True)
+    except FileExposed as error:
+        raise ConfigurationRefused(str(error)) from error
     except OSError as error:
         raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
-
-
-def _warn_if_open_to_all(path: str) -> None:
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError:
-        return  # it is gone since it was read, and the next look says so
-    if mode & stat.S_IROTH:
-        logger.warning("%s holds secrets, and everybody on this machine may read it", path)

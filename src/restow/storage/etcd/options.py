@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from restow.runtime import Backoff, read_regular_file
+from restow.runtime import Backoff
 from restow.storage.errors import OpenRefused
-from restow.storage.private_files import key_problem
+from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 _QUERY_KEYS: Final = frozenset({"ca", "cert", "key", "user", "password-file"})
@@ -102,14 +102,13 @@ def _file(query: dict[str, str], name: str) -> Path | None:
 
 
 def _read_secret(path: Path) -> str:
-    content = _read(path)
-    if (problem := key_problem(path)) is not None:
-        raise OpenRefused(problem)
-    return content.decode().strip()
+    return _read(path, is_secret=True).decode().strip()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, *, is_secret: bool = False) -> bytes:
     try:
-        return read_regular_file(path, bytes_max=FILE_BYTES_MAX)
+        return read_kept(path, bytes_max=FILE_BYTES_MAX, is_secret=is_secret)
+    except FileExposed as error:
+        raise OpenRefused(str(error)) from error
     except OSError as error:
         raise OpenRefused(f"cannot read {path}: {error.strerror}") from error

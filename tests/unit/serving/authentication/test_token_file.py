@@ -17,6 +17,7 @@ SECRET = "s3cr3t-t0ken"
 def test_tokens_are_read_as_the_reference_does(tmp_path: Path) -> None:
     """Token, name, uid, and groups in one column; empty tokens and lines are left out."""
     path = tmp_path / "tokens.csv"
+    path.touch(mode=0o600)
     path.write_text(
         'a,ann,1\r\nb,bob,2,"x,y"\n\n,nobody,3\nc,"Cäsar, C.",,z,more\n"d""d",dora,4,\n'
     )
@@ -50,6 +51,7 @@ def test_a_bad_file_is_refused_by_its_line(
     """The text names the place, and no token is shown in it nor logged."""
     content, why = BAD[case]
     path = tmp_path / "tokens.csv"
+    path.touch(mode=0o600)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with caplog.at_level(logging.DEBUG), pytest.raises(ValueError, match=why) as refused:
         read_token_file(path)

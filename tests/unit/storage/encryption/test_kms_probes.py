@@ -40,6 +40,7 @@ class Machines:
     async def keys(self, plugin: KmsPlugin, *, data: bytes | None = None) -> ReloadedKeys:
         """Those of a server, not loaded yet."""
         path = Path(f"{plugin.socket}.json")
+        path.touch(mode=0o600)
         path.write_bytes(data or document(("secrets", [kms(plugin.endpoint), IDENTITY])))
         found = ReloadedKeys(str(path), Runtime.system(), probes=StoredProbes(self.storage))
         self._undo.push_async_callback(found.close)

@@ -205,6 +205,7 @@ class Served:
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     path = tmp_path / "encryption.json"
     async with KmsPlugin(str(tmp_path / "kms.sock"), Runtime.simulated(1)) as service:
+        path.touch(mode=0o600)
         path.write_bytes(document(("secrets", [kms(service.endpoint), IDENTITY])))
         mine, other = (ReloadedKeys(str(path), Runtime.system()) for _ in range(2))
         await mine.load()

@@ -171,6 +171,7 @@ async def test_loading_what_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: it cannot be read"):
         await keys.load()
     path.write_bytes(b"kind: Secret")
+    path.chmod(0o600)
     with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: the file must be of"):
         await keys.load()
 
@@ -178,18 +179,31 @@ async def test_loading_what_cannot_be_loaded(tmp_path: Path) -> None:
 async def test_a_file_that_all_may_read(
     changing: Changing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is taken, with a warning; one that only its owner may read gives none."""
-    assert "everybody" not in caplog.text
-    changing.path.chmod(0o644)
-    with caplog.at_level(logging.WARNING):
-        await changing.keys.load()
-    assert "everybody on this machine may read it" in caplog.text
+    """It is refused at the start; later the keys stay, whatever it says, and the log tells once."""
+    changing.write(BOTH)
+    for mode, problem in ((0o644, "holds secrets"), (0o660, "other users can write it")):
+        changing.path.chmod(mode)
+        again = ReloadedKeys(str(changing.path), Runtime.system())
+        with pytest.raises(ConfigurationRefused, match=f"{problem}.*: chmod 600 {changing.path}"):
+            await again.load()
+        caplog.clear()
+        for _ in range(2):
+            assert not await changing.keys.look()
+        [said] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+        assert f"mode {mode:o}" in said
+        assert f"mode {mode:o}" in changing.keys.last_error
+        assert changing.name() == "a"
+    changing.path.chmod(0o600)
+    assert await changing.keys.look()
+    assert changing.keys.last_error == ""
+    assert changing.name() == "b"
 
 
 async def test_plugins_stay_with_their_seeds(tmp_path: Path) -> None:
     """A plug-in in both files is not asked anew; one that is gone from the file is left."""
     path = tmp_path / "encryption.json"
     async with KmsPlugin(str(tmp_path / "kms.sock"), Runtime.simulated(1)) as service:
+        path.touch(mode=0o600)
         path.write_bytes(document(("secrets", [kms(service.endpoint), IDENTITY])))
         keys = ReloadedKeys(str(path), Runtime.system())
         await keys.load()
@@ -223,6 +237,7 @@ async def test_a_new_plugin_must_answer(tmp_path: Path) -> None:
     """A running server does not change to a plug-in that is not there; a starting one waits."""
     path = tmp_path / "encryption.json"
     service = KmsPlugin(str(tmp_path / "kms.sock"), Runtime.simulated(1))
+    path.touch(mode=0o600)
     path.write_bytes(OLD)
     keys = ReloadedKeys(str(path), Runtime.system())
     await keys.load()
