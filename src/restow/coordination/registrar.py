@@ -11,7 +11,8 @@ lose what it cannot read. Not here: what becomes of the entries of dead servers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from restow.api.encryption_keys import IDENTITY, is_readable
@@ -28,7 +29,7 @@ from restow.coordination.identity import server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
 from restow.coordination.planning import Planned, Planner
-from restow.coordination.raw_scan import UNREADABLE, Scan, scan
+from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Scan, Unopened, scan
 from restow.coordination.records import name_of
 from restow.coordination.rules import UNKNOWN_HASH, undecodable
 from restow.resources.definition import Resource
@@ -277,12 +278,30 @@ def _check_listed(resource: Resource, listed: Iterable[str], readable: tuple[str
 
 
 def _check_opened(resource: Resource, found: Scan) -> None:
+    """Raises `KeyUnsupported` when a key is missing or wrong; single values that are damaged are
+    told, and answered with an error when somebody reads them."""
     if found.unopened:
-        listed = ", ".join(f"{count} under {name}" for name, count in found.unopened.items())
+        listed = ", ".join(map(str, found.unopened))
         raise KeyUnsupported(
             f"{resource.kind.group_resource} has values that no key of this server opens"
-            f" ({listed}): give it these keys; if it has them, the values were changed"
+            f" ({listed}), such as {_places(found.unopened)}: give it these keys"
         )
+    for each in found.damaged:
+        logger.warning(
+            "%d values of %s are damaged: %s opens others, and not these: %s",
+            each.count,
+            resource.kind.group_resource,
+            each.name,
+            _places([each]),
+        )
+
+
+def _places(found: Sequence[Unopened]) -> str:
+    """Where values are, the first of each key first."""
+    places = [place for row in zip_longest(*(each.places for each in found)) for place in row]
+    named = [place for place in places if place is not None][:PLACES_MAX]
+    more = sum(each.count for each in found) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def _is_of_definition(guard: Guard, resource: Resource) -> bool:

@@ -95,6 +95,12 @@ class StoreDamaged(StorageError):
 class CannotOpen(StoreDamaged):
     """A value is encrypted, and no key of this server opens it. It is there all the same."""
 
+    def __init__(self, text: str, *, tried: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.tried = tried
+        """The ids of the keys here that have the name which the value gives, if there are such:
+        either they are others of that name, or the value is damaged."""
+
 
 class OpenRefused(StorageError):
     """The store may not be opened like this."""

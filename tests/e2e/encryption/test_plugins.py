@@ -30,7 +30,6 @@ class Vault:
         self.socket = directory / f"{name}.sock"
         self.file = directory / f"{name}.json"
         endpoint = f"unix://{self.socket}"
-        self.file.touch(mode=0o600)
         self.file.write_bytes(document(("secrets", [kms(endpoint, timeout="500ms"), IDENTITY])))
         self.file.chmod(0o600)
         command = [sys.executable, "-m", "restow.testing.kms_plugin", str(self.socket)]

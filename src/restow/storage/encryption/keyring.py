@@ -123,7 +123,8 @@ class Ring:
         raise CannotOpen(
             f"it is encrypted with {key_named_in(value)}, and the key of that name does not open"
             " it: this server has another secret under that name, or the value was changed or"
-            " moved from another key of the store"
+            " moved from another key of the store",
+            tried=tuple(each.key_id for each in openers if isinstance(each, LocalCipher)),
         )
 
 

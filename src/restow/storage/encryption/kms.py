@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from restow.api.encryption_keys import ANY
 from restow.runtime import Clock, Runtime, TaskHandle
 from restow.storage.encryption.configuration import KmsProvider
 from restow.storage.encryption.interface import NotPrepared, Opened
@@ -170,7 +171,8 @@ class Plugin:
                 f"it is encrypted with the KMS plug-in {self.name} under its key"
                 f" {seed.key_id.split(':', 2)[2]}, and what the plug-in gives does not open it: it"
                 " was changed, or moved from another key of the store, or the plug-in has another"
-                " key of that id"
+                " key of that id",
+                tried=(seed.key_id,),
             ) from None
         return Opened(opened, seed.key_id)
 
@@ -185,7 +187,8 @@ class Plugin:
             raise CannotOpen(
                 f"it is encrypted with the KMS plug-in {self.name} under its key"
                 f" {envelope.key_id}, and the plug-in does not decrypt that:"
-                f" {self._refusals[tail][1]}; give the plug-in that key back"
+                f" {self._refusals[tail][1]}; give the plug-in that key back",
+                tried=(f"kms:{self.name}:{envelope.key_id}",),
             )
         raise NotPrepared
 
@@ -194,7 +197,8 @@ class Plugin:
             return read_envelope(value, len(self.prefix))
         except ValueError as error:
             raise CannotOpen(
-                f"it is encrypted with the KMS plug-in {self.name}, and damaged: {error}"
+                f"it is encrypted with the KMS plug-in {self.name}, and damaged: {error}",
+                tried=(f"kms:{self.name}:{ANY}",),
             ) from None
 
     async def prepare(self, values: Iterable[bytes]) -> None:

@@ -223,6 +223,22 @@ async def test_a_seed_that_is_refused(plugin: Plugin, service: KmsPlugin) -> Non
     assert plugin.open(KEY, sealed).value == VALUE
 
 
+async def test_what_was_tried_is_told(plugin: Plugin) -> None:
+    """So that a damaged value can be told from a missing key: by the id under which it says it is,
+    or, if not even that can be read, by the plug-in alone."""
+    sealed = plugin.seal(plugin.write_id(), KEY, VALUE)
+    assert plugin.open(KEY, sealed).value == VALUE
+    changed = bytearray(sealed)
+    changed[len(plugin.prefix) + 20] ^= 1
+    for value, tried in (
+        (bytes(changed), plugin.write_id()),
+        (plugin.prefix + b"nonsense", f"kms:{plugin.name}:*"),
+    ):
+        with pytest.raises(CannotOpen) as refusal:
+            plugin.open(KEY, value)
+        assert refusal.value.tried == (tried,)
+
+
 async def test_garbage_for_a_seed(plugin: Plugin, service: KmsPlugin) -> None:
     """A plug-in that gives out wrong bytes opens nothing, and is asked again the next time."""
     sealed = await another(service)

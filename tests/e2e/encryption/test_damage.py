@@ -1,0 +1,90 @@
+"""One encrypted value is damaged in the store: it is named, and nothing else is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from restow.runtime import Runtime
+from restow.storage.interface import Key, Put, Transaction
+from restow.storage.opening import open_storage
+from restow.testing.child_process import ProcessFailed
+from restow.testing.encryption_files import write_encryption_file
+from restow.testing.server_process import ServerProcess
+
+pytestmark = pytest.mark.area("encryption")
+
+SECRETS: Final = "/api/v1/namespaces/default/secrets"
+ROOT: Final = "/registry/secrets/default/"
+
+
+def damage(store: str, *names: str) -> bytes:
+    """Flip a bit in the value of each; the last of them as it is now."""
+
+    async def change() -> bytes:
+        storage = await open_storage(store, Runtime.system())
+        try:
+            value = b""
+            for name in names:
+                item = await storage.get(Key(ROOT + name))
+                assert item is not None
+                assert item.value.startswith(b"k8s:enc:")
+                value = item.value[:-1] + bytes([item.value[-1] ^ 1])
+                await storage.commit(Transaction(writes=(Put(item.key, value),)))
+            return value
+        finally:
+            await storage.close()
+
+    return asyncio.run(change())
+
+
+def stored(store: str, name: str) -> bytes:
+    async def read() -> bytes:
+        storage = await open_storage(store, Runtime.system())
+        try:
+            item = await storage.get(Key(ROOT + name))
+            assert item is not None
+            return item.value
+        finally:
+            await storage.close()
+
+    return asyncio.run(read())
+
+
+def test_a_damaged_value_is_named_and_stops_nobody(tmp_path: Path) -> None:
+    """A server starts, warns of it by its key, answers it with an error and never overwrites it;
+    if nothing at all opens under a key, that key is taken for wrong and the start is refused."""
+    keys = write_encryption_file(tmp_path / "keys", "aesgcm:a", "identity", resources=("secrets",))
+    flags = ("--encryption-provider-config", str(keys))
+    with ServerProcess(tmp_path / "a", arguments=flags) as server:
+        for name in ("good", "bad"):
+            secret = {
+                "metadata": {"name": name},
+                "data": {"word": base64.b64encode(b"hush").decode()},
+            }
+            assert server.request("POST", SECRETS, secret)[0] == 201
+        server.stop()
+        value = damage(server.store, "bad")
+        server.start()
+        warning = "1 values of secrets are damaged: aesgcm key a opens others, and not these: "
+        assert f"{warning}{ROOT}bad" in server.log_file.read_text()
+        assert server.get(f"{SECRETS}/good")[0] == 200
+        for method, path, body in (
+            ("GET", f"{SECRETS}/bad", None),
+            ("PUT", f"{SECRETS}/bad", {"metadata": {"name": "bad"}}),
+            ("GET", SECRETS, None),
+        ):
+            status, answer = server.request(method, path, body)
+            assert status == 500, answer
+            assert "bad" in json.loads(answer)["message"]
+        assert stored(server.store, "bad") == value
+        server.stop()
+        damage(server.store, "good")
+        with pytest.raises(ProcessFailed, match="of which it has another secret") as refusal:
+            server.start()
+        assert f"{ROOT}bad, {ROOT}good" in str(refusal.value)
