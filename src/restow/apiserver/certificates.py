@@ -40,14 +40,25 @@ class Issuer:
         self._now = now
 
     def sign_server(
-        self, name: str, key: OwnKey, *, names: list[str], days: int, serial: int
+        self,
+        name: str,
+        key: OwnKey,
+        *,
+        names: list[str],
+        days: int,
+        serial: int,
+        is_client: bool = False,
     ) -> x509.Certificate:
-        """A certificate for a server that is reached by some names and addresses."""
+        """A certificate for a server that is reached by some names and addresses, and may be a
+        client of others like it."""
         alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        if is_client:
+            usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         builder = self._builder([(NameOID.COMMON_NAME, name)], key, days=days, serial=serial)
         return (
             builder.add_extension(alternatives, critical=False)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .sign(self.key, hashes.SHA256())
         )
 

@@ -2,8 +2,9 @@
 
 An authority, a serving certificate, an administrator's certificate and token, the key that signs
 service-account tokens, and the one that seals continue tokens; also an authority of its own for
-the certificate with which servers pass on requests in the name of others. A server on another
-machine gets a copy of the directory. Keys come from OpenSSL's own source of chance, secrets from
+the certificate with which servers pass on requests in the name of others, and, where the cluster
+has an etcd of its own, one for its members and clients. A server on another machine gets a copy of
+the directory. Keys come from OpenSSL's own source of chance, secrets from
 the runtime's.
 
 Not here: who may do what with a credential, and how TLS uses a certificate.
@@ -35,6 +36,9 @@ from restow.storage import private_files
 __all__ = [
     "ADMIN_GROUP",
     "ADMIN_USER",
+    "ETCD_CA_FILE",
+    "ETCD_CLIENT_FILES",
+    "ETCD_MEMBER_FILES",
     "FRONT_PROXY_NAME",
     "Given",
     "Pki",
@@ -54,6 +58,14 @@ SERVING_NAME: Final = "restow-apiserver"
 FRONT_PROXY_AUTHORITY_NAME: Final = "restow-front-proxy-ca"
 FRONT_PROXY_NAME: Final = "front-proxy-client"
 """What servers that get requests passed on know this one by."""
+ETCD_AUTHORITY_NAME: Final = "restow-etcd-ca"
+ETCD_MEMBER_NAME: Final = "restow-etcd"
+ETCD_CLIENT_NAME: Final = "restow-etcd-client"
+ETCD_CA_FILE: Final = "etcd-ca.crt"
+ETCD_MEMBER_FILES: Final = ("etcd-member.crt", "etcd-member.key")
+ETCD_CLIENT_FILES: Final = ("etcd-client.crt", "etcd-client.key")
+"""In the directory, if the cluster has an etcd of its own: certificate and key."""
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 # What clients inside and outside a cluster call an API server.
 SERVICE_NAMES: Final = (
     "localhost",
@@ -83,6 +95,8 @@ class PkiOptions:
     tls_private_key_file: Path | None = None
     client_ca_file: Path | None = None
     service_account_signing_key_file: Path | None = None
+    with_etcd: bool = False
+    """Whether there are members of an etcd on this machine that need certificates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +260,8 @@ class _Maker:
         ca_file = self._directory / "ca.crt"
         cert_file, key_file = self._serving(issuer)
         admin_key_pem, admin_cert_pem = self._admin(issuer)
+        if options.with_etcd:
+            self._etcd()
         own_file = self._directory / "service-account.key"
         # Also where another signs: that one may change, and it is the same cluster all the same.
         own_key = self._key(own_file)
@@ -324,6 +340,24 @@ class _Maker:
         # An authority for nothing else: whoever trusts it believes what its clients say of others.
         issuer = self._authority("front-proxy-ca", FRONT_PROXY_AUTHORITY_NAME)
         return self._client(issuer, "front-proxy-client", FRONT_PROXY_NAME, group="")
+
+    def _etcd(self) -> None:
+        # An authority for nothing else: whoever it has signed for is master of the store.
+        issuer = self._authority(Path(ETCD_CA_FILE).stem, ETCD_AUTHORITY_NAME)
+        self._client(issuer, Path(ETCD_CLIENT_FILES[0]).stem, ETCD_CLIENT_NAME, group="")
+        cert_file, key_file = (self._directory / name for name in ETCD_MEMBER_FILES)
+        key = self._key(key_file)
+        old = _existing(cert_file)
+        if old is None or not self._is_good(old, key, issuer):
+            certificate = issuer.sign_server(
+                ETCD_MEMBER_NAME,
+                key,
+                names=list(LOOPBACK_NAMES),
+                days=CERTIFICATE_DAYS,
+                serial=self._serial(),
+                is_client=True,  # of the other members
+            )
+            write_secret(cert_file, certs.to_pem(certificate))
 
     def _client(
         self, issuer: Issuer, file_name: str, user: str, *, group: str

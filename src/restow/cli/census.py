@@ -21,9 +21,11 @@ from rich.text import Text
 
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
-from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.etcd_files import add_etcd_files
 from restow.cli.foreign_text import shown
 from restow.cli.running import run_async
+from restow.cli.stores import add_data_dir, chosen_store
+from restow.cluster.errors import ClusterRefused
 from restow.runtime import Runtime
 from restow.storage.census import (
     SOURCE_FORMS,
@@ -41,7 +43,6 @@ from restow.storage.census.naming import PREFIX_DEFAULT, canonical, is_builtin
 from restow.storage.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX
 from restow.storage.errors import OpenRefused, StorageError
 
-STORE_DEFAULT = "sqlite:.restow/store.db"
 LISTED_DEFAULT = 100
 WIDTH_OF_FILES = 200
 
@@ -90,7 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count only these: deployments.apps, pods, or a prefix as it is shown; default: all",
     )
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--store", metavar="ADDRESS", help=f"default: {STORE_DEFAULT}")
+    add_data_dir(place)
+    place.add_argument("--store", metavar="ADDRESS", help=SOURCE_FORMS)
     place.add_argument(
         "--snapshot", metavar="FILE", help="the same as --store snapshot:FILE; of etcd or SQLite"
     )
@@ -130,12 +132,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
-    address: str = arguments.store or STORE_DEFAULT
     if arguments.snapshot is not None:
-        address = f"snapshot:{arguments.snapshot}"
+        arguments.store = f"snapshot:{arguments.snapshot}"
     try:
-        address = with_etcd_files(address, arguments)
-    except OpenRefused as error:
+        address = chosen_store(arguments)
+    except (OpenRefused, ClusterRefused) as error:
         return _say(error, EXIT_USAGE)
     if arguments.key is not None and arguments.target:
         return _say("--target: not with --key, which does not look at versions", EXIT_USAGE)

@@ -14,15 +14,16 @@ from pathlib import Path
 
 from restow.cli import store_verbs as verbs
 from restow.cli.argument_types import directory
-from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.running import run_async
+from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
+from restow.cluster.errors import ClusterRefused
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import ADDRESS_FORMS, open_storage
 from restow.storage.private_files import make_data_directory
 
-STORE_DEFAULT = "sqlite:.restow/store.db"
+STORE_DEFAULT = f"sqlite:{DATA_DIR_DEFAULT / 'store.db'}"
 PROMPT = "store> "
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
@@ -45,10 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     places = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--store", default=STORE_DEFAULT, metavar="ADDRESS", help=f"default: {STORE_DEFAULT}"
-    )
-    add_etcd_files(common)
+    add_store(common, forms=ADDRESS_FORMS)
     verbs.add_verbs(places, [common])
     places.add_parser(
         "shell", parents=[common], help="many verbs on one open store, a line each"
@@ -67,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             make_data_directory(data_dir)
             arguments.store = f"sqlite:{data_dir / 'store.db'}"
         else:
-            arguments.store = with_etcd_files(arguments.store, arguments)
+            arguments.store = chosen_store(arguments)
         code = run_async(_with_store(arguments))
         sys.stdout.flush()
         return code
@@ -75,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     except OSError as error:
         return _say(error, EXIT_UNAVAILABLE)
+    except ClusterRefused as error:
+        return _say(error, EXIT_USAGE)
     except Unavailable as error:
         return _say(error, EXIT_UNAVAILABLE)
     except StorageError as error:
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _with_store(arguments: argparse.Namespace) -> int:
     address: str = arguments.store
     if address == STORE_DEFAULT:
-        make_data_directory(Path(".restow"))
+        make_data_directory(DATA_DIR_DEFAULT)
     storage = await open_storage(address, Runtime.system())
     try:
         code: int = await arguments.act(storage, arguments)

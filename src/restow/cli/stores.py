@@ -1,6 +1,6 @@
 """How commands find the store of a cluster: by its address, or by the directory of the cluster.
 
-Shared by backup, restore and doctor; with the line that shows how far they are. Not here: opening
+Shared by all commands with a store; with the line that shows how far they are. Not here: opening
 anything.
 """
 
@@ -27,14 +27,18 @@ DATA_DIR_DEFAULT = Path(".restow")
 
 def add_store(parser: argparse.ArgumentParser, *, forms: str) -> None:
     place = parser.add_mutually_exclusive_group()
+    add_data_dir(place)
+    place.add_argument("--store", metavar="ADDRESS", help=forms)
+    add_etcd_files(parser)
+
+
+def add_data_dir(place: argparse._ActionsContainer) -> None:
     place.add_argument(
         "--data-dir",
         type=directory,
         metavar="DIR",
         help=f"the store of the cluster in this directory; default: {DATA_DIR_DEFAULT}",
     )
-    place.add_argument("--store", metavar="ADDRESS", help=forms)
-    add_etcd_files(parser)
 
 
 def chosen_store(arguments: argparse.Namespace) -> str:
@@ -53,7 +57,7 @@ def store_of(data_dir: Path) -> str:
     state = read_state(layout.state)
     if state is None or state.store == STORE_DEFAULT:
         return f"sqlite:{layout.store}"
-    return store_address(state.etcd) if state.store == OWN_ETCD else state.store
+    return store_address(state.etcd, layout) if state.store == OWN_ETCD else state.store
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from restow.cluster.state import ClusterState
 def server_store(state: ClusterState, layout: Layout) -> str:
     """The address of the store, as `restow serve --store` takes it."""
     if state.store == OWN_ETCD:
-        return store_address(state.etcd)
+        return store_address(state.etcd, layout)
     return f"sqlite:{layout.store}" if state.store == "sqlite" else state.store
 
 

@@ -1,8 +1,10 @@
 """An etcd of the cluster's own: where the program is, its command line, whether it is healthy.
 
-Its members listen on loopback only, without TLS: whoever may open connections on this machine can
-read and write the store. For more than one machine, or one with strangers on it, run etcd
-yourself and give its address. Not here: the client of etcd.
+Its members listen on loopback only, and take clients and peers with a certificate of the cluster's
+own authority for etcd only: other users of this machine reach nothing but health and metrics. Those
+of earlier releases had no TLS. They take such clients at once, and listen for their peers in both
+ways until all have been told where to look (`Supervisor`). For more than one machine, run etcd
+yourself and give its address. Not here: the client of etcd, and how certificates are made.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
+from restow.apiserver.pki import ETCD_CA_FILE, ETCD_CLIENT_FILES, ETCD_MEMBER_FILES
 from restow.cluster.child import Launch
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
@@ -41,9 +45,21 @@ def find_etcd() -> str:
     )
 
 
-def store_address(members: Sequence[EtcdState]) -> str:
+def store_address(members: Sequence[EtcdState], layout: Layout) -> str:
     """As `restow serve --store` takes it."""
-    return "etcd://" + ",".join(f"{HOST}:{member.client_port}" for member in members)
+    endpoints = ",".join(f"{HOST}:{member.client_port}" for member in members)
+    if not all(member.is_tls for member in members):
+        return f"etcd://{endpoints}"  # an earlier release has started it, and may run it still
+    pki = layout.pki.absolute()
+    files = zip(("ca", "cert", "key"), (ETCD_CA_FILE, *ETCD_CLIENT_FILES), strict=True)
+    return f"etcds://{endpoints}?" + "&".join(f"{name}={quote(str(pki / f))}" for name, f in files)
+
+
+def peer_urls(members: Sequence[EtcdState]) -> dict[str, str]:
+    """Where each member is reached by the others, by its name."""
+    return {
+        f"etcd-{number}": f"https://{HOST}:{each.peer_port}" for number, each in enumerate(members)
+    }
 
 
 def member_launch(
@@ -51,23 +67,34 @@ def member_launch(
 ) -> Launch:
     """How to start one member."""
     member = members[index]
-    client = f"http://{HOST}:{member.client_port}"
-    peer = f"http://{HOST}:{member.peer_port}"
-    everyone = ",".join(
-        f"etcd-{number}=http://{HOST}:{each.peer_port}" for number, each in enumerate(members)
-    )
+    client = f"https://{HOST}:{member.client_port}"
+    peers = peer_urls(members)
+    listened = peer = peers[f"etcd-{index}"]
+    if member.plain_peer_port is not None:
+        listened += f",http://{HOST}:{member.plain_peer_port}"
+    everyone = ",".join(f"{name}={url}" for name, url in peers.items())
+    authority = layout.pki / ETCD_CA_FILE
+    certificate, key = (layout.pki / name for name in ETCD_MEMBER_FILES)
     command = (
         program,
         f"--name=etcd-{index}",
         f"--data-dir={layout.etcd(index)}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
+        f"--listen-peer-urls={listened}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster={everyone}",
         "--initial-cluster-token=restow",
         f"--listen-metrics-urls=http://{HOST}:{member.health_port}",
         "--log-level=warn",
+        "--client-cert-auth",
+        f"--trusted-ca-file={authority}",
+        f"--cert-file={certificate}",
+        f"--key-file={key}",
+        "--peer-client-cert-auth",
+        f"--peer-trusted-ca-file={authority}",
+        f"--peer-cert-file={certificate}",
+        f"--peer-key-file={key}",
     )
     return Launch(command=command, probe=lambda: is_healthy(member.health_port, clock))
 

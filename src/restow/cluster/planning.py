@@ -165,10 +165,24 @@ def _etcd(
                 f" {wishes.etcd_members}: that cannot be changed"
             )
         # Members know each other by their ports, so these stay; a port in use is their error.
-        return found.etcd
+        return tuple(
+            each if each.is_tls else _over_to_tls(each, chooser.take()) for each in found.etcd
+        )
     return tuple(
-        EtcdState(client_port=chooser.take(), peer_port=chooser.take(), health_port=chooser.take())
+        EtcdState(
+            client_port=chooser.take(),
+            peer_port=chooser.take(),
+            health_port=chooser.take(),
+            is_tls=True,
+        )
         for _ in range(wishes.etcd_members or 1)
+    )
+
+
+def _over_to_tls(member: EtcdState, peer_port: int) -> EtcdState:
+    """A member of an earlier release: its peers look for it at its old port until they are told."""
+    return msgspec.structs.replace(
+        member, peer_port=peer_port, plain_peer_port=member.peer_port, is_tls=True
     )
 
 

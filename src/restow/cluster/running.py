@@ -32,6 +32,7 @@ from restow.cluster.messages import Answer, Overview, Request
 from restow.cluster.orphans import end_orphans
 from restow.cluster.planning import (
     BIND_DEFAULT,
+    OWN_ETCD,
     RELEASE_DEFAULT,
     Wishes,
     is_elsewhere,
@@ -82,7 +83,7 @@ async def run_cluster(
     with _locked(layout):
         found = read_state(layout.state)
         state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
-        wishes_of_keys = PkiOptions(bind=state.bind)
+        wishes_of_keys = PkiOptions(bind=state.bind, with_etcd=state.store == OWN_ETCD)
         pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, wishes_of_keys)
         try:
             front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))

@@ -32,6 +32,10 @@ class EtcdState(msgspec.Struct, kw_only=True, frozen=True):
     client_port: int
     peer_port: int
     health_port: int
+    is_tls: bool = False
+    """Whether it takes clients and peers with certificates only. Earlier releases knew no TLS."""
+    plain_peer_port: int | None = None
+    """Where peers may still look for a member that is going over to TLS."""
 
 
 class Upgrade(msgspec.Struct, kw_only=True, frozen=True):

@@ -23,7 +23,8 @@ import msgspec
 from restow.cluster.child import Launch
 from restow.cluster.commands import controllers_launch, server_launch
 from restow.cluster.errors import ClusterFailed, ClusterRefused, ControlRefused
-from restow.cluster.etcd import find_etcd, member_launch
+from restow.cluster.etcd import find_etcd, member_launch, peer_urls
+from restow.cluster.etcd_peers import move_peers
 from restow.cluster.health import ServerProbe
 from restow.cluster.keeper import Keeper, State
 from restow.cluster.layout import Layout
@@ -105,6 +106,8 @@ class Supervisor:
                 self._tasks.spawn(keeper.name, keeper.run())
             for keeper in group:
                 await keeper.wait_ready()
+            if group is self.etcd:
+                await self._leave_plain_peers()
         self._is_ready = True
         for index, keeper in enumerate(self.servers):
             self._tasks.spawn(f"health {keeper.name}", self._watch_health(index, keeper))
@@ -227,19 +230,37 @@ class Supervisor:
     # --- the processes -----------------------------------------------------------------------
 
     def _make_etcd(self) -> list[Keeper]:
-        program, members = find_etcd(), self.state.etcd
+        program, members = find_etcd(), range(len(self.state.etcd))
 
         def launch(index: int) -> Launch:
             return member_launch(
-                index, members, program=program, layout=self._layout, clock=self._runtime.clock
+                index,
+                self.state.etcd,
+                program=program,
+                layout=self._layout,
+                clock=self._runtime.clock,
             )
 
-        for index in range(len(members)):
+        for index in members:
             self._layout.etcd(index).mkdir(mode=0o700, parents=True, exist_ok=True)
         return [
             self._make(f"etcd-{index}", lambda index=index: launch(index))  # type: ignore[misc]
-            for index in range(len(members))
+            for index in members
         ]
+
+    async def _leave_plain_peers(self) -> None:
+        """Let the members of an earlier release reach each other over TLS, and then not otherwise.
+
+        What ends in the middle is done anew at the next start.
+        """
+        members = self.state.etcd
+        if all(member.plain_peer_port is None for member in members):
+            return
+        await move_peers(members, peer_urls(members), layout=self._layout, runtime=self._runtime)
+        settled = (msgspec.structs.replace(each, plain_peer_port=None) for each in members)
+        self._remember(msgspec.structs.replace(self.state, etcd=tuple(settled)))
+        for keeper in self.etcd:
+            await keeper.cycle()
 
     def _server_launch(self, index: int) -> Launch:
         fds = [listening.fileno() for listening in self._front]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
+import ssl
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
+import pytest
 import yaml
 
 from restow.cluster.etcd import find_etcd
+from restow.cluster.planning import Wishes, plan_cluster
+from restow.cluster.ports import is_free
+from restow.cluster.state import EtcdState, write_state
+from restow.runtime import SystemRandomness
+from restow.storage.private_files import make_data_directory
 from tests.e2e.cluster.running import Up, wait_for
 
 
@@ -81,6 +93,134 @@ def test_a_cluster_on_its_own_etcd(tmp_path: Path) -> None:
         assert up.output.index("server-0: stopped") < up.output.index("etcd-0: stopping")
     with Up(data_dir, "--no-controllers") as up:
         assert "kept" in up.ready().kubectl("get", "configmaps")
+
+
+def raw(data_dir: Path, key: str) -> str:
+    """What is stored at a key of the store in a directory."""
+    command = [sys.executable, "-m", "restow", "store", "get", key, f"--data-dir={data_dir}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def is_closed(port: int, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a stranger gets no answer to a request at a port of this machine."""
+    ask = b"GET /version HTTP/1.0\r\n\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+            if context is None:
+                plain.sendall(ask)
+                return b" 200 " not in plain.recv(4096)
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped:
+                wrapped.sendall(ask)
+                return not wrapped.recv(4096)
+    except OSError:
+        return True
+
+
+def assert_strangers_stay_out(up: Up) -> None:
+    """Neither without TLS, nor with TLS and no certificate, nor with one of the cluster."""
+    pki = up.data_dir / "pki"
+    nobody = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+    admin = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+    admin.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    client = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+    client.load_cert_chain(pki / "etcd-client.crt", pki / "etcd-client.key")
+    for member in up.state()["etcd"]:
+        for port in (member["client_port"], member["peer_port"]):
+            assert is_closed(port)
+            assert is_closed(port, nobody)
+            assert is_closed(port, admin)
+            assert not is_closed(port, client)
+        assert member["plain_peer_port"] is None
+    for file in pki.glob("etcd-*.key"):
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_strangers_do_not_reach_the_own_etcd(tmp_path: Path) -> None:
+    """Members and clients of one cluster show certificates, and commands that are given its
+    directory do by themselves."""
+    data_dir = tmp_path / "d"
+    words = ("--port=0", "--servers=1", "--store=etcd", "--etcd-members=3", "--no-controllers")
+    with Up(data_dir, *words) as up:
+        up.ready()
+        up.kubectl("create", "configmap", "kept")
+        assert_strangers_stay_out(up)
+        census = up.run("census", "configmaps")
+        assert census.returncode == 0, census.stderr
+        assert "configmaps" in census.stdout
+        backup = up.run("backup", str(tmp_path / "a.backup"))
+        assert backup.returncode == 0, backup.stderr
+        doctor = up.run("doctor")
+        assert doctor.stdout.count("is well: etcd") == 3, doctor.stdout
+        wanted = ("--drop-key=aesgcm:none", f"--kubeconfig={data_dir / 'kubeconfig'}", "-o=json")
+        preflight = up.run("preflight", *wanted)
+        assert "cannot be read" not in preflight.stdout + preflight.stderr, preflight.stdout
+        assert json.loads(preflight.stdout), preflight.stderr
+        assert "kept" in raw(data_dir, "/registry/configmaps/default/kept")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_etcd_of_before_goes_over_to_tls(tmp_path: Path, count: int) -> None:
+    """Members that an earlier release has started without TLS keep their data, and take nobody
+    without a certificate any more; also peers that only knew the old address of each other."""
+    data_dir = tmp_path / "d"
+    wishes = Wishes(servers=1, store="etcd", etcd_members=count, port=0)
+    state = plan_cluster(wishes, None, lambda port: is_free("127.0.0.1", port), SystemRandomness())
+    old = [
+        EtcdState(
+            client_port=each.client_port, peer_port=each.peer_port, health_port=each.health_port
+        )
+        for each in state.state.etcd
+    ]
+    make_data_directory(data_dir)
+    write_state(data_dir / "state.json", msgspec.structs.replace(state.state, etcd=tuple(old)))
+    members = plain_members(data_dir, old)
+    try:
+        endpoints = ",".join(f"127.0.0.1:{member.client_port}" for member in old)
+        put = ["restow", "store", "put", "/kept", "value", f"--store=etcd://{endpoints}"]
+        wait_for(
+            lambda: subprocess.run([sys.executable, "-m", *put], check=False).returncode == 0,
+            "the plain etcd takes a value",
+            log=lambda: "",
+        )
+        assert "value" in raw(data_dir, "/kept")
+    finally:
+        for each in members:
+            each.terminate()
+        for each in members:
+            each.wait(30)
+    with Up(data_dir, "--no-controllers") as up:
+        up.ready()
+        assert "value" in raw(data_dir, "/kept")
+        assert_strangers_stay_out(up)
+        assert all(is_closed(member.peer_port) for member in old)
+
+
+def plain_members(data_dir: Path, members: list[EtcdState]) -> list[subprocess.Popen[bytes]]:
+    """etcd as earlier releases have started it."""
+    everyone = ",".join(
+        f"etcd-{number}=http://127.0.0.1:{each.peer_port}" for number, each in enumerate(members)
+    )
+    started = []
+    for number, member in enumerate(members):
+        directory = data_dir / "etcd" / str(number)
+        directory.mkdir(mode=0o700, parents=True)
+        client = f"http://127.0.0.1:{member.client_port}"
+        peer = f"http://127.0.0.1:{member.peer_port}"
+        command = (
+            find_etcd(),
+            f"--name=etcd-{number}",
+            f"--data-dir={directory}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster={everyone}",
+            "--initial-cluster-token=restow",
+            f"--listen-metrics-urls=http://127.0.0.1:{member.health_port}",
+            "--log-level=error",
+        )
+        started.append(subprocess.Popen(command))
+    return started
 
 
 def test_what_cannot_start_says_why(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
+from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki, refresh_pki
 from restow.runtime import Runtime, SimulatedClock
 from restow.serving.listener import TlsMaterial
 
@@ -169,6 +169,33 @@ def test_the_front_proxy_has_an_authority_of_its_own(directory: Path) -> None:
     ssl.create_default_context().load_cert_chain(
         pki.front_proxy_cert_file, pki.front_proxy_key_file
     )
+
+
+def test_an_own_etcd_has_an_authority_of_its_own(directory: Path) -> None:
+    """Made where it is asked for, for its owner alone, renewed in time with the same keys; and no
+    certificate of the cluster is good for etcd, nor the other way round."""
+    begin = datetime(2030, 1, 1, tzinfo=UTC)
+    first = ensure_pki(directory, at(begin))
+    assert not list(directory.glob("etcd-*"))
+    assert ensure_pki(directory, at(begin), PkiOptions(with_etcd=True)) == first
+    before = {path.name: path.read_bytes() for path in directory.glob("etcd-*")}
+    names = ("etcd-ca", "etcd-client", "etcd-member")
+    assert before.keys() == {f"{name}{end}" for name in names for end in (".crt", ".key")}
+    for name in before:
+        assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
+    authority, own = certificate(directory / "etcd-ca.crt"), certificate(first.ca_file)
+    client, member = (certificate(directory / f"{name}.crt") for name in names[1:])
+    for each in (client, member):
+        each.verify_directly_issued_by(authority)
+        with pytest.raises(ValueError, match=r"."):
+            each.verify_directly_issued_by(own)
+    usages = member.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert set(usages) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    assert names_of(directory / "etcd-member.crt") == {"localhost", "127.0.0.1", "::1"}
+    later = at(begin + timedelta(days=340))
+    refresh_pki(first, later, PkiOptions(with_etcd=True))
+    changed = {name for name in before if (directory / name).read_bytes() != before[name]}
+    assert changed == {"etcd-client.crt", "etcd-member.crt"}
 
 
 def test_a_directory_of_before_gets_the_front_proxy(directory: Path) -> None:

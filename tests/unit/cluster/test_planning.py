@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.cluster.errors import ClusterRefused
+from restow.cluster.etcd import store_address
+from restow.cluster.layout import Layout
 from restow.cluster.planning import PORT_DEFAULT, Plan, Wishes, plan_cluster
-from restow.cluster.state import ClusterState, Upgrade
+from restow.cluster.state import ClusterState, EtcdState, Upgrade
 from restow.runtime import SeededRandomness
+from restow.storage.etcd.options import parse_address
 
 
 def plan(
@@ -96,6 +101,32 @@ def test_the_members_of_etcd_stay() -> None:
     found = plan(wishes=Wishes(store="etcd")).state
     with pytest.raises(ClusterRefused, match="has 1 members, not 3"):
         plan(found, wishes=Wishes(etcd_members=3))
+
+
+def test_an_etcd_of_an_earlier_release_goes_over_to_tls() -> None:
+    """Once: it gets another port for its peers, who may look at the old one until they are told."""
+    old = EtcdState(client_port=1, peer_port=2, health_port=3)
+    found = msgspec.structs.replace(plan(wishes=Wishes(store="etcd")).state, etcd=(old,))
+    [member] = plan(found).state.etcd
+    assert (member.client_port, member.health_port, member.plain_peer_port) == (1, 3, 2)
+    assert member.is_tls
+    assert member.peer_port not in (1, 2, 3)
+    again = plan(msgspec.structs.replace(found, etcd=(member,))).state
+    assert again.etcd == (member,), "a start that did not get so far goes on where it was"
+
+
+def test_how_the_own_etcd_is_reached(tmp_path: Path) -> None:
+    """With the certificate of the cluster; as before for as long as it was not started anew."""
+    layout = Layout(tmp_path / "a b&c")
+    members = plan(wishes=Wishes(store="etcd", etcd_members=3)).state.etcd
+    options = parse_address(store_address(members, layout))
+    assert options.endpoints == tuple(f"127.0.0.1:{each.client_port}" for each in members)
+    assert options.tls
+    assert options.ca_file == layout.pki / "etcd-ca.crt"
+    assert options.cert_file == layout.pki / "etcd-client.crt"
+    assert options.key_file == layout.pki / "etcd-client.key"
+    old = EtcdState(client_port=1, peer_port=2, health_port=3)
+    assert store_address([old], layout) == "etcd://127.0.0.1:1"
 
 
 def test_servers_come_and_go() -> None:
