@@ -10,7 +10,8 @@ import argparse
 import io
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from restow.api.encryption_keys import IDENTITY
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
 from restow.cli.etcd_files import add_etcd_files
@@ -40,8 +42,11 @@ from restow.storage.census import (
     take_census,
 )
 from restow.storage.census.naming import PREFIX_DEFAULT, canonical, is_builtin
-from restow.storage.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX
-from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX, Opener
+from restow.storage.encryption.asking import open_value
+from restow.storage.encryption.reloading import ReloadedKeys
+from restow.storage.errors import CannotOpen, OpenRefused, StorageError
+from restow.storage.interface import Key
 
 LISTED_DEFAULT = 100
 WIDTH_OF_FILES = 200
@@ -60,19 +65,21 @@ What can be counted: {SOURCE_FORMS}
   restow census --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key' -o json
   restow census --snapshot backup.db secrets
   restow census --key aesgcm:key1
+  restow census secrets --encryption-provider-config keys.yaml
 
 An object is left behind if it is stored in another version than it should be. Which that is, the
 store says itself: in a StorageVersion (the version that all servers write), in the definition of a
 custom resource, or in a StorageState. --target says it for a store that does not, and overrules it.
 
 The store is only read: a running etcd at one revision, a SQLite file beside running servers, a
-snapshot of `etcdctl snapshot save`, or a copied file. Nothing is decrypted: of encrypted objects
-the census says the provider and the key, and cannot say the version.
+snapshot of `etcdctl snapshot save`, or a copied file. Of encrypted objects the census says the
+provider and the key; for their versions it needs --encryption-provider-config, the servers' file.
 
 --key asks another question: whether anything is left under one encryption key, called key1, or
 aesgcm:key1, or kms:PLUGIN:ID; identity means values that are not encrypted. That none is left is
-what the exit code 0 says then. Counted is the newest value of each object: older revisions, until
-they are compacted, and backups may still need the key.
+what the exit code 0 says then. What is never encrypted is counted apart, unless it is asked for by
+its name. Counted is the newest value of each object: older revisions, until they are compacted, and
+backups may still need the key.
 
 Exit codes: 0 nothing is left behind, 3 something is, 4 it cannot be told (an encrypted or
 unreadable object of a resource that has a target, or servers that do not agree); 1 the store cannot
@@ -105,6 +112,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RESOURCE=VERSION",
         help="the version in which a resource should be stored, such as deployments.apps=v1 or"
         " ingresses.networking.k8s.io=networking.k8s.io/v1; may be repeated",
+    )
+    add(
+        "--encryption-provider-config",
+        type=Path,
+        metavar="FILE",
+        help="the servers' own: opens encrypted objects, so that their versions are known",
     )
     add(
         "--key",
@@ -140,6 +153,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(error, EXIT_USAGE)
     if arguments.key is not None and arguments.target:
         return _say("--target: not with --key, which does not look at versions", EXIT_USAGE)
+    keys_file: Path | None = arguments.encryption_provider_config
+    if keys_file is not None and arguments.prefix.strip("/") != PREFIX_DEFAULT.strip("/"):
+        text = "--encryption-provider-config: not with --prefix, as keys are by resource"
+        return _say(text, EXIT_USAGE)
     targets = {canonical(name): version for name, version in arguments.target}
     selection = Selection.of(arguments.resources)
     prefix = f"/{arguments.prefix.strip('/')}/"
@@ -152,6 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
                 selection=selection,
                 targets=targets,
                 samples_max=max(listed or 0, SAMPLES_DEFAULT),
+                keys_file=keys_file,
             )
         )
     except OpenRefused as error:
@@ -166,7 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(orjson.dumps(_fields(census, address, prefix), option=orjson.OPT_INDENT_2).decode())
     else:
-        _print_all(census, address=address, prefix=prefix, listed=listed)
+        _print_all(census, address=address, prefix=prefix, listed=listed, keys_file=keys_file)
     sys.stdout.flush()
     match census.verdict:
         case Verdict.LEFT_BEHIND:
@@ -181,12 +199,22 @@ def _answer_key(
     census: Census,
     arguments: argparse.Namespace,
     *,
-    said: frozenset[str] | None,
+    said: census_key.Said | None,
     address: str,
     prefix: str,
 ) -> int:
-    """Say what is left under a key. `said` are the keys that servers have, if they say it."""
-    found = count_key(census, arguments.key)
+    """Say what is left under a key. `said` is what servers say of keys, if they do.
+
+    As `restow preflight` does, it does not count plain values of what is never encrypted; unless
+    somebody has asked for these very resources.
+    """
+
+    def is_counted(resource: str) -> bool:
+        if arguments.key != IDENTITY or arguments.resources or said is None:
+            return True
+        return not said.is_never_encrypted(resource)
+
+    found = count_key(census, arguments.key, is_counted=is_counted)
     if arguments.output == "json":
         fields = census_key.fields_of(census, found, said=said, address=address, prefix=prefix)
         print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
@@ -203,11 +231,19 @@ def _answer_key(
 
 
 async def _take(
-    address: str, *, prefix: str, selection: Selection, targets: dict[str, str], samples_max: int
-) -> tuple[Census, frozenset[str] | None]:
-    """The census, and the keys that servers say in the store to have."""
-    source = await open_source(address, Runtime.system())
-    try:
+    address: str,
+    *,
+    prefix: str,
+    selection: Selection,
+    targets: dict[str, str],
+    samples_max: int,
+    keys_file: Path | None,
+) -> tuple[Census, census_key.Said | None]:
+    """The census, and what servers say of keys in the store."""
+    async with AsyncExitStack() as undo:
+        opener = None if keys_file is None else await _opener(keys_file, undo)
+        source = await open_source(address, Runtime.system())
+        undo.push_async_callback(source.close)
         total = None
         if sys.stderr.isatty():
             total = await source.count(selection.prefixes(prefix))
@@ -219,10 +255,25 @@ async def _take(
                 arguments=targets,
                 samples_max=samples_max,
                 on_progress=on_progress,
+                opener=opener,
             )
         return census, await census_key.read_said(source, prefix=prefix)
-    finally:
-        await source.close()
+
+
+async def _opener(keys_file: Path, undo: AsyncExitStack) -> Opener:
+    """Opens what the keys of a file open. Raises OpenRefused; it and what it gives, Unavailable
+    when a plug-in does not answer."""
+    keys = ReloadedKeys(str(keys_file), Runtime.system())
+    undo.push_async_callback(keys.close)
+    await keys.load()
+
+    async def open_one(key: str, value: bytes) -> bytes | None:
+        try:
+            return (await open_value(keys, Key(key), value)).value
+        except CannotOpen:
+            return None
+
+    return open_one
 
 
 @contextmanager
@@ -243,7 +294,9 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def _print_all(census: Census, *, address: str, prefix: str, listed: int | None) -> None:
+def _print_all(
+    census: Census, *, address: str, prefix: str, listed: int | None, keys_file: Path | None
+) -> None:
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     if not census.resources:
@@ -252,6 +305,13 @@ def _print_all(census: Census, *, address: str, prefix: str, listed: int | None)
         console.print(_table(census))
     for line in _summary(census, address):
         console.print(line, soft_wrap=True)
+    if unopened := census.unopened:
+        why = (
+            "give the servers' file by --encryption-provider-config to know their versions"
+            if keys_file is None
+            else f"no key of {keys_file} opens them"
+        )
+        console.print(f"not decrypted: {unopened:,} objects; {why}", soft_wrap=True)
     for resource, row in census.unreadable:
         _print_keys(console, f"unreadable, {resource}:", row)
     behind = [
@@ -348,6 +408,7 @@ def _fields(census: Census, address: str, prefix: str) -> dict[str, Any]:
         "leftBehind": census.of(Verdict.LEFT_BEHIND),
         "undecided": census.of(Verdict.UNDECIDED),
         "unreadable": sum(row.objects for _, row in census.unreadable),
+        "unopened": census.unopened,
         "resources": [_resource_fields(each) for each in census.resources],
     }
 

@@ -8,6 +8,7 @@ which keys servers have, if they are servers of restow.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -16,56 +17,82 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.cli.foreign_text import shown
 from restow.controllers.encryption_keys import is_known, keys_said, persisted_keys
 from restow.storage.census import Census, KeyCount, Row, Source
-from restow.storage.census.naming import STORAGE_STATES, STORAGE_VERSIONS
+from restow.storage.census.naming import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
+from restow.storage.census.targets import state_resource
 
 NOT_COUNTED: Final = (
     "counted is the newest value of each object; older revisions until they are compacted, and"
     " backups, may still need the key"
 )
+PLAIN_ONES: Final = "resources that are never encrypted, or that no server encrypts"
 NOBODY_SAYS: Final = (
     "nobody says in this store which keys there are, so a misspelt name gives the same answer"
 )
 
 
-async def read_said(source: Source, *, prefix: str) -> frozenset[str] | None:
-    """The ids of the keys that servers write with, can read, or have listed as persisted.
+@dataclass(slots=True)
+class Said:
+    """What the store says of keys: in the reports of servers, and in what may be stored."""
 
-    None if nobody says anything of keys in this store: it is not one of restow's servers.
-    """
+    keys: set[str] = field(default_factory=set)
+    """The ids of those that servers write with, can read, or have listed as persisted."""
+    encrypted: set[str] = field(default_factory=set)
+    """The resources of which anybody has anything to do with a key."""
+    reported: set[str] = field(default_factory=set)
+    """All resources that are spoken of."""
+
+    def is_never_encrypted(self, resource: str) -> bool:
+        """Whether a resource may stay plain while others are encrypted: nobody could encrypt it,
+        or nobody does. Where nothing at all is encrypted, that is no reason."""
+        if resource in pinned_names():
+            return True
+        return bool(self.encrypted) and resource in self.reported - self.encrypted
+
+
+async def read_said(source: Source, *, prefix: str) -> Said | None:
+    """What is said; None if nobody says anything of keys: it is no store of restow's servers."""
     states, versions = f"{prefix}{STORAGE_STATES}/", f"{prefix}{STORAGE_VERSIONS}/"
-    found: set[str] = set()
-    has_states = False
+    said, has_states = Said(), False
     async for page in source.pages([states, versions]):
         for key, value in page:
-            is_state = key.startswith(states)
+            is_state, name = key.startswith(states), key.rpartition("/")[2]
             has_states |= is_state
             # What cannot be read says nothing; the census itself tells of it.
             with suppress(msgspec.MsgspecError):
-                found |= _said_by_state(value) if is_state else _said_by_version(value)
-    return frozenset(found) if has_states else None
+                resource, keys = (
+                    _said_by_state(name, value) if is_state else _said_by_version(name, value)
+                )
+                said.keys |= keys
+                said.reported.add(resource)
+                if keys - {IDENTITY}:
+                    said.encrypted.add(resource)
+    return said if has_states else None
 
 
-def _said_by_state(value: bytes) -> set[str]:
-    status = msgspec.json.decode(value, type=dict[str, Any]).get("status")
-    return set(persisted_keys(status)) if isinstance(status, dict) else set()
+def _said_by_state(name: str, value: bytes) -> tuple[str, set[str]]:
+    state = msgspec.json.decode(value, type=dict[str, Any])
+    status = state.get("status")
+    keys = set(persisted_keys(status)) if isinstance(status, dict) else set()
+    return state_resource(value) or name, keys
 
 
-def _said_by_version(value: bytes) -> set[str]:
+def _said_by_version(name: str, value: bytes) -> tuple[str, set[str]]:
     said = keys_said(msgspec.json.decode(value, type=StorageVersion))
-    return {*said.writes.values(), *said.prefers.values()}.union(*said.reads.values())
+    keys = {*said.writes.values(), *said.prefers.values()}.union(*said.reads.values())
+    return str(resource_of_name(name)), keys
 
 
-def is_unheard_of(found: KeyCount, said: frozenset[str] | None) -> bool:
+def is_unheard_of(found: KeyCount, said: Said | None) -> bool:
     """Whether neither a value nor a server knows a key of that name."""
     is_counted = bool(found.left or found.undecided)
-    return not is_counted and said is not None and not is_known(found.key, said)
+    return not is_counted and said is not None and not is_known(found.key, said.keys)
 
 
-def verdict_of(found: KeyCount, said: frozenset[str] | None) -> str:
+def verdict_of(found: KeyCount, said: Said | None) -> str:
     """`left`, `undecided` or `none`."""
     if found.left:
         return "left"
@@ -77,7 +104,7 @@ def print_key(
     census: Census,
     found: KeyCount,
     *,
-    said: frozenset[str] | None,
+    said: Said | None,
     address: str,
     is_listed: bool,
 ) -> None:
@@ -113,6 +140,10 @@ def print_key(
         case _:
             line = f"no value is left under {found.key}: {place}"
     console.print(_shown(line), soft_wrap=True)
+    if found.apart:
+        names = ", ".join(_shown(each) for each in dict.fromkeys(each for each, _ in found.apart))
+        line = f"apart: {found.objects_apart:,} objects of {PLAIN_ONES}: {names}"
+        console.print(line, soft_wrap=True)
     console.print(f"note: {NOT_COUNTED}", soft_wrap=True)
     if said is None and verdict_of(found, said) == "none" and found.key != IDENTITY:
         console.print(f"note: {NOBODY_SAYS}", soft_wrap=True)
@@ -130,7 +161,7 @@ def _table(rows: list[tuple[str, Row, str]]) -> Table:
 
 
 def fields_of(
-    census: Census, found: KeyCount, *, said: frozenset[str] | None, address: str, prefix: str
+    census: Census, found: KeyCount, *, said: Said | None, address: str, prefix: str
 ) -> dict[str, Any]:
     """The answer as docs/reference/census.md describes it."""
     return {
@@ -143,6 +174,7 @@ def fields_of(
         "objects": census.objects,
         "left": found.objects,
         "undecided": found.objects_undecided,
+        "apart": found.objects_apart,
         "resources": [
             _row_fields(resource, row, is_left=is_left)
             for rows, is_left in ((found.left, True), (found.undecided, False))

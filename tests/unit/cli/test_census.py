@@ -68,6 +68,10 @@ def test_table(store: str, capsys: pytest.CaptureFixture[str]) -> None:
             "give",
             "--target",
         ],
+        [
+            *("not", "decrypted:", "2", "objects;", "give", "the", "servers'", "file", "by"),
+            *("--encryption-provider-config", "to", "know", "their", "versions"),
+        ],
         ["unreadable,", "pods:", "1"],
         ["/registry/pods/default/bad·key"],
     ]
@@ -117,6 +121,7 @@ def test_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
         "leftBehind": 2,
         "undecided": 0,
         "unreadable": 0,
+        "unopened": 0,
         "resources": [
             {
                 "resource": "deployments.apps",

@@ -30,6 +30,12 @@ class KeyCount:
     left: tuple[tuple[str, Row], ...]
     undecided: tuple[tuple[str, Row], ...]
     """Values that are encrypted, and do not say under which key."""
+    apart: tuple[tuple[str, Row], ...] = ()
+    """What is under the key in resources that are not counted."""
+
+    @property
+    def objects_apart(self) -> int:
+        return sum(row.objects for _, row in self.apart)
 
     @property
     def objects(self) -> int:
@@ -50,16 +56,18 @@ def count_key(
     """
     left: list[tuple[str, Row]] = []
     undecided: list[tuple[str, Row]] = []
+    apart: list[tuple[str, Row]] = []
     for each in census.resources:
-        for row in each.rows if is_counted(each.resource) else ():
+        counts = is_counted(each.resource)
+        for row in each.rows:
             match is_under(row.stored, key):
                 case True:
-                    left.append((each.resource, row))
-                case None:
+                    (left if counts else apart).append((each.resource, row))
+                case None if counts:
                     undecided.append((each.resource, row))
-                case False:
+                case _:
                     pass
-    return KeyCount(key=key, left=tuple(left), undecided=tuple(undecided))
+    return KeyCount(key=key, left=tuple(left), undecided=tuple(undecided), apart=tuple(apart))
 
 
 def is_under(stored: Stored, key: str) -> bool | None:

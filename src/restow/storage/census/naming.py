@@ -35,6 +35,12 @@ def _builtin_roots() -> dict[str, GroupResource]:
 
 
 @cache
+def pinned_names() -> frozenset[str]:
+    """The resources that servers never encrypt: they agree on keys through them."""
+    return frozenset(str(kind.group_resource) for kind in all_kinds() if kind.pinned)
+
+
+@cache
 def _long_heads() -> frozenset[str]:
     """First words of roots that have two."""
     return frozenset(root.partition("/")[0] for root in _builtin_roots() if "/" in root)

@@ -6,7 +6,7 @@ keys as samples: what is left behind is known only when the targets have been re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -20,7 +20,7 @@ from restow.storage.census.naming import (
     root_of,
 )
 from restow.storage.census.targets import Target, Targets, target_of_argument
-from restow.storage.census.values import Stored, read_value
+from restow.storage.census.values import Stored, inside, read_value
 
 SAMPLES_DEFAULT: Final = 20
 SAMPLES_MAX: Final = 1_000_000
@@ -28,6 +28,8 @@ SAMPLES_MAX: Final = 1_000_000
 _TARGETS: Final = frozenset(TARGET_ROOTS)
 
 Entry = tuple[str, bytes]
+Opener = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Of an encrypted value at a key, what is inside; None if no key opens it."""
 
 
 class Readable(Protocol):
@@ -106,6 +108,16 @@ class Census:
             if row.stored.form == "unreadable"
         )
 
+    @property
+    def unopened(self) -> int:
+        """How many objects are encrypted, and were not opened."""
+        rows = (row for each in self.resources for row in each.rows)
+        return sum(
+            row.objects
+            for row in rows
+            if row.stored.form == "encrypted" and not row.stored.api_version
+        )
+
     def of(self, verdict: Verdict) -> int:
         return sum(each.of(verdict) for each in self.resources)
 
@@ -150,8 +162,9 @@ async def take_census(
     arguments: Mapping[str, str] | None = None,
     samples_max: int = SAMPLES_DEFAULT,
     on_progress: Callable[[int], None] | None = None,
+    opener: Opener | None = None,
 ) -> Census:
-    """Count what a store holds under a prefix.
+    """Count what a store holds under a prefix. Without an opener nothing is decrypted.
 
     `arguments` are targets that a person gave: names of resources, and versions. They count more
     than what the store says.
@@ -165,6 +178,10 @@ async def take_census(
             rest = key[len(prefix) :]
             root = root_of(rest)
             stored = read_value(value)
+            if opener is not None and stored.form == "encrypted":
+                opened = await opener(key, value)
+                if opened is not None:
+                    stored, value = inside(stored, opened), opened  # noqa: PLW2901
             place = (root, stored)
             group = groups.get(place)
             if group is None:

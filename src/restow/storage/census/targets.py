@@ -92,10 +92,9 @@ class Targets:
             state = msgspec.json.decode(value, type=_State)
         except _WRONG:
             return  # it is only a second opinion, and counted as unreadable itself
-        resource, current = state.spec.resource, state.status.currentStorageVersionHash
-        named = str(GroupResource(resource.group, resource.resource)) if resource.resource else name
+        current = state.status.currentStorageVersionHash
         if current:
-            self._add(named, Target(source="StorageState", hash=current))
+            self._add(state.named() or name, Target(source="StorageState", hash=current))
 
     def _add(self, resource: str, target: Target) -> None:
         known = self._found.get(resource)
@@ -144,6 +143,17 @@ class _State(msgspec.Struct):
 
     spec: Spec = msgspec.field(default_factory=Spec)
     status: Status = msgspec.field(default_factory=Status)
+
+    def named(self) -> str:
+        """The resource that it is about; empty if it does not say."""
+        resource = self.spec.resource
+        return str(GroupResource(resource.group, resource.resource)) if resource.resource else ""
+
+
+def state_resource(value: bytes) -> str:
+    """The resource that a stored StorageState is about; empty if it does not say. Raises
+    MsgspecError."""
+    return msgspec.json.decode(value, type=_State).named()
 
 
 def _of_report(value: bytes) -> Target:

@@ -3,7 +3,7 @@
     {"kind":…,"apiVersion":…}                       JSON, fields in any order
     k8s\\0 + Unknown{1: {1: apiVersion, 2: kind}}    the protobuf envelope of Kubernetes
     apiVersion: …                                   YAML, which kube-apiserver can write as well
-    k8s:enc:<provider>:<version>:<name>:…           encrypted; what is inside cannot be known
+    k8s:enc:<provider>:<version>:<name>:…           encrypted; what is inside only `inside` knows
 
 Pure and total: whatever is none of these is unreadable, and that is an answer, not an error.
 """
@@ -79,6 +79,12 @@ def read_value(value: bytes) -> Stored:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_yaml(value)
     return _stored("json", head.apiVersion, head.kind)
+
+
+def inside(sealed: Stored, opened: bytes) -> Stored:
+    """How an encrypted value is stored, for one who has opened it."""
+    found = read_value(opened)
+    return sealed._replace(api_version=found.api_version, kind=found.kind)
 
 
 def unwrap(value: bytes) -> bytes | None:
