@@ -61,6 +61,18 @@ fuzz: environment ## Fuzz all that reads bytes, and send generated requests to e
 	  $(BIN)/python -m tests.fuzz.engine --target "$$target" --seconds $(FUZZ_SECONDS) || exit 1; done
 	@RESTOW_TEST_SIZE=long exec $(BIN)/pytest -p no:xdist tests/fuzz $(PYTEST_ARGS)
 
+# Arguments of the campaign: make prove PROVE_ARGS='worlds mutants --worlds 10000'
+PROVE_ARGS ?=
+SOAK_SECONDS ?= 3600
+
+.PHONY: prove
+prove: setup ## The whole campaign: model, worlds, mutants, real processes, power cuts; a report
+	@exec $(BIN)/python -m tools.prove $(PROVE_ARGS)
+
+.PHONY: soak
+soak: setup ## An hour of load on three servers: memory, files and tasks stay flat
+	@exec $(BIN)/python -m restow.testing.fire.soak --seconds $(SOAK_SECONDS)
+
 .PHONY: bench
 bench: environment ## Measure, and print the table
 	@$(PYTHON) -m tools.system_packages --for bench
