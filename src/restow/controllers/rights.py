@@ -159,7 +159,7 @@ RIGHTS: Final = (
         group=DEFINITIONS.group,
         resource="customresourcedefinitions",
         verbs=("get",),
-        who="migrator",
+        who="both",
         why="which versions of a custom resource are stored",
         is_needed=False,
     ),

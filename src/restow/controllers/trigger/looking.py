@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from restow.api.resources import STATES
+from restow.api.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Object
 from restow.controllers.outlets import Recorder, TriggerMetrics
-from restow.controllers.requests import resource_of, seen
+from restow.controllers.requests import mapping, resource_of, seen
 from restow.controllers.trigger.acting import Acted, Actor
 from restow.controllers.trigger.by_reports import agreed_hash
 from restow.controllers.trigger.decide import decide
@@ -34,8 +34,9 @@ from restow.controllers.trigger.values import (
     StorageVersionReading,
     View,
 )
+from restow.kinds.builtin import has_group
 from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import NotFound
+from restow.machinery.status import Forbidden, NotFound
 from restow.runtime import Clock, Tasks
 
 __all__ = ["CensusOf", "Known", "Looker"]
@@ -61,6 +62,8 @@ class Known:
     not_before_seconds: float = 0.0
     """When it may be looked at again, if it did not come to rest: whatever wakes it, or two
     controllers that undo each other's work would keep a server busy."""
+    definition_due_seconds: float = 0.0
+    """When its definition is looked at again, if it has one: once in a polling period."""
 
 
 class Looker:
@@ -128,6 +131,7 @@ class Looker:
             migrations=tuple(seen(each) for each in requests),
             reading=reading,
             census=None if self._census is None else self._census(name),
+            lists_more=state is not None and await self._lists_more(known),
         )
         memory = known.memories.get(observer.name)
         actions, memory = decide(view, memory, now=now, settings=self._options.rules)
@@ -143,6 +147,21 @@ class Looker:
             return await self._client.get(STATES, state_name(resource))
         except NotFound:
             return None
+
+    async def _lists_more(self, known: Known) -> bool:
+        """Whether the definition lists more than what it stores; False if it was asked lately.
+
+        Whoever may not read definitions is not told: then they stay as they are.
+        """
+        name, now = known.found.name.group_resource, self._clock.monotonic()
+        if has_group(name.group) or now < known.definition_due_seconds:
+            return False
+        known.definition_due_seconds = now + self._options.rules.poll_seconds
+        try:
+            definition = await self._client.get(DEFINITIONS, str(name))
+        except (NotFound, Forbidden):
+            return False
+        return len(mapping(definition, "status").get("storedVersions") or ()) > 1
 
     async def _read_requests(self) -> Requests:
         """All requests of each API, by their resource."""

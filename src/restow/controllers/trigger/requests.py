@@ -113,10 +113,15 @@ def work_off(
         if each.is_open and each.record is not None and each.record != wanted
     ]
     keys = state.status.keys if key is None else (key,)
-    if (state.status.persisted, state.status.keys) == ((wanted.target,), keys):
+    is_narrowed = (state.status.persisted, state.status.keys) == ((wanted.target,), keys)
+    if is_narrowed and not view.lists_more:
         return actions or [Nothing(reason="all objects are stored in the current version")]
     counting = {each.phase: each for each in view.migrations if each.record == wanted}
-    if Phase.SUCCEEDED in counting:
+    if Phase.SUCCEEDED in counting and is_narrowed:
+        # It was done before the definition listed more; another has that taken back.
+        again = _retry_gate(counting[Phase.SUCCEEDED], "the migration", now=now, settings=settings)
+        start = first(again, start)
+    elif Phase.SUCCEEDED in counting:
         if narrow.is_open:
             success = counting[Phase.SUCCEEDED]
             return [
@@ -127,7 +132,8 @@ def work_off(
     if any(phase in counting for phase in (Phase.PENDING, Phase.RUNNING)):
         return [*actions, Nothing(reason="a migration is on its way")]
     if Phase.FAILED in counting:
-        retry = _retry_gate(counting[Phase.FAILED], now=now, settings=settings)
+        why = "the migration has failed and"
+        retry = _retry_gate(counting[Phase.FAILED], why, now=now, settings=settings)
         start = first(retry, start)
     if not start.is_open:
         return [*actions, start.action()]
@@ -145,6 +151,9 @@ def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:
     resource = view.resource.group_resource
     is_by_version = state.status.persisted != (wanted.target,)
     other = "in other versions" if is_by_version else "under other encryption keys"
+    reason = f"objects may be stored {other} than the current one"
+    if view.lists_more and not is_by_version:
+        reason = "the definition lists versions as stored that nothing may be stored in"
     return [
         *(
             DeleteMigration(ref=each.ref, reason="another takes its place")
@@ -155,7 +164,7 @@ def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:
             resource=view.resource,
             name=name_of(resource, wanted),
             record=wanted,
-            reason=f"objects may be stored {other} than the current one",
+            reason=reason,
         ),
     ]
 
@@ -181,15 +190,15 @@ def _narrow(
     )
 
 
-def _retry_gate(failed: MigrationSeen, *, now: Now, settings: Settings) -> Gate:
-    if failed.finished_at is None:
+def _retry_gate(ended: MigrationSeen, why: str, *, now: Now, settings: Settings) -> Gate:
+    if ended.finished_at is None:
         return OPEN
-    due = failed.finished_at + timedelta(seconds=settings.retry_seconds)
+    due = ended.finished_at + timedelta(seconds=settings.retry_seconds)
     left = (due - now.wall).total_seconds()
     # A moment far in the future was written by a wrong clock: nobody waits for it.
     if not 0 < left <= settings.retry_seconds + settings.skew_seconds:
         return OPEN
-    return Gate("the migration has failed and is tried again later", now.seconds + left)
+    return Gate(f"{why} is tried again later", now.seconds + left)
 
 
 def with_heartbeat(

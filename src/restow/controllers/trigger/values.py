@@ -225,6 +225,9 @@ class View:
     reading: Reading
     census: Census | None = None
     """Only in loose mode, where nothing is narrowed without one."""
+    lists_more: bool = False
+    """Whether the definition of a custom resource lists versions as stored besides the one that it
+    stores now. One that was taken back before any server wrote it is known to nobody else."""
 
 
 class Sighting(NamedTuple):

@@ -363,9 +363,16 @@ class Director:
         await self._ask("POST", REQUESTS, body)
 
     async def _delete_request(self) -> None:
-        for key in sorted(self.world.ledger.open_requests)[:1]:
-            if "/migration.k8s.io/" in key:
-                await self._ask("DELETE", f"{REQUESTS}/{key.rpartition('/')[2]}")
+        """One of those that are open; rather one that has something to do."""
+        ledger = self.world.ledger
+        played = set(ledger.names.values())
+        found = sorted(
+            (name not in played, key)
+            for key, name in ledger.open_requests.items()
+            if "/migration.k8s.io/" in key
+        )
+        for _, key in found[:1]:
+            await self._ask("DELETE", f"{REQUESTS}/{key.rpartition('/')[2]}")
 
     # The end.
 

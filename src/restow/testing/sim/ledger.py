@@ -44,7 +44,7 @@ REQUESTS_PREFIXES: Final = (
     "/registry/migration.k8s.io/storageversionmigrations/",
     "/registry/storagemigration.k8s.io/storageversionmigrations/",
 )
-REWRITES_AFTER_MAX: Final = 16
+REWRITES_AFTER_MAX: Final = 12
 """Of pages that are under way when their request is deleted, or agreement lost."""
 FORGED: Final = "forged"
 
@@ -331,6 +331,8 @@ class Ledger:
         self.rewrites_after.clear()
         is_proven = PROOF_ANNOTATION in (obj["metadata"].get("annotations") or {})
         self.notice("requested" if is_new else "proven" if is_proven else "running")
+        if is_proven and self.open_requests[event.key] not in self._built_in:
+            self.notice("proven custom")
 
     def _complete(self, name: str, request: dict[str, Any]) -> None:
         """What a request says to have proven, of an agreement that still holds, is so."""

@@ -25,6 +25,7 @@ from restow.controllers.migrator import engine, stored_versions
 from restow.controllers.migrator.following import Followed
 from restow.controllers.trigger import acting
 from restow.controllers.trigger import following as trigger_following
+from restow.controllers.trigger.looking import Looker
 from restow.controllers.trigger.values import Record
 from restow.coordination import changes, membership, planning, registrar
 from restow.coordination.changes import View
@@ -550,6 +551,15 @@ async def _true(*_: Any) -> bool:
     return True
 
 
+def _forgets_what_definitions_list(patch: Patch) -> None:
+    """A version that was taken back before any server wrote it stays in storedVersions."""
+
+    async def lists_more(*_: Any) -> bool:
+        return False
+
+    patch(Looker, "_lists_more", lists_more)
+
+
 def _resumes_anywhere(patch: Patch) -> None:
     """A position is good for every migration, and one pass is proof enough."""
     read = _engine.Position.of_text.__func__
@@ -683,6 +693,7 @@ MUTANTS: Final = (
     Mutant("ignores-agreement", "M1 M5", "migrates while servers differ", _ignores_agreement),
     Mutant("deletion-does-not-stop", "M16", "a deleted request goes on", _deletion_does_not_stop),
     Mutant("trims-blindly", "M3", "storedVersions trimmed unproven", _trims_whatever_is_stored),
+    Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
     Mutant("resumes-anywhere", "M11", "any token is good, one pass is proof", _resumes_anywhere),
     Mutant("unknown-is-done", "A2 F9", "a lost answer is a yes", _unknown_is_done),
     Mutant("unknown-is-repeated", "F9", "a lost write is sent again", _unknown_is_sent_again),

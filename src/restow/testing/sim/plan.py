@@ -138,7 +138,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         releases=releases,
         servers=servers,
         controllers=controllers,
-        delay_seconds=random.choice((0.002, 0.01, 0.05)),
+        delay_seconds=random.choice((0.002, 0.02, 0.1, 0.2)),
         gap_seconds=random.choice((0.15, 0.3, 0.6)),
         old_objects=random.choice((0, 5, 12, 25)),
         old_version=f"{GROUP}/{old_version}",
@@ -187,13 +187,18 @@ def _story(
     other: tuple[str, str, str | float] = ("replace", random.choice(places), releases[1])
     if has_custom and random.random() < 0.7:
         other = ("switch", "", random.choice(("v1", "v2")))
-    match random.randrange(6 if has_custom else 5):
-        case 5:  # a definition changes when what it was is proven
+    match random.randrange(7 if has_custom else 6):
+        case 5:  # a request goes while it is worked off
+            return [
+                Step(0.1, "", 1, "roll", argument=random.choice(releases)),
+                Step(0.0, "rewritten", random.choice((1, 2, 6)), "delete request"),
+            ]
+        case 6:  # a definition changes when what it was is proven
             first, second = random.sample(("v1", "v2"), 2)
             return [
                 Step(0.5, "", 1, "switch", "", first),
-                Step(0.0, "proven", 1, "switch", "", second),
-                Step(0.0, "proven", 1, "switch", "", first),
+                Step(0.0, "proven custom", 1, "switch", "", second),
+                Step(0.0, "proven custom", 1, "switch", "", first),
             ]
         case 3:  # all of them at once
             return [Step(0.01, "", 1, "kill", each, "") for each in places]
