@@ -364,6 +364,7 @@ async def test_without_leases_it_works_at_once(tmp_path: Path) -> None:
 async def test_missing_rights_are_named(tmp_path: Path) -> None:
     """A user who may do nothing is told verbs, resources and namespace, before anything begins."""
     users = tmp_path / "tokens.csv"
+    users.touch(mode=0o600)
     users.write_text('a-token,jane,u-1,"developers"\n')
     async with (
         running_server(tmp_path / "data", token_auth_file=users) as config,
