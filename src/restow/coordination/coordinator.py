@@ -233,9 +233,11 @@ class Coordinator:
         return _MemberPolicy(self) if self._is_off else self.table
 
     def version_of(self, resource: Resource) -> str:
-        """The version in which a resource is written now, or will be when it is opened."""
-        encoding = self.table.find(resource)
-        return resource.storage_api_version if encoding is None else encoding.api_version
+        """The version in which a resource is written now; if it is closed, was written last. What
+        it would be written in when it is opened for the first time, if it never was."""
+        last = self.table.last(resource)
+        known = (*resource.decodable, resource.storage_api_version)
+        return last if last is not None and last in known else resource.storage_api_version
 
     async def check_keys(self, keys: Keys) -> None:
         """Raises `KeyUnsupported` when something may be stored that these keys do not open."""

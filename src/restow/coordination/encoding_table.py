@@ -23,6 +23,8 @@ class EncodingTable:
     def __init__(self) -> None:
         self._encodings: dict[str, Encoding] = {}
         self._errors: dict[str, str] = {}
+        self._last: dict[str, str] = {}
+        """By root, the version in which a resource was written last, be it closed now."""
         self.on_stale: Callable[[Resource], Awaitable[None]] | None = None
         """Called when a fence has failed, to find out what is true now."""
         self.on_switch: Callable[[], None] | None = None
@@ -43,10 +45,15 @@ class EncodingTable:
     def find(self, resource: Resource) -> Encoding | None:
         return self._encodings.get(resource.root)
 
+    def last(self, resource: Resource) -> str | None:
+        """The version in which it is written, or was before it was closed; None: it never was."""
+        return self._last.get(resource.root)
+
     def open(self, resource: Resource, encoding: Encoding) -> None:
         """Write a resource so from now on."""
         before = self._encodings.get(resource.root)
         self._encodings[resource.root] = encoding
+        self._last[resource.root] = encoding.api_version
         if self.on_switch is not None and (
             before is None or before.api_version != encoding.api_version
         ):

@@ -37,7 +37,7 @@ A plain tuple of numbers and bytes, so that the garbage collector leaves it alon
 class Change:
     """One change of one object; encoded at most once per form."""
 
-    __slots__ = ("before", "damage", "forms", "key", "now", "revision")
+    __slots__ = ("before", "damage", "forms", "is_mended", "key", "now", "revision")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Change:
         before: Entry | None,
         *,
         damage: str | None = None,
+        is_mended: bool = False,
     ) -> None:
         self.revision = revision
         self.key = key
@@ -57,6 +58,9 @@ class Change:
         """The object before; for a deletion with the revision of the deletion in its body."""
         self.damage = damage
         """Why the object after the change cannot be read, if so. It is there all the same."""
+        self.is_mended = is_mended
+        """Whether the object before could not be read. Others may know it, as it was then or from
+        another server: what this change is to them, nobody can tell."""
         self.forms: dict[object, bytes] | None = None
 
     def form(self, key: object, make: Callable[[Change], bytes]) -> bytes:
@@ -180,12 +184,14 @@ class WatchCache:
         before = self.entries.get(key)
         self.memo = {}
         now = damage = None
+        was_damaged = bool(self.damaged) and key in self.damaged
         if event.value is None:
             self._remove(key)
             self.damaged.pop(key, None)
-            if before is None:
+            if before is not None:
+                before = self._deleted(event, before)
+            elif not was_damaged:
                 return
-            before = self._deleted(event, before)
         else:
             self._put(key, event.value, event.revision)
             now = self.entries.get(key)
@@ -194,12 +200,13 @@ class WatchCache:
             if before is None and now is not None:
                 insort(self._keys, key)
         self.changed_at = event.revision
-        self._append(Change(event.revision, key, now, before, damage=damage))
+        is_mended = was_damaged and damage is None
+        self._append(Change(event.revision, key, now, before, damage=damage, is_mended=is_mended))
 
     def _append(self, change: Change) -> None:
         self._changes.append(change)
         self._changes_bytes += _size(change)
-        if change.damage is not None:
+        if change.damage is not None or change.is_mended:
             self.has_damaged_changes = True
 
     def _deleted(self, event: Event, before: Entry) -> Entry:
@@ -272,7 +279,9 @@ class WatchCache:
         self._changes[:0] = older
         self._changes_base -= len(older)
         self._changes_bytes += sum(map(_size, older))
-        self.has_damaged_changes |= any(change.damage is not None for change in older)
+        self.has_damaged_changes |= any(
+            change.damage is not None or change.is_mended for change in older
+        )
         self._floor = after
 
     def _past(self, event: Event) -> Change:

@@ -11,7 +11,7 @@ import pytest
 from restow.resources.watch_cache import Entry
 from restow.serving.handlers import listing, reading, watching
 from restow.serving.selection import Selection
-from restow.storage.interface import Revision
+from restow.storage.interface import Delete, Key, Revision, Transaction
 from restow.testing.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
@@ -539,8 +539,6 @@ async def test_damaged_objects_are_reported(server: RunningServer) -> None:
     assert (await api.get(f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dn00")).names == ["n00"]
     deleted = await api.delete(f"{CONFIG_MAPS}/bad")
     assert deleted.status == 500
-    from restow.storage.interface import Delete, Key, Transaction
-
     key = Key("/registry/configmaps/default/bad")
     await server.storage.commit(Transaction(writes=(Delete(key),)))
     assert (await api.get(CONFIG_MAPS)).names == ["n00", "n01"]
@@ -559,6 +557,34 @@ async def test_an_object_becomes_damaged_under_a_watch(server: RunningServer) ->
     assert [event["type"] for event in events] == ["ADDED", "ERROR"]
     assert events[-1]["object"]["reason"] == "InternalError"
     assert await elsewhere.is_silent()
+
+
+@pytest.mark.parametrize("outcome", ["mended", "deleted"])
+async def test_an_object_that_could_not_be_read_under_a_watch(
+    server: RunningServer, outcome: str
+) -> None:
+    """When it is mended, or goes, those who began meanwhile are sent to list anew: whether they
+    know it, from before or from another server, nobody can tell. So it is neither ADDED a second
+    time nor gone without a word."""
+    api, key = server.client, Key("/registry/configmaps/default/a")
+    await api.post(CONFIG_MAPS, config_map("a"))
+    good = await server.storage.get(key)
+    assert good is not None
+    await server.put_raw(key, b"{}")
+    made = await api.post(CONFIG_MAPS, config_map("b"))
+    elsewhere = await api.watch("/api/v1/namespaces/other/configmaps?resourceVersion=0")
+    watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={made.version}")
+    await api.post(CONFIG_MAPS, config_map("c"))
+    if outcome == "mended":
+        await server.put_raw(key, good.value)
+    else:
+        await server.storage.commit(Transaction(writes=(Delete(key),)))
+    events = await watch.rest()
+    assert [event["type"] for event in events] == ["ADDED", "ERROR"]
+    assert (events[-1]["object"]["code"], events[-1]["object"]["reason"]) == (410, "Expired")
+    assert await elsewhere.is_silent()
+    listed = await api.get(CONFIG_MAPS)
+    assert listed.names == (["a", "b", "c"] if outcome == "mended" else ["b", "c"])
 
 
 async def test_a_large_list(api: ApiClient) -> None:

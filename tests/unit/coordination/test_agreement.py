@@ -255,3 +255,16 @@ async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> N
         assert report is not None
         assert len(report.entries) == 2
         assert await world.report("Gadget") is None
+
+
+async def test_a_closed_resource_shows_what_was_written_last(tmp_path: Path) -> None:
+    """What a server tells in discovery does not jump to what its release prefers while it has no
+    identity: it goes on with what was selected."""
+    async with open_world(tmp_path) as world:
+        older = await world.started("x+1", mode="strict")
+        server = await world.started("x+2", mode="strict")
+        resource = server.resource()
+        shown = server.coordinator.version_of(resource)
+        assert shown == older.coordinator.version_of(older.resource()) == f"{GROUP}/v1"
+        server.coordinator.table.close_all()
+        assert server.coordinator.version_of(resource) == shown

@@ -253,7 +253,10 @@ class Watcher:
             self._send_changes(writer, some)
             if len(some) < len(changes):
                 return True
-        if broken is not None:
+        if broken is not None and broken.damage is None:
+            # It may be new to the client or not; a list tells.
+            self.fail(status.resource_version_too_old(self._after, broken.revision))
+        elif broken is not None:
             found = {broken.key: broken.damage or ""}
             self.fail(self._server.store.damaged(self._resource, found))
         elif self._cache.is_closed:
@@ -297,10 +300,11 @@ class Watcher:
         return [] if entry is None else [entry]
 
     def _broken(self, changes: list[Change]) -> Change | None:
-        """The first change whose outcome cannot be read, if this watcher asks for its object."""
+        """The first change that cannot be told, if this watcher asks for its object: what it has
+        come to cannot be read, or what it was before could not."""
         for change in changes:
             if (
-                change.damage is not None
+                (change.damage is not None or change.is_mended)
                 and change.revision > self._after
                 and self._selection.may_match(change.key)
             ):
@@ -451,6 +455,7 @@ def _with_objects(change: Change, found: dict[int, Entry]) -> Change:
         now and found.get(now[0], now),
         before and found.get(before[0], before),
         damage=change.damage,
+        is_mended=change.is_mended,
     )
     if change.forms is None:
         change.forms = {}
