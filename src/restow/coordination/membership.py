@@ -101,6 +101,11 @@ class Membership:
         return self._id
 
     @property
+    def record(self) -> ServerRecord | None:
+        """What the key says of this server; None: it has never joined."""
+        return self._record
+
+    @property
     def is_member(self) -> bool:
         """Whether this server has a key, as far as it knows."""
         return self._revision is not None

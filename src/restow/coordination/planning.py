@@ -318,7 +318,7 @@ class VotePlanner(ReportPlanner):
         self._check_definitions(resource, entries)
         own = Candidate(self._membership.id, resource.storage_api_version)
         before = stored.ballot if stored is not None else self._first_ballot(own, entries)
-        ballot = self._counted(with_candidate(before, own), entries)
+        ballot = self._counted(with_candidate(before, own), entries, is_member=True)
         self._check_writable(resource, ballot.selected)
         entry = self._entry(resource, ballot.selected, self.key_use(resource, entries))
         entries = with_entry(self._moved(entries, before, ballot), entry)
@@ -404,9 +404,14 @@ class VotePlanner(ReportPlanner):
             Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
         )
 
-    def _counted(self, ballot: Ballot, entries: tuple[Entry, ...]) -> Ballot:
-        """The ballot without the dead, and what follows from it."""
+    def _counted(
+        self, ballot: Ballot, entries: tuple[Entry, ...], *, is_member: bool = False
+    ) -> Ballot:
+        """The ballot without the dead, and what follows from it. `is_member`: this server is one,
+        also if the mirror has not heard of it yet; the store is asked by the guard."""
         members = self._roster.servers()
+        if is_member:
+            members.setdefault(self._membership.id, self._membership.record)
         living = without_strangers(ballot, members)
         if self._roster.unfenced():
             return living

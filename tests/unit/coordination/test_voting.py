@@ -58,6 +58,21 @@ async def test_a_rolling_upgrade_keeps_the_selection_until_the_last_server(tmp_p
         assert f"{BALLOTS_PREFIX}{GROUP}.v1.widgets" in {item.key for item in found}
 
 
+async def test_a_server_that_does_not_hear_of_itself_votes_all_the_same(tmp_path: Path) -> None:
+    """Whoever registers is a member, whatever its watch has told it yet: one without a vote would
+    hold back every selection, for ever."""
+    async with open_world(tmp_path) as world:
+        old = await world.started("x+1", mode="strict")
+        new = world.server("x+2", mode="strict")
+        new.line.hold(SERVERS_PREFIX)
+        await world.run(new.start())
+        assert {each.server_id for each in (await ballot(world)).candidates} == {old.id, new.id}
+        new.line.let_go(SERVERS_PREFIX)
+        await world.run(old.stop())
+        await world.clock.advance(1)
+        assert (await ballot(world)).selected == V2
+
+
 async def test_a_write_that_meets_a_change_of_the_selection_is_encoded_anew(tmp_path: Path) -> None:
     """The client sees neither a conflict nor an error; the bytes are in the new version."""
     async with open_world(tmp_path) as world:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
@@ -342,14 +343,12 @@ class Director:
         """Have the custom resource stored in another version."""
         path = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
         for _ in range(5):
-            found = await self._ask("GET", path)
-            if found is None:
-                await asyncio.sleep(0.3)
-                continue
-            for each in found["spec"]["versions"]:
+            wanted = deepcopy(self.world.ledger.definitions[GADGETS.root])
+            for each in wanted["spec"]["versions"]:
                 each["storage"] = each["name"] == self.storage_version
-            if await self._ask("PUT", path, found) is not None:
+            if await self._ask("PUT", path, wanted) is not None:
                 return
+            await asyncio.sleep(0.3)
 
     def _is_switched(self) -> bool:
         versions = self.world.ledger.definitions[GADGETS.root]["spec"]["versions"]

@@ -101,7 +101,7 @@ class Door:
     ) -> None:
         """In the process of the server."""
         link = self._link
-        found = await _kept(server.answer(asked(link.loop.time())))
+        found = await kept(server.answer(asked(link.loop.time())))
         server.exchanges.pop(exchange, None)
         if link.is_cut or link.is_hit("reply_lost", link.chances.reply_lost):
             link.later(link.seconds(), _fail, answer)
@@ -188,7 +188,7 @@ class _Stream:
         self._send(ConnectionResetError("the connection was reset"))
 
 
-async def _kept(promise: Any) -> Response | PushStream | PullStream:
+async def kept(promise: Any) -> Response | PushStream | PullStream:
     """The answer of a promise."""
     while not isinstance(promise, Response | PushStream | PullStream):
         if isinstance(promise, Deferred):

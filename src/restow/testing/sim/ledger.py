@@ -98,6 +98,8 @@ class Ledger:
     """All revisions of objects, by root."""
     stamps: dict[str, Stored] = field(default_factory=dict)
     """Where each stamp was first stored."""
+    requests: set[Key] = field(default_factory=set)
+    """All that there are."""
     open_requests: dict[Key, str] = field(default_factory=dict)
     rewrites_after: Counter[str] = field(default_factory=Counter)
     """Rewrites that nobody asks for any more."""
@@ -309,10 +311,12 @@ class Ledger:
 
     def _request(self, event: Event) -> None:
         if event.value is None:
+            self.requests.discard(event.key)
             self.open_requests.pop(event.key, None)
             self.rewrites_after.clear()
             self.notice("request deleted")
             return
+        self.requests.add(event.key)
         obj = orjson.loads(event.value)
         conditions = (obj.get("status") or {}).get("conditions") or []
         true = {each["type"] for each in conditions if each.get("status") == "True"}
@@ -358,6 +362,7 @@ class Ledger:
         self.names[root] = f"{spec['group']}.{spec['names']['plural']}"
         before = self.definitions.get(root)
         self.definitions[root] = obj
+        obj["metadata"]["resourceVersion"] = str(event.revision)
         storage = next(each["name"] for each in spec["versions"] if each["storage"])
         if before is not None:
             was = next(v["name"] for v in before["spec"]["versions"] if v["storage"])

@@ -132,6 +132,16 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         random.randint(0, len(steps) // 2),
         Step(1.0, "", 1, "roll", argument=random.choice(neighbours)),
     )
+    if mode == "loose":
+        # A server hears nothing for longer than it may go on, while another version is selected.
+        place = random.choice(places)
+        steps[2:2] = [
+            Step(0.5, "", 1, "roll", argument=neighbours[0]),
+            Step(20.0, "", 1, "replace", place, neighbours[1]),
+            Step(15.0, "", 1, "stall", place, LONG_SECONDS),
+            Step(0.1, "", 1, "roll", argument=neighbours[1]),
+            Step(60.0, "", 1, "request", "", ""),
+        ]
     return Plan(
         seed=seed,
         mode=mode,

@@ -25,7 +25,7 @@ from restow.serving.context import User
 from restow.serving.listener import Request, Response
 from restow.testing.sim import releases
 from restow.testing.sim.clock import ProcessClock, runtime_of
-from restow.testing.sim.doors import Exchange
+from restow.testing.sim.doors import Exchange, kept
 from restow.testing.sim.loop import Process
 from restow.testing.sim.network import StoreWire
 
@@ -63,6 +63,7 @@ class SimServer:
         seed: str,
         fatal: Callable[[str, InvariantViolation], None],
         broken: Callable[[str], None],
+        asked_for: Callable[[str], bool],
     ) -> None:
         self.name = process.name
         self.place = place
@@ -73,6 +74,8 @@ class SimServer:
         self.clock = ProcessClock(wire.link.loop, skew_seconds=options.skew_seconds)
         self._fatal = fatal
         self._broken = broken
+        self._asked_for = asked_for
+        """Whether there is a migration request, by the path of its page."""
         self.runtime = runtime_of(self.clock, seed, self._end_broken)
         # A catalogue of its own: what is defined is added to it.
         self.catalog = Catalog(catalog, name=catalog.name)
@@ -99,8 +102,17 @@ class SimServer:
     def answer(self, request: Request) -> Any:
         assert self.assembly is not None
         answer = self.assembly.app(request)
+        if request.path.endswith("/rewrite") and not self._asked_for(request.path):
+            return self._unwanted(request.path, answer)
         if request.path in _SHOWN and isinstance(answer, Response) and answer.status == 200:
             self._check_shown(answer)
+        return answer
+
+    async def _unwanted(self, path: str, promise: Any) -> Any:
+        """A page of a request that is gone when it is asked for."""
+        answer = await kept(promise)
+        if answer.status == 200 and not self._asked_for(path):
+            self._broken(f"M16: {self.name} has rewritten a page of {path}, which is gone")
         return answer
 
     def _check_shown(self, answer: Response) -> None:

@@ -70,10 +70,16 @@ class World:
             seed=f"{self.seed}/{name}",
             fatal=self.fatal,
             broken=self.problem,
+            asked_for=self._is_asked_for,
         )
         self.servers[place] = server
         process.start(server.run(), "run")
         return server
+
+    def _is_asked_for(self, path: str) -> bool:
+        """Whether there is a migration request, by the path of its page."""
+        _, _, group, _, plural, name, _ = path.split("/")
+        return f"/registry/{group}/{plural}/{name}" in self.ledger.requests
 
     def running(self) -> list[SimServer]:
         return [each for each in self.servers.values() if each.is_running]
