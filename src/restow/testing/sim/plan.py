@@ -41,7 +41,7 @@ MOMENTS: Final = (
 PAUSES: Final = (0.3, 2.0, 6.0, 16.0, 18.0, 25.0, 40.0)
 """Seconds; a lease is over after 15."""
 FAULT_SECONDS: Final = (0.5, 3.0, 8.0, 17.0, 25.0)
-LONG_SECONDS: Final = 80.0
+LONG_SECONDS: Final = 130.0
 """Longer than anybody may go on without a word from the store."""
 RELEASES_OF_NEIGHBOURS: Final = (("x+1", "x+2"), ("x+1", "x+2"), ("x+1", "x+2"), ("x+2", "x+3"))
 STEPS_MIN, STEPS_MAX = 8, 20
