@@ -177,6 +177,7 @@ class Director:
                 release=self.assigned[place],
                 mode=plan.mode,
                 compaction_seconds=plan.compaction_seconds,
+                takes_at_once=plan.takes_at_once,
                 skew_seconds=plan.skews[self.places.index(place)],
             ),
         )

@@ -26,6 +26,7 @@ from restow.controllers.migrator import engine, stored_versions
 from restow.controllers.migrator.following import Followed
 from restow.controllers.trigger import acting
 from restow.controllers.trigger import following as trigger_following
+from restow.controllers.trigger import requests as trigger_requests
 from restow.controllers.trigger.looking import Looker
 from restow.controllers.trigger.values import Record
 from restow.coordination import changes, membership, planning, registrar
@@ -384,6 +385,17 @@ def _trusts_the_target(patch: Patch) -> None:
     patch(Record, "__ne__", lambda one, other: not same(one, other))
 
 
+def _any_success_counts(patch: Patch) -> None:
+    """A request does not say what it was made for: whichever has succeeded is believed."""
+
+    def same(_one: Record, other: object) -> bool:
+        return isinstance(other, Record)
+
+    patch(Record, "__eq__", same)
+    patch(Record, "__ne__", lambda one, other: not same(one, other))
+    patch(trigger_requests, "name_of", lambda resource, _record: f"{resource}-one-for-all")
+
+
 def _no_epoch(patch: Patch) -> None:
     """Nobody compares what the migration was begun for with what is agreed on now."""
 
@@ -687,6 +699,7 @@ MUTANTS: Final = (
     Mutant("stale-vote", "F6", "selected by a list that is old", _selects_by_a_stale_list, "strict"),
     Mutant("blind-reader", "F8", "registers over what it cannot read", _reads_what_it_cannot),
     Mutant("loose-for-ever", "F4", "a watch without a word is trusted", _trusts_its_watch_for_ever, "loose"),
+    Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
     Mutant("no-epoch", "M1 M2", "nobody compares epochs", _no_epoch),
     Mutant("narrows-blindly", "M5", "narrowed on no condition", _narrows_blindly),
     Mutant("skips-what-reads-the-same", "M8", "a no-op is not written", _skips_what_reads_the_same),

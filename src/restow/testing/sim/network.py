@@ -133,8 +133,12 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 class StoreWire(Storage):
     """One process's way to the store."""
 
-    def __init__(self, storage: WatchedStorage, link: Link, sender: str) -> None:
+    def __init__(
+        self, storage: WatchedStorage, link: Link, sender: str, *, takes_at_once: bool
+    ) -> None:
+        """`takes_at_once`: it can be given transactions without waiting, as SQLite can."""
         self._storage = storage
+        self._takes_at_once = takes_at_once
         self._sender = sender
         self.link = link
         self.commits = 0
@@ -190,23 +194,30 @@ class StoreWire(Storage):
         return await answer
 
     async def commit(self, transaction: Transaction) -> Outcome:
+        return await self._sent(transaction)
+
+    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
+        return self._sent(transaction) if self._takes_at_once else None
+
+    def _sent(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         self.commits += 1
         link, chances = self.link, self.link.chances
+        answer: asyncio.Future[Outcome] = link.loop.create_future()
         refused = link.refuses is not None and link.refuses(transaction)
         if link.is_cut or refused or link.is_hit("error", chances.error):
             link.hits["refused"] += refused
-            await asyncio.sleep(link.seconds())
-            raise Unavailable("the store cannot be reached")
-        answer: asyncio.Future[Outcome] = link.loop.create_future()
+            error = Unavailable("the store cannot be reached")
+            link.later(link.seconds(), _fail, answer, error)
+            return answer
         if link.is_hit("lost", chances.lost):
             link.later(SILENCE_SECONDS, _tell, answer, Unknown("lost on its way"))
-            return await answer
+            return answer
         seconds = link.seconds()
         if link.is_hit("late", chances.late):
             seconds = link.random.random() * LATE_SECONDS_MAX
             link.later(min(seconds, SILENCE_SECONDS), _tell, answer, Unknown("late"))
         link.later(seconds, self._arrive, transaction, answer)
-        return await answer
+        return answer
 
     def _arrive(self, transaction: Transaction, answer: asyncio.Future[Outcome]) -> None:
         """At the store. Whoever sent it may not live any more."""
@@ -222,9 +233,6 @@ class StoreWire(Storage):
         link.later(link.seconds(), _tell, answer, outcome)
         if link.is_hit("duplicated", link.chances.duplicated):
             link.later(link.seconds(), _tell, answer, outcome)
-
-    def submit(self, transaction: Transaction) -> None:
-        """Everybody here has to wait."""
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         return _WireWatch(self._storage.watch(span, after=after), self.link)

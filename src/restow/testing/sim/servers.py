@@ -46,6 +46,8 @@ class ServerOptions:
     renew_seconds: float = 5.0
     loose_bound_seconds: float = 20.0
     compaction_seconds: float = 0.0
+    takes_at_once: bool = False
+    """Whether its store can be given transactions without waiting."""
     skew_seconds: float = 0.0
 
 

@@ -63,7 +63,7 @@ class World:
         link = before.wire.link if before is not None else self.link(place)
         server = SimServer(
             process,
-            StoreWire(self.storage, link, name),
+            StoreWire(self.storage, link, name, takes_at_once=options.takes_at_once),
             catalog_of(options.release),
             options,
             place=place,
