@@ -56,7 +56,7 @@ from restow.serving.nonresource import NonResources, no_such_version
 from restow.serving.parameters import check_parameters, check_timeout
 from restow.serving.request_info import RequestInfo
 from restow.serving.routes import Route, Routes, ShortGet, deprecation_of
-from restow.serving.short_gets import ShortGets
+from restow.serving.short_gets import ShortGets, may_be_short
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
 
@@ -146,7 +146,7 @@ class App:
             audit_ids=self._audit_ids,
             long_way=self._answer_waited,
         )
-        self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS)
+        self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS, may_be_short)
         server.catalog.listeners.append(lambda _group: self._routes.forget())
         self._aggregation = aggregation
         if aggregation is not None:

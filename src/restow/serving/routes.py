@@ -16,6 +16,7 @@ from restow.serving.request_info import RequestInfo, has_siblings, parse_request
 ROUTES_MAX: Final = 4096
 # Longer ones are rare, and would fill the memory with what will not be asked again.
 ROUTE_LENGTH_MAX: Final = 512
+_NO_MOMENT: Final = frozenset({"", "0"})
 _WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
 
 
@@ -63,6 +64,16 @@ class Route:
         """Set once a get was answered the long way, if there is a short one."""
 
 
+def _is_passing(info: RequestInfo) -> bool:
+    """Whether a request names a moment, and so will not come again: where a watch begins, where a
+    page of a list goes on. Kept, such would push out what is asked for all the time."""
+    if not info.query:
+        return False
+    if info.verb == "watch" or info.parameter("continue"):
+        return True
+    return info.parameter("resourceVersion") not in _NO_MOMENT
+
+
 class Routes:
     """The routes of one server."""
 
@@ -94,7 +105,7 @@ class Routes:
             query = f"?{request.query}" if request.query else ""
             info = parse_request(request.method, request.path + query)
             route = Route(info, self._deadlines)
-            if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+            if len(request.path) + len(query) > ROUTE_LENGTH_MAX or _is_passing(info):
                 return route
             if len(self._routes) >= ROUTES_MAX:
                 self.forget()

@@ -37,6 +37,12 @@ LongWay: TypeAlias = "Callable[[Context, Deferred, WatchCache | None, StorageErr
 without a cache, something else may be hosted there by now."""
 
 
+def may_be_short(line: RequestLine) -> bool:
+    """Whether a request line may be that of a short get. Others are not worth remembering: deletes
+    name each object once, and watches begin at another resource version each time."""
+    return line.method == "GET" and not line.query
+
+
 class ShortGets:
     """The short gets of one server."""
 

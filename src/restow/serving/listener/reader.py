@@ -8,6 +8,7 @@ point where the body can end. So nothing behind a message is parsed before it wa
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -52,15 +53,21 @@ BODY: Final = Phase.BODY
 
 
 class Lines:
-    """Request lines seen before, as bytes: all connections of a listener share them."""
+    """Request lines seen before, as bytes: all connections of a listener share them.
 
-    __slots__ = ("known",)
+    `keeps` says of which lines it is of use to be known; without it, of all.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_keeps", "known")
+
+    def __init__(self, keeps: Callable[[RequestLine], bool] | None = None) -> None:
+        self._keeps = keeps
         self.known: dict[bytes, RequestLine] = {}
 
     def note(self, raw: bytes, line: RequestLine) -> None:
         """Remember a line, of whatever connection. It must have been found to be good."""
+        if self._keeps is not None and not self._keeps(line):
+            return
         if len(raw) <= LINE_BYTES_KEPT_MAX and raw not in self.known:
             if len(self.known) >= LINES_KEPT_MAX:
                 self.known.clear()

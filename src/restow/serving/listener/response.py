@@ -142,11 +142,13 @@ class Quick(NamedTuple):
 
     `answer_of` (the line, the headers, when it was received) gives the answer's own header lines
     and the body of an answer with status 200 and these headers; None, or any error, and the request
-    goes the usual way.
+    goes the usual way. Of a line for which `may_answer` is False nothing is remembered, as it never
+    goes this way; without it, all lines may.
     """
 
     answer_of: Callable[[RequestLine, Headers, float], tuple[bytes, bytes] | None]
     headers: bytes
+    may_answer: Callable[[RequestLine], bool] | None = None
 
 
 # (status, message) -> (content type, body), for refusals made before the application is asked.

@@ -16,6 +16,7 @@ from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.front import FrontDoor, open_sockets
 from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import (
     App,
     ErrorBody,
@@ -85,6 +86,7 @@ class Listener:
             gate=gate,
             given_up=given_up,
             quick=quick,
+            lines=Lines(None if quick is None else quick.may_answer),
             error_body=error_body,
             limits=limits,
             clock=runtime.clock,
