@@ -37,6 +37,7 @@ from restow.serving.audit.lines import (
     encode,
     encode_text,
     origin_part,
+    parts_of,
     user_part,
 )
 from restow.serving.audit.policy import (
@@ -157,10 +158,10 @@ class Auditor:
         who, received, complete = (sender.asker, sender.origin), None, None
         if found.received is not None:
             before, stage, about = found.received
-            received = (before, stage, *who, about, NO_ANNOTATIONS)
+            received = parts_of(before, (stage, *who, about), NO_ANNOTATIONS)
         if found.complete is not None:
             before, stage, about = found.complete
-            complete = (before, stage, *who, about, end)
+            complete = parts_of(before, (stage, *who, about), end)
         return Noted(found.level, received, complete)
 
     def _make_short(self, short: ShortGet, rules: RuleSet) -> Short:
@@ -280,8 +281,8 @@ class Auditor:
             at, line = request.received_seconds, quoted_line(request.answer_lines)
             who, about = (sender.asker, sender.origin), kind.about.part(info.name)
             begin = stage + encode_text(uri) + kind.verb
-            parts = (kind.head, begin, *who, about, NO_ANNOTATIONS)
-            self.put((parts, line, at, at), len(begin) + len(about))
+            parts = parts_of(kind.head, (begin, *who, about), NO_ANNOTATIONS)
+            self.put((parts, line, at, at), len(parts[1]))
         return record
 
     def _refused(self, context: Context, code: int) -> Record:
@@ -403,10 +404,9 @@ class Auditor:
             who = sender.full, sender.origin
         line = quoted_line(request.answer_lines)
         begin += encode_text(record.uri) + kind.verb
-        about = about + how + objects if objects else about + how
         notes = self._notes(context, record, is_cut=is_cut)
-        parts = (kind.head, begin, *who, about, notes)
-        own_bytes = len(begin) + len(about) + len(notes)
+        parts = parts_of(kind.head, (begin, *who, about, how, objects), notes)
+        own_bytes = len(parts[1]) + len(notes)
         self.put((parts, line, request.received_seconds, self._monotonic()), own_bytes)
 
     def _notes(self, context: Context, record: Record, *, is_cut: bool) -> bytes:

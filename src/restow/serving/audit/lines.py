@@ -14,7 +14,7 @@ Not here: which events there are (`auditor`), and what is left out (`redaction`)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final, Protocol, TypeAlias
@@ -28,9 +28,9 @@ from restow.serving.context import User
 from restow.serving.listener.request import Headers, Peer
 from restow.serving.request_info import RequestInfo
 
-Parts: TypeAlias = "tuple[bytes, bytes, bytes, bytes, bytes, bytes]"
-"""What an event may share with others: what stands before the id, what stands before the user, the
-user, the origin, the object and all else up to the times, the end."""
+Parts: TypeAlias = "tuple[bytes, bytes, bytes]"
+"""What an event may share with others: what stands before the id, between it and the times, and
+behind them."""
 Event: TypeAlias = "tuple[Parts | HasParts, bytes, float, float]"
 """An event that is still in parts: those, or who makes them; the header line with its id, fit for
 JSON; when its request was received, and when it happened."""
@@ -55,6 +55,12 @@ _AND_NOW: Final = b'Z","stageTimestamp":"'
 _END: Final = b'Z"'
 _DIGITS: Final = tuple(b"%03d" % number for number in range(1000))
 _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def parts_of(head: bytes, middle: Iterable[bytes], end: bytes) -> Parts:
+    """The parts of an event: its begin, all between its id and its times in pieces, and its
+    annotations."""
+    return head, b"".join((*middle, _RECEIVED)), _END + end
 
 
 class HasParts(Protocol):
@@ -188,12 +194,10 @@ class Stamps:
     def together(self, events: Sequence[Event]) -> bytes:
         """The lines of some events, at least one, which came one soon after another."""
         pieces: list[bytes] = []
-        add, digits, begin, text = pieces.extend, _DIGITS, 0, b""
+        digits, begin, text = _DIGITS, 0, b""
         offset = self._offset(events[-1][3])
         for parts, line, received, now in events:
-            head, stage, who, origin, about, end = (
-                parts if isinstance(parts, tuple) else parts.parts()
-            )
+            head, middle, end = parts if isinstance(parts, tuple) else parts.parts()
             # Both times in microseconds of the same millisecond, as it is with most.
             before = int((received + offset) * 1_000_000) - begin
             micros = int((now + offset) * 1_000_000) - begin
@@ -201,13 +205,13 @@ class Stamps:
                 milli = (begin + micros) // 1000
                 before, micros = before + begin - milli * 1000, micros + begin - milli * 1000
                 begin, text = milli * 1000, self._moment(milli)
-            add((head, line[10:-2], stage, who, origin, about, _RECEIVED))
             if 0 <= before < 1000:
-                add((text, digits[before]))
+                then = text
             else:
                 milli, before = divmod(begin + before, 1000)
-                add((self._moment(milli), digits[before]))
-            add((_AND_NOW, text, digits[micros], _END, end))
+                then = self._moment(milli)
+            stamp, now_stamp = digits[before], digits[micros]
+            pieces += head, line[10:-2], middle, then, stamp, _AND_NOW, text, now_stamp, end
         return b"".join(pieces)
 
     def _offset(self, now_seconds: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from restow.serving.audit.lines import HEADS, About, Parts, encode, encode_text
+from restow.serving.audit.lines import HEADS, About, Parts, encode, encode_text, parts_of
 from restow.serving.audit.policy import COMPLETE, METADATA, STAGES, Decision, Level, Policy, RuleSet
 from restow.serving.audit.redaction import holds_secrets
 from restow.serving.context import User
@@ -118,9 +118,9 @@ class Record:
         kind, sender = self.kind, self.sender
         assert kind is not None
         assert sender is not None
-        begin = kind.stages[COMPLETE] + encode_text(self.uri) + kind.verb
-        about = kind.about.part(self.name) + self.how
-        return kind.head, begin, sender.full, sender.origin, about, self.notes
+        what = kind.stages[COMPLETE], encode_text(self.uri), kind.verb
+        about = kind.about.part(self.name), self.how
+        return parts_of(kind.head, (*what, sender.full, sender.origin, *about), self.notes)
 
 
 SILENT: Final = Record(None, None, "", is_allowed=None)

@@ -20,6 +20,7 @@ from restow.serving.audit.lines import (
     annotations_part,
     encode,
     origin_part,
+    parts_of,
     source_addresses,
     user_part,
 )
@@ -181,7 +182,7 @@ async def test_stamps() -> None:
     stamps = Stamps(clock)
 
     def found(received: float, now: float) -> list[str]:
-        event = ((b"{", b"", b"", b"", b'"a":1', b"}"), b"", received, now)
+        event = (parts_of(b"{", (b'"a":', b"1"), b"}"), b"", received, now)
         return list(orjson.loads(stamps.together([event])).values())[1:]
 
     assert found(0.0, 0.5) == ["2026-01-02T03:04:05.250000Z", "2026-01-02T03:04:05.750000Z"]

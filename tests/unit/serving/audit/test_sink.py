@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from restow.runtime import Runtime, SimulatedClock, SystemClock
-from restow.serving.audit.lines import Event
+from restow.serving.audit.lines import Event, parts_of
 from restow.serving.audit.log_file import LogFile, LogRefused, Rotation
 from restow.serving.audit.sink import EVENT_BYTES, TEXT_BYTES, BatchSink, BlockingSink
 
@@ -148,7 +148,7 @@ def test_shared_file(tmp_path: Path) -> None:
 
 def event(name: str) -> Event:
     """An event whose line begins with a name."""
-    return ((name.encode(), b" ", b"", b"", b"", b"\n"), b"", 0.0, 0.0)
+    return (parts_of(name.encode(), (b" ",), b"\n"), b"", 0.0, 0.0)
 
 
 class Disk:
