@@ -274,13 +274,17 @@ class ResourceStore(ObjectReader):
         is_patch: bool = False,
         manager: Manager | None = SERVER,
         check: Check | None = None,
+        is_caught_up: bool = False,
     ) -> Begun | Written | None:
         """The first try of an update, without waiting; None: nothing was begun, use `update`.
 
-        An update that changes nothing is over at once.
+        An update that changes nothing is over at once. `is_caught_up`: memory has all that was
+        acknowledged before the request, as `caches.when_fresh` has just told.
         """
         is_later = self._committer.must_wait or resource.kind.is_heavy
-        cache = None if is_later else self.fresh(resource)
+        cache = None
+        if not is_later:
+            cache = self.ready(resource) if is_caught_up else self.fresh(resource)
         entry = None if cache is None else cache.get(path)
         if entry is None:
             return None
@@ -303,6 +307,12 @@ class ResourceStore(ObjectReader):
         if check is not None:
             check(plan.obj, old)
         return self._begin(plan)
+
+    def is_behind(self, resource: Resource) -> bool:
+        """Whether `begin_update` lacks nothing but changes that memory is about to have."""
+        if self._committer.must_wait or resource.kind.is_heavy:
+            return False
+        return self.ready(resource) is not None and self.fresh(resource) is None
 
     async def delete(
         self,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
@@ -31,7 +31,7 @@ from restow.serving.authentication.impersonation import impersonated, wish_of
 from restow.serving.authorization.rules import Authorizer, refusal
 from restow.serving.context import ANONYMOUS, Context
 from restow.serving.forms import check_form
-from restow.serving.handlers.committing import Committing
+from restow.serving.handlers.committing import Committing, Freshening, Writing
 from restow.serving.handlers.creating import create
 from restow.serving.handlers.deleting import delete, delete_collection
 from restow.serving.handlers.listing import list_objects
@@ -62,7 +62,7 @@ from restow.storage.interface import Outcome
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = "Callable[[Server, Context], Promise | Committing]"
+Handler: TypeAlias = "Callable[[Server, Context], Promise | Writing]"
 Barrier = Callable[[Context, Resource], None]
 Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
 """What is done by a subresource that is no part of its object, by its name and the verb."""
@@ -174,7 +174,10 @@ class App:
             return self._counted(context, request, answer)
         if isinstance(answer, Committing):
             self.in_flight.take(context)
-            return self._when_committed(context, answer)
+            return self._when_committed(context, answer, Deferred())
+        if isinstance(answer, Freshening):
+            self.in_flight.take(context)
+            return self._when_fresh(context, answer)
         if isinstance(answer, Shielded):
             return Shielded(self._seated(context, answer.awaitable))
         if isinstance(answer, Awaitable):
@@ -223,10 +226,53 @@ class App:
             self._audit.begin(context)  # not before: it may have to be done again
         deferred.resolve(self._counted(context, context.request, answer))
 
-    def _when_committed(self, context: Context, committing: Committing) -> Deferred:
+    def _when_fresh(self, context: Context, waiting: Freshening) -> Deferred:
+        """Begin a write when memory has all that was acknowledged before it. No task is needed,
+        unless something else has to be waited for."""
+        deferred = Deferred()
+
+        def begin(error: StorageError | None) -> None:
+            later: Coroutine[Any, Any, None]
+            try:
+                if error is not None:
+                    raise error
+                begun = waiting.begin()
+                if isinstance(begun, Committing):
+                    self._when_committed(context, begun, deferred)
+                    return
+                if isinstance(begun, Response):
+                    self._keep(context, deferred, begun)
+                    return
+                later = self._resolve_later(context, waiting, deferred)
+            except DoAgain as lack:
+                later = self._resolve_again(context, lack, deferred)
+            except Exception as failed:  # noqa: BLE001 - the edge, as in `__call__`
+                self._keep(context, deferred, self._failed(context, failed))
+                return
+            try:
+                self._server.tasks.spawn("write later", later)
+            except (TasksFull, TasksClosed):
+                self._keep(context, deferred, _too_many(context, "too many writes wait"))
+
+        self._server.store.caches.when_fresh(begin)
+        return deferred
+
+    def _keep(self, context: Context, deferred: Deferred, answer: Response) -> None:
+        """Keep the promise of an answer."""
+        if context.seat is not None:
+            context.seat.leave()
+        deferred.resolve(self._counted(context, context.request, answer))
+
+    async def _resolve_later(
+        self, context: Context, waiting: Freshening, deferred: Deferred
+    ) -> None:
+        deferred.resolve(await self._seated(context, waiting.again()))
+
+    def _when_committed(
+        self, context: Context, committing: Committing, deferred: Deferred
+    ) -> Deferred:
         """Answer a write when the store has committed it. No task is needed, unless it has to be
         done again."""
-        deferred = Deferred()
 
         def answer(_outcome: asyncio.Future[Outcome]) -> None:
             try:
@@ -245,9 +291,7 @@ class App:
                 # A callback's error is only logged; a task's would have ended the process.
                 self._server.runtime.fatal(violation)
                 raise
-            if context.seat is not None:
-                context.seat.leave()
-            deferred.resolve(self._counted(context, context.request, found))
+            self._keep(context, deferred, found)
 
         committing.begun.outcome.add_done_callback(answer)
         return deferred
@@ -313,7 +357,7 @@ class App:
         context.user = impersonated(wish, by=sender, authorizer=self._authorizer)
         context.impersonator = sender
 
-    def _chain(self, context: Context, route: Route) -> Promise | Committing:
+    def _chain(self, context: Context, route: Route) -> Promise | Writing:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         self._admit(context)
@@ -467,8 +511,10 @@ def _too_many(context: Context, why: str) -> Response:
     return error_answer(context, error)
 
 
-async def _awaited(promise: Promise | Committing) -> Answer:
+async def _awaited(promise: Promise | Writing) -> Answer:
     """The answer that a handler has promised, in whatever way."""
+    if isinstance(promise, Freshening):
+        return await promise.again()
     if isinstance(promise, Committing):
         await asyncio.wait([promise.begun.outcome])
         written = promise.begun.settle()

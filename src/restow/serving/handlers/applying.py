@@ -21,7 +21,7 @@ from restow.resources.definition import Object
 from restow.resources.store import Apply
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import check_object, fill_in
-from restow.serving.handlers.committing import Committing
+from restow.serving.handlers.committing import Writing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -48,7 +48,7 @@ SHOWN_MAX: Final = 128
 _NO: Final = ("", "0", "false", "False", "FALSE", "F", "f")
 
 
-def apply(server: Server, context: Context) -> Promise | Committing:
+def apply(server: Server, context: Context) -> Promise | Writing:
     """PATCH of an object, or of a part of it, by a configuration."""
     _check_options(context)
     if codec.takes_long(context.request.body, YAML):

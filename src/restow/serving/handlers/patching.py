@@ -22,7 +22,7 @@ from restow.serving.handlers.bodies import (
     report_fields,
     report_problems,
 )
-from restow.serving.handlers.committing import Committing
+from restow.serving.handlers.committing import Writing
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.updating import (
@@ -42,7 +42,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 Patch = Callable[[Object], Any]
 
 
-def patch(server: Server, context: Context) -> Promise | Committing:
+def patch(server: Server, context: Context) -> Promise | Writing:
     """PATCH of an object."""
     if _check_media_type(context) == APPLY_PATCH:
         return apply(server, context)

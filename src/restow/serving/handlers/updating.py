@@ -27,7 +27,7 @@ from restow.serving.handlers.bodies import (
     read_later,
     read_object,
 )
-from restow.serving.handlers.committing import Committing
+from restow.serving.handlers.committing import Committing, Freshening, Writing
 from restow.serving.handlers.creating import create_object
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -41,7 +41,7 @@ REPLICAS_MAX: Final = 2**31 - 1
 _NO_VERSION: Final = (None, "", "0")
 
 
-def update(server: Server, context: Context) -> Promise | Committing:
+def update(server: Server, context: Context) -> Promise | Writing:
     """PUT to an object."""
     info = context.info
     if info.subresource == "scale":
@@ -66,11 +66,36 @@ def begin_change(
     *,
     again: Callable[[], Coroutine[Any, Any, Response]],
     is_patch: bool = False,
-) -> Promise | Committing:
-    """Hand a change to the store if nothing must be waited for; otherwise do it `again`."""
+) -> Response | Shielded | Writing:
+    """Hand a change to the store if nothing must be waited for but memory; otherwise do it
+    `again`."""
+    begin = partial(_begin_change, server, context, change, again=again, is_patch=is_patch)
+    begun = begin(is_caught_up=False)
+    if begun is not None:
+        return begun
+    if not _is_patient(server, context) and server.store.is_behind(resource_of(context)):
+        return Freshening(partial(begin, is_caught_up=True), again)
+    return Shielded(again())
+
+
+def _is_patient(server: Server, context: Context) -> bool:
+    """Whether a change waits for others than the store."""
+    return is_dry_run(context.info) or server.admission.asked(context, "UPDATE") is not None
+
+
+def _begin_change(
+    server: Server,
+    context: Context,
+    change: Change,
+    *,
+    again: Callable[[], Coroutine[Any, Any, Response]],
+    is_patch: bool,
+    is_caught_up: bool,
+) -> Response | Committing | None:
+    """Hand a change to the store; None: nothing was begun."""
     info, resource = context.info, resource_of(context)
-    if is_dry_run(info) or server.admission.asked(context, "UPDATE") is not None:
-        return Shielded(again())
+    if _is_patient(server, context):
+        return None
     begun = server.store.begin_update(
         resource,
         info.version,
@@ -80,9 +105,10 @@ def begin_change(
         is_patch=is_patch,
         manager=manager_of(context),
         check=server.admission.check_of(context),
+        is_caught_up=is_caught_up,
     )
     if begun is None:
-        return Shielded(again())
+        return None
     if isinstance(begun, Written):
         return written_answer(server, context, begun)
     return Committing(begun, partial(written_answer, server, context), again)

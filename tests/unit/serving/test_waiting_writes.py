@@ -1,0 +1,151 @@
+"""Writes that come while memory is behind the store: worked out when it has caught up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from restow.resources.catalog import builtin_catalog
+from restow.resources.errors import ResourceReplaced
+from restow.resources.store import Begun, ResourceStore, Written
+from restow.runtime import Tasks
+from restow.storage.errors import StorageError, Unavailable
+from restow.storage.interface import Revision
+from restow.storage.memory import MemoryStorage
+from restow.testing.api_client import Reply
+from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map, start_server
+
+PATH = f"{CONFIG_MAPS}/a"
+CHANGED = config_map("a", {"b": "2"})
+
+
+class _Behind(MemoryStorage):
+    """A store of which nobody knows at once how far it is, once it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_ahead = False
+        self.may_answer = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.error: StorageError | None = None
+
+    def revision_now(self) -> Revision | None:
+        return None if self.is_ahead else super().revision_now()
+
+    async def revision(self) -> Revision:
+        if self.is_ahead:
+            self.asked.set()
+            await self.may_answer.wait()
+            if self.error is not None:
+                raise self.error
+        return await super().revision()
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[_Behind]:
+    storage = _Behind()
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+async def server(storage: _Behind) -> AsyncIterator[RunningServer]:
+    server = await start_server(storage, builtin_catalog())
+    namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}
+    assert (await server.client.post("/api/v1/namespaces", namespace)).status == 201
+    assert (await server.client.post(CONFIG_MAPS, config_map("a", {"b": "1"}))).status == 201
+    assert (await server.client.get(PATH)).status == 200
+    yield server
+    storage.is_ahead = False
+    await server.stop()
+
+
+async def _begun(
+    server: RunningServer, storage: _Behind, method: str = "PUT", path: str = PATH
+) -> asyncio.Task[Reply]:
+    """A write of an object, waiting for memory."""
+    body = {**CHANGED, "metadata": {"name": path.rpartition("/")[2]}}
+    storage.is_ahead = True
+    form = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    begun = asyncio.create_task(server.client.request(method, path, body, content_type=form))
+    await asyncio.wait_for(storage.asked.wait(), 5)
+    return begun
+
+
+def _tasks(server: RunningServer) -> Tasks:
+    tasks: Tasks = server.assembly.app._server.tasks
+    return tasks
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_a_write_waits_for_memory(
+    server: RunningServer, storage: _Behind, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done when memory has all that was acknowledged before, and needs no task for that."""
+    for tasks in (_tasks(server), server.listener._shared.tasks):
+        monkeypatch.setattr(tasks, "tasks_max", 0)
+    begun = await _begun(server, storage, method)
+    storage.may_answer.set()
+    answer = await asyncio.wait_for(begun, 5)
+    assert (answer.status, answer.json["data"]) == (200, {"b": "2"})
+    assert not server.assembly.app.in_flight.writes.taken
+
+
+async def test_a_write_that_waits_for_a_store_that_fails(
+    server: RunningServer, storage: _Behind
+) -> None:
+    """What the store says instead is the answer."""
+    begun = await _begun(server, storage)
+    storage.error = Unavailable("no")
+    storage.may_answer.set()
+    assert (await asyncio.wait_for(begun, 5)).status == 503
+
+
+async def test_a_write_to_nothing_that_has_waited(server: RunningServer, storage: _Behind) -> None:
+    """What is not there when memory has caught up is not there."""
+    begun = await _begun(server, storage, path=f"{CONFIG_MAPS}/none")
+    storage.may_answer.set()
+    assert (await asyncio.wait_for(begun, 5)).status == 404
+
+
+async def test_a_write_that_cannot_wait_any_longer(
+    server: RunningServer, storage: _Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a task for the patient way it is told to come back."""
+    begun = await _begun(server, storage, path=f"{CONFIG_MAPS}/none")
+    monkeypatch.setattr(_tasks(server), "tasks_max", 0)
+    storage.may_answer.set()
+    assert (await asyncio.wait_for(begun, 5)).status == 503
+
+
+async def test_what_is_hosted_changes_while_a_write_waits(
+    server: RunningServer, storage: _Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that has waited is done again when its path may mean something else by now."""
+    begun = await _begun(server, storage)
+    begin_update, calls = ResourceStore.begin_update, 0
+
+    def replaced(*words: Any, **named: Any) -> Begun | Written | None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ResourceReplaced
+        return begin_update(*words, **named)
+
+    monkeypatch.setattr(ResourceStore, "begin_update", replaced)
+    storage.may_answer.set()
+    assert (await asyncio.wait_for(begun, 5)).status == 200
+    assert calls == 2
+
+
+async def test_a_refusal_after_waiting(server: RunningServer, storage: _Behind) -> None:
+    """A write that memory would have refused is refused when that is sure."""
+    body = config_map("a", {"b": "2"}, resourceVersion="1")
+    storage.is_ahead = True
+    begun = asyncio.create_task(server.client.put(PATH, body))
+    await storage.asked.wait()
+    storage.may_answer.set()
+    assert (await asyncio.wait_for(begun, 5)).status == 409
