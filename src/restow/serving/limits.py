@@ -236,7 +236,9 @@ class InFlight:
 
 def _is_election(info: RequestInfo) -> bool:
     """Whether components of the cluster choose their leader by it."""
-    return bool(info.name) and (info.group, info.resource, info.namespace) == _LEASES
+    if info.resource != _LEASES[1] or not info.name:
+        return False  # as nearly always
+    return (info.group, info.resource, info.namespace) == _LEASES
 
 
 def refusal(room: Room) -> StatusError:

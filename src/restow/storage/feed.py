@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from restow.storage.errors import StorageClosed, StorageError
@@ -104,8 +104,11 @@ class Feed:
         self._entries += added
         self._trim()
         end = self._base + len(self._entries)
+        keys: list[str] = [event.key for entry in added for event in entry.events]
+        first, last = (min(keys), max(keys)) if keys else ("", "")
         for watch in self._waiting:
-            watch.offer(added, end)
+            # Most watches are of other keys than all of these: that is seen at once.
+            watch.offer(keys if watch.may_want(first, last) else (), added[-1].revision, end)
 
     def forget_upto(self, revision: Revision) -> None:
         """Drop what is at or below a revision: the store itself has been compacted there."""
@@ -243,13 +246,17 @@ class FeedWatch:
 
     # What the feed asks of its watches.
 
-    def offer(self, added: list[Entry], end: int) -> None:
-        """Wake this waiting watch for what was added, or note that it has no use for it."""
+    def may_want(self, first: str, last: str) -> bool:
+        """Whether some of the keys between these, both among them, may be of interest."""
+        end = self._span.end
+        return last >= self._span.start and (end is None or first < end)
+
+    def offer(self, keys: Sequence[str], newest: Revision, end: int) -> None:
+        """Wake this waiting watch for changes of keys, or note that it has no use for them."""
         if self._waiter is None or self._waiter.done():
             return
-        span, newest = self._span, added[-1].revision
         if (self._expected and newest >= self._expected[0]) or any(
-            event.key in span for entry in added for event in entry.events
+            map(self._span.__contains__, keys)
         ):
             self.wake()
         else:

@@ -71,6 +71,11 @@ class QuotaKeeper:
         self._storage = store.storage
         self._catalog = catalog
         self._places = Places(catalog)
+        self._varied_roots = tuple(
+            each.root
+            for each in catalog.persisted()
+            if each.origin is None and quotas.is_varied(each.group, each.plural)
+        )
         self._clock = runtime.clock
         self._settle_seconds = settle_seconds
         self._known: dict[str, dict[str, _Known]] = {}
@@ -108,7 +113,12 @@ class QuotaKeeper:
         for event in batch.events:
             if event.key.startswith(root):
                 self._see_quota(event.key[len(root) :], event)
-            if self._known:
+            # Most changes are of objects that use as much as before: that is seen at once.
+            if self._known and (
+                event.value is None
+                or event.previous is None
+                or event.key.startswith(self._varied_roots)
+            ):
                 self._see_object(event)
 
     def _note(self, path: str, value: bytes, revision: int) -> _Known | None:
@@ -153,8 +163,6 @@ class QuotaKeeper:
             return
         group, plural = place.resource.group, place.resource.plural
         is_varied = quotas.is_varied(group, plural)
-        if event.value is not None and event.previous is not None and not is_varied:
-            return
         before: Object | None = {} if event.previous is not None else None
         now: Object | None = {} if event.value is not None else None
         if is_varied:
