@@ -32,8 +32,9 @@ COLLECTOR_THRESHOLDS = (20_000, 50, 100)
 # Folders that say how a test works. What it is about is the folder inside, if there is one.
 MANNERS = frozenset({"unit", "conformance", "e2e"})
 
-# Folders of tests that take long: real processes, whole searches, disks that fail.
+# Folders of tests that take long: real processes, whole searches, worlds, disks that fail.
 LONG_ONES = frozenset({"conformance", "e2e", "model", "scenarios", "storage"})
+LONGEST = frozenset({"simulation"})
 
 for _name, _sizes in NAMED.items():
     settings.register_profile(
@@ -71,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.timeout is None:
         config.option.timeout = SIZES.test_seconds_max
     if hasattr(config.option, "loadscopereorder"):  # an option of xdist
-        config.option.loadscopereorder = False  # by the number of tests; see `is_filler`
+        config.option.loadscopereorder = False  # by the number of tests; see `turn_of`
     config.pluginmanager.register(AreaTimes(), "area-times")
     config.pluginmanager.register(FolderFixtures(), "folder-fixtures")
 
@@ -80,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.user_properties.append(("area", area_of(item)))
     if hasattr(config, "workerinput"):  # side by side
-        items.sort(key=is_filler)
+        items.sort(key=turn_of)
 
 
 def pytest_collection_finish() -> None:
@@ -91,10 +92,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
-def is_filler(item: pytest.Item) -> bool:
-    """Whether a test is of a file that takes little time, and is kept for the end: a worker that
-    has nothing else to do takes many of these, while another one ends what it has begun."""
-    return not LONG_ONES & set(item.path.relative_to(TESTS).parts[:-1])
+def turn_of(item: pytest.Item) -> int:
+    """When a test has its turn: those of the longest files first. Files that take little time are
+    kept for the end: a worker that has nothing else to do takes many of these, while another one
+    ends what it has begun."""
+    folders = set(item.path.relative_to(TESTS).parts[:-1])
+    return 0 if LONGEST & folders else 1 if LONG_ONES & folders else 2
 
 
 def area_of(item: pytest.Item) -> str:
