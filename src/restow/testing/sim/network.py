@@ -275,3 +275,4 @@ def _tell(answer: asyncio.Future[T], found: T) -> None:
 def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
+        answer.exception()  # whoever asked may be dead, and looks no more
