@@ -12,7 +12,7 @@ from tests.sizes import SIZES
 
 pytestmark = pytest.mark.area("simulation")
 
-GROUPS = 10
+GROUPS = 20
 """Seeds are played in so many tests, to see roughly where one fails."""
 KNOWN: tuple[int, ...] = ()
 """Seeds that have found something once, beyond those that are played anyway."""
