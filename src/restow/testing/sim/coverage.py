@@ -21,7 +21,8 @@ HITS: Final = (
 WORLDS_PER_HIT: Final = 20
 """Everything must have come about once in so many worlds, at least."""
 WORLDS_PER_CELL: Final = {"starting": 200, "migrating": 200, "steady": 200, "split": 1000}
-"""So must each fault in each phase. Servers are seldom split and do nothing else."""
+"""So must each fault in each phase. Servers are seldom split and do nothing else: below 1,000
+worlds nothing is asked of that, which is a gap of the workload."""
 
 
 def gaps(tally: Tally) -> list[str]:
