@@ -8,6 +8,8 @@ of measurements made at the same time. What is compared is CPU time of the serve
     everything  the token of a service account with a role, an audit log at level Metadata, and a
                 webhook, a policy and a quota that are about another resource
     concerned   the same, and all three are about what is written (told, not judged)
+    untracked   as everything, but nobody notes who has written which field (`--untracked`): what
+                security costs by itself, for `benchmarks.managers` measures the fields
 
 The ratio is that of `everything` to `before`, or to `plain` if there is no other checkout.
 """
@@ -38,6 +40,8 @@ BEFORE: Final = "before"
 PLAIN: Final = "plain"
 EVERYTHING: Final = "everything"
 CONCERNED: Final = "concerned"
+UNTRACKED: Final = "untracked"
+SECURED: Final = (EVERYTHING, CONCERNED, UNTRACKED)
 ITEMS: Final = 500
 IN_FLIGHT: Final = 16
 LISTS_IN_FLIGHT: Final = 2
@@ -83,17 +87,19 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout")
     parser.add_argument("--only", action="append", default=[], help="these requests only")
     parser.add_argument("--without-concerned", action="store_true", help="three servers at most")
+    parser.add_argument("--untracked", action="store_true", help="one more server")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="restow-bench-")))
         webhook = stack.enter_context(objects.running_webhook())
         names = [BEFORE] * bool(arguments.before) + [PLAIN, EVERYTHING]
         names += [CONCERNED] * (not arguments.without_concerned)
+        names += [UNTRACKED] * arguments.untracked
         targets: Targets = {}
         for name in names:
             target = stack.enter_context(_server(directory, name, arguments.before))
             asyncio.run(_fill(target))
-            if name in (EVERYTHING, CONCERNED):
+            if name in SECURED:
                 about = objects.MEASURED if name == CONCERNED else objects.OTHER
                 target = asyncio.run(objects.with_everything(target, about=about, webhook=webhook))
             targets[name] = target
@@ -112,14 +118,15 @@ def _server(directory: Path, name: str, before: Path | None) -> AbstractContextM
     place = directory / name
     place.mkdir()
     words: list[str] = []
-    if name in (EVERYTHING, CONCERNED):
+    if name in SECURED:
         policy = directory / f"{name}-policy.yaml"
         policy.write_text(AUDIT_POLICY)
         words = ["--audit-log-path", str(_audit_log(directory, name))]
         words += ["--audit-policy-file", str(policy)]
     store = f"sqlite:{place}/store.db"
     checkout = before if name == BEFORE else None
-    return started(name, place, store, arguments=words, checkout=checkout)
+    module = "benchmarks.managers.untracked" if name == UNTRACKED else "restow"
+    return started(name, place, store, arguments=words, checkout=checkout, module=module)
 
 
 def _audit_log(directory: Path, name: str) -> Path:

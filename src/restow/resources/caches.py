@@ -43,6 +43,7 @@ class Caches:
 
     def __init__(self, storage: Storage, runtime: Runtime) -> None:
         self._storage = storage
+        self._revision_now = storage.revision_now  # asked by each read
         self._clock = runtime.clock
         self._tasks = runtime.tasks("watch-caches")
         self._caches: dict[str, WatchCache] = {}
@@ -115,7 +116,7 @@ class Caches:
         cache = self._caches.get(root)
         if cache is None:
             return None
-        revision = self._storage.revision_now()
+        revision = self._revision_now()
         return cache if revision is not None and revision <= self.position else None
 
     async def freshen(self) -> None:

@@ -60,6 +60,7 @@ class OpenedStorage:
     ) -> None:
         self.sealed = storage
         """The same with values as they are stored."""
+        self.revision_now = storage.revision_now  # asked by each read
         self.keys = keys
         self.on_recovered = on_recovered
         """Told the roots (`/registry/secrets/`) of values that were passed on sealed, when they
@@ -99,9 +100,6 @@ class OpenedStorage:
 
     async def revision(self) -> Revision:
         return await self.sealed.revision()
-
-    def revision_now(self) -> Revision | None:
-        return self.sealed.revision_now()
 
     async def commit(self, transaction: Transaction) -> Outcome:
         outcome = await self.sealed.commit(transaction)
