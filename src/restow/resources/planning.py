@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from restow.kinds.validation import NO_CONTENT
 from restow.machinery import status
 from restow.machinery.apply import tracking
 from restow.machinery.apply.entries import Manager
 from restow.resources import graceful, managing, ownership, plans, strategy
 from restow.resources.definition import Object, Resource
+from restow.resources.known_entries import KnownEntries
 from restow.resources.managing import SERVER, Apply, Converting
 from restow.resources.plans import CreatePlan, RemovePlan, UpdatePlan
 from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime
 from restow.storage.interface import RevisionIs
+
+_NO_CONTENT: Final = frozenset(f"f:{name}" for name in NO_CONTENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class Planner:
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         self._ids = runtime.ids
+        self.known: Final = KnownEntries(runtime.ids.uid())
 
     def plan_create(
         self,
@@ -110,16 +115,24 @@ class Planner:
         """The object as it is, and as it is to be. `seen` is its entry in the version of the
         request, if somebody else converts it."""
         resource, api_version = facts.resource, facts.api_version
-        old = plans.object_of(resource, seen, api_version)
         if isinstance(change, Apply):
+            old = plans.object_of(resource, seen, api_version)
             # It may share parts with the object that it was applied to.
             live = plans.object_of(resource, seen, api_version)
             return old, change.to(
                 resource, api_version, live, now=self._clock.wall(), converting=facts.converting
             )
+        is_converted, key = seen[1] != api_version, resource.key_of(facts.path)
+        if is_converted:
+            old = plans.object_of(resource, seen, api_version)
+        else:
+            old = self.known.load(key, seen[2])
         if not facts.is_patch:
             return old, change(old)
-        fresh = plans.object_of(resource, seen, api_version)
+        if is_converted:
+            fresh = plans.object_of(resource, seen, api_version)
+        else:
+            fresh = self.known.load(key, seen[2])
         if (found := old["metadata"].get("managedFields")) is not None:
             # Nobody changes what is in them: if they are the same, that is seen at once.
             fresh["metadata"]["managedFields"] = found
@@ -137,11 +150,12 @@ class Planner:
         else:
             metadata.pop("resourceVersion", None)
 
-    def _track_change(self, facts: Facts, old: Object, new: Object) -> None:
+    def _track_change(self, facts: Facts, old: Object, new: Object) -> bool:
+        """Whether it is known already that the content differs."""
         if facts.manager is None:
-            return
+            return False
         try:
-            tracking.track_update(
+            modified = tracking.track_update(
                 facts.resource.shape,
                 old,
                 new,
@@ -154,6 +168,13 @@ class Planner:
             name = facts.path.rpartition("/")[2]
             kind = facts.resource.kind.group_kind
             raise status.invalid(kind, name, error.causes) from error
+        key = facts.resource.key_of(facts.path)
+        # What somebody else has stored may say the same in other words.
+        differs = not modified.keys() <= _NO_CONTENT and self.known.is_known(key, old)
+        found = new["metadata"].get("managedFields")
+        if found:
+            self.known.note(key, found)
+        return differs
 
     def _time(self) -> str:
         return strategy.timestamp(self._clock.wall())

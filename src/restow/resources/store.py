@@ -80,6 +80,7 @@ class ResourceStore(ObjectReader):
         self._committer = Committer(storage, caches, policy, sealed)
         self._clock = runtime.clock
         self._planner = Planner(runtime)
+        self.known_entries: Final = self._planner.known
         self._heavy = asyncio.Lock()
         self._queues = Queues(runtime.clock)
 

@@ -164,20 +164,24 @@ def begin_update(
     old: Object,
     *,
     subresource: str = "",
-    track: Callable[[], None] | None = None,
+    track: Callable[[], bool] | None = None,
 ) -> None:
     """Fill in what an update may not change, and count the generation.
 
-    `track` is called when the object differs in nothing but what its path may write.
+    `track` is called when the object differs in nothing but what its path may write. It may find
+    out that the content differs.
     """
     kind, metadata, before = resource.kind, new["metadata"], old["metadata"]
     put_back(resource, api_version, new, old, subresource=subresource)
-    if track is not None:
-        track()
+    differs = track is not None and track()
     resource.shape.prepare_update(new, old)
     is_counted = kind.tracks_generation and not kind.generation_is_fixed
-    if is_counted and subresource not in _UNCOUNTED and _differs(resource, api_version, new, old):
-        metadata["generation"] = int(before.get("generation") or 0) + 1
+    if is_counted and subresource not in _UNCOUNTED:
+        # What is custom has a status that may count, too.
+        if not (differs and not resource.is_custom):
+            differs = _differs(resource, api_version, new, old)
+        if differs:
+            metadata["generation"] = int(before.get("generation") or 0) + 1
 
 
 def put_back(

@@ -79,8 +79,9 @@ def track_update(
     api_version: str,
     time: Time,
     convert: Convert,
-) -> None:
-    """Give a changed object its entries, after a write by `manager`.
+) -> FieldSet:
+    """Give a changed object its entries, after a write by `manager`; which of its fields have
+    another value than before, as far as that had to be found out.
 
     Of its metadata it has from the old object what is nobody's to manage. Raises `EntriesRefused`
     if the client has sent entries that are none.
@@ -95,9 +96,10 @@ def track_update(
         if start is not before and (causes := entries.problems(start)):
             raise EntriesRefused(causes)
     _settle(old, metadata)
-    found = start
+    found, modified = start, sets.EMPTY
     if start:
         changes = Changes(kind, old, new, api_version=api_version, convert=convert)
+        modified = changes.modified
         if changes.gone:
             found = _moved(start, changes, manager, time)
         elif start is not before:
@@ -106,6 +108,7 @@ def track_update(
         metadata["managedFields"] = found
     elif "managedFields" in metadata:
         del metadata["managedFields"]
+    return modified
 
 
 def _settle(old: Object, metadata: Object) -> None:
@@ -238,6 +241,7 @@ class Changes:
         "_old",
         "api_version",
         "gone",
+        "modified",
         "removed",
         "taken",
     )
@@ -261,6 +265,7 @@ class Changes:
         self.api_version = api_version
         added, modified, removed = compare(kind.field_schema(api_version), old, new)
         self.taken: FieldSet = sets.union(added, modified) if modified else added
+        self.modified: FieldSet = modified
         self.removed: FieldSet = removed
         self.gone: FieldSet = sets.union(self.taken, removed) if removed else self.taken
 

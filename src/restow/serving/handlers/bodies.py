@@ -15,6 +15,7 @@ from restow.machinery import codec, field_errors, protobuf, status
 from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
+from restow.resources.known_entries import KnownEntries
 from restow.serving.context import Context
 from restow.serving.parameters import field_validation
 
@@ -25,8 +26,10 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
-def read_object(context: Context, resource: Resource) -> Object:
-    """The object in the body of a create or update."""
+def read_object(
+    context: Context, resource: Resource, *, known: KnownEntries | None = None
+) -> Object:
+    """The object in the body of a create or update. Of one that is there entries may be known."""
     version = resource.api_version(context.info.version)
     content_type = context.request.headers.get("content-type") or ""
     if content_type != codec.JSON and codec.media_type_name(content_type) == PROTOBUF:
@@ -34,8 +37,28 @@ def read_object(context: Context, resource: Resource) -> Object:
         check_type(resource, context, envelope.api_version, envelope.kind)
         obj = resource.shape.decode_protobuf(version, envelope.raw)
         return complete(context, resource, obj, ())
-    decoded = codec.decode(context.request.body, content_type)
+    decoded = None
+    if known is not None and content_type == codec.JSON:
+        decoded = _decode_known(context, resource, known)
+    if decoded is None:
+        decoded = codec.decode(context.request.body, content_type)
     return complete(context, resource, decoded.value, decoded.duplicates)
+
+
+def _decode_known(
+    context: Context, resource: Resource, known: KnownEntries
+) -> codec.Decoded | None:
+    """What a body holds, if it has the entries that are known; None: it must be read whole."""
+    info = context.info
+    key = resource.key_of(resource.path_of(info.namespace, info.name))
+    short = known.cut(key, context.request.body)
+    if short is None:
+        return None
+    try:
+        decoded = codec.decode(short)
+    except status.StatusError:
+        return None  # told of the whole
+    return decoded if known.put_back(key, decoded.value) else None
 
 
 def complete(

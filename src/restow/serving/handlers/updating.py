@@ -49,7 +49,7 @@ def update(server: Server, context: Context) -> Promise | Writing:
     resource = resource_of(context)
     if must_wait(context, resource):
         return Shielded(_read_and_update(server, context, resource))
-    obj = read_object(context, resource)
+    obj = read_object(context, resource, known=server.store.known_entries)
     check_identity(context, obj)
     return begin_change(
         server,

@@ -1,0 +1,137 @@
+"""A server that has written an object takes short ways at its next write; what comes of it is what
+comes of a server that has never seen the object."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from restow.storage.memory import MemoryStorage
+from restow.testing.api_client import MERGE_PATCH
+from tests.conformance.api.servers import RunningServer, start_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Object = dict[str, Any]
+PATH = "/apis/apps/v1/namespaces/default/deployments"
+LABELS = {"a": "b"}
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+def deployment(name: str) -> Object:
+    container = {"name": "c", "image": "i:1", "env": [{"name": "A", "value": "1"}, {"name": "B"}]}
+    second = {"name": "d", "image": "j", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container, second]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": template}
+    return {
+        "kind": "Deployment",
+        "apiVersion": "apps/v1",
+        "metadata": {"name": name, "labels": LABELS},
+        "spec": spec,
+    }
+
+
+def containers(obj: Object) -> list[Object]:
+    found: list[Object] = obj["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+EDITS: dict[str, tuple[Callable[[Object], Any], int]] = {
+    "nothing": (lambda _obj: None, 0),
+    "image": (lambda obj: containers(obj)[0].update(image="i:2"), 1),
+    "replicas": (lambda obj: obj["spec"].update(replicas=5), 1),
+    "no replicas": (lambda obj: obj["spec"].pop("replicas"), 1),
+    "a default taken away": (lambda obj: obj["spec"].pop("revisionHistoryLimit"), 0),
+    "label": (lambda obj: obj["metadata"].update(labels={"a": "c"}), 0),
+    "entries taken away": (lambda obj: obj["metadata"].update(managedFields=[]), 0),
+    "no entries": (lambda obj: obj["metadata"].pop("managedFields"), 0),
+    "moved": (lambda obj: containers(obj).reverse(), 1),
+    "one less": (lambda obj: containers(obj).pop(), 1),
+    "variable": (lambda obj: containers(obj)[0]["env"][1].update(value="2"), 1),
+    "empty part": (lambda obj: containers(obj)[0].update(resources={}), 0),
+    "null": (lambda obj: containers(obj)[0].update(resources=None), 0),
+    "the same amount": (lambda obj: _request(obj, "1000m"), 0),
+    "another amount": (lambda obj: _request(obj, "2"), 1),
+    "status": (lambda obj: obj.update(status={"replicas": 1}), 0),
+}
+
+
+def _request(obj: Object, cpu: str) -> None:
+    containers(obj)[1]["resources"] = {"requests": {"cpu": cpu}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def servers() -> AsyncIterator[tuple[RunningServer, RunningServer]]:
+    """One that writes objects, and one that has never seen them."""
+    storage = MemoryStorage()
+    pair = await start_server(storage), await start_server(storage)
+    made = await pair[0].client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    assert made.status == 201, made.body
+    yield pair
+    for server in pair:
+        await server.stop()
+    await storage.close()
+
+
+async def written_twice(server: RunningServer, name: str) -> Object:
+    """An object that this server knows: the first update has its entries noted."""
+    created = await server.client.post(PATH, deployment(name))
+    assert created.status == 201, created.body
+    found: Object = created.json
+    found["metadata"]["annotations"] = {"written": "again"}
+    reply = await server.client.put(f"{PATH}/{name}", found)
+    assert reply.status == 200, reply.body
+    answer: Object = reply.json
+    return answer
+
+
+def comparable(obj: Object) -> Object:
+    """An object without what is another in each."""
+    found = copy.deepcopy(obj)
+    for name in ("uid", "resourceVersion", "creationTimestamp", "name"):
+        found["metadata"].pop(name, None)
+    for entry in found["metadata"].get("managedFields") or ():
+        entry.pop("time")
+    return found
+
+
+@pytest.mark.parametrize("what", EDITS)
+async def test_update_as_read(servers: tuple[RunningServer, RunningServer], what: str) -> None:
+    """Content, generation and entries are the same by both ways, and the generation is right."""
+    (edit, counts), found = EDITS[what], []
+    for number, server in enumerate(servers):
+        name = f"{what.replace(' ', '-')}-{number}"
+        obj = await written_twice(servers[0], name)
+        before = obj["metadata"]["generation"]
+        edit(obj)
+        reply = await server.client.put(f"{PATH}/{name}", obj)
+        assert reply.status == 200, reply.body
+        assert reply.json["metadata"]["generation"] == before + counts
+        found.append(comparable(reply.json))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("form", [MERGE_PATCH, STRATEGIC])
+async def test_patches(servers: tuple[RunningServer, RunningServer], form: str) -> None:
+    """The same holds for patches, also for one that takes the entries away."""
+    found: list[list[Object]] = [[], []]
+    for number, server in enumerate(servers):
+        name = f"patched-{form.partition('/')[2][:5]}-{number}"
+        await written_twice(servers[0], name)
+        patches: list[Object] = [
+            {"spec": {"replicas": 7}},
+            {"spec": {"replicas": 7}},
+            {"metadata": {"labels": {"x": "y"}}},
+            {"metadata": {"managedFields": [{}]}},
+            {"spec": {"replicas": 8}},
+        ]
+        for patch in patches:
+            reply = await server.client.patch(f"{PATH}/{name}", orjson.dumps(patch), form)
+            assert reply.status == 200, reply.body
+            found[number].append(comparable(reply.json))
+    assert found[0] == found[1]
