@@ -55,7 +55,7 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.resources.encoding import Encoding, EncodingPolicy
+from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
 from restow.resources.housekeeping.repeating import repeat
 from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.encryption.interface import Keys
@@ -127,6 +127,7 @@ class Coordinator:
             self.table = LooseTable(runtime.clock, bound_seconds=options.loose_bound_seconds)
         self.table.on_stale = self._repair
         self.membership = membership = Membership(storage, runtime, options.membership)
+        self.table.member_at = lambda: membership.revision
         hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
         reports = ReportPlanner(mirror, membership, runtime, hosted=hosted, keys=keys)
         votes = VotePlanner(
@@ -579,16 +580,24 @@ class _MemberPolicy:
         self._coordinator = coordinator
 
     def encoding(self, resource: Resource) -> Encoding:
-        if not self._coordinator.completed:
-            raise status.unavailable(
-                "this server has not joined the others yet", retry_after_seconds=1
-            )
+        self._check_joined()
         guard = Present(server_key(self._coordinator.membership.id))
         key_id = self._coordinator.own_key(resource)
         return Encoding(resource.storage_api_version, (guard,), key_id)
 
     async def refresh(self, resource: Resource) -> None:
         await self._coordinator.table.refresh(resource)
+
+    def readable(self, _resource: Resource) -> Readable:
+        """Nobody has looked whether this server can read what is stored: if not, that stays so."""
+        self._check_joined()
+        return ALWAYS
+
+    def _check_joined(self) -> None:
+        if not self._coordinator.completed:
+            raise status.unavailable(
+                "this server has not joined the others yet", retry_after_seconds=1
+            )
 
 
 def _unavailable(resource: Resource, error: Exception) -> StatusError:

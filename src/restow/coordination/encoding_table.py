@@ -11,10 +11,12 @@ from typing import Final
 
 from restow.machinery import status
 from restow.resources.definition import Resource
-from restow.resources.encoding import Encoding
+from restow.resources.encoding import Encoding, Readable
 from restow.runtime import Clock
+from restow.storage.interface import Revision
 
 RETRY_SECONDS: Final = 1
+NO_ERROR: Final = "<nil>"
 
 
 class EncodingTable:
@@ -25,6 +27,10 @@ class EncodingTable:
         self._errors: dict[str, str] = {}
         self._last: dict[str, str] = {}
         """By root, the version in which a resource was written last, be it closed now."""
+        self._since: dict[str, Revision] = {}
+        """By root, when an open resource was reported first."""
+        self.member_at: Callable[[], Revision | None] = lambda: None
+        """The newest revision at which this server was a member for sure; None: it may be none."""
         self.on_stale: Callable[[Resource], Awaitable[None]] | None = None
         """Called when a fence has failed, to find out what is true now."""
         self.on_switch: Callable[[], None] | None = None
@@ -49,6 +55,18 @@ class EncodingTable:
         """The version in which it is written, or was before it was closed; None: it never was."""
         return self._last.get(resource.root)
 
+    def readable(self, resource: Resource) -> Readable:
+        """As long as this server is a member and has reported what it can read, nobody stores
+        anything else."""
+        since, last = self._since.get(resource.root), self.member_at()
+        if since is None or last is None:
+            raise self._closed(resource)
+        return Readable(since, last)
+
+    def note_report(self, resource: Resource, revision: Revision) -> None:
+        """At a revision an open resource was reported, and all that was stored could be read."""
+        self._since.setdefault(resource.root, revision)
+
     def open(self, resource: Resource, encoding: Encoding) -> None:
         """Write a resource so from now on."""
         before = self._encodings.get(resource.root)
@@ -63,22 +81,25 @@ class EncodingTable:
     def close(self, resource: Resource, *, error: str = "") -> None:
         """Write it no more; `error` says why."""
         self._encodings.pop(resource.root, None)
+        self._since.pop(resource.root, None)
         if error:
             self._errors[resource.root] = error
 
     def close_all(self) -> None:
         self._encodings.clear()
+        self._since.clear()
 
     def pending(self, resource: Resource) -> str | None:
         """None when it may be written; otherwise the last error seen."""
         if resource.root in self._encodings:
             return None
-        return self._errors.get(resource.root, "<nil>")
+        return self._errors.get(resource.root, NO_ERROR)
 
     def _closed(self, resource: Resource) -> status.StatusError:
         return status.unavailable(
             "wait for storage version registration to complete for resource:"
-            f" {resource.kind.group_resource}, last seen error: {self.pending(resource)}",
+            f" {resource.kind.group_resource}, last seen error:"
+            f" {self.pending(resource) or NO_ERROR}",
             retry_after_seconds=RETRY_SECONDS,
         )
 

@@ -99,6 +99,7 @@ class Registrar:
             if isinstance(outcome, Done):
                 revision = await self._last_step(resource, planned, outcome.revision)
                 self._table.open(resource, planned.encoding)
+                self._table.note_report(resource, revision)
                 opened()
                 if self.on_open is not None:
                     self.on_open(resource, revision)

@@ -1,13 +1,14 @@
 """Which version a write is encoded in, and what guards it: the seam that coordination fills.
 
 `EncodingPolicy` is asked before every write. The guards go into the write's own transaction (the
-fence), so that no write commits in a version that is not this server's at that moment. Not here:
-how servers agree.
+fence), so that no write commits in a version that is not this server's at that moment. It also says
+whether others may have stored what cannot be read here. Not here: how servers agree.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import sys
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
@@ -25,6 +26,16 @@ class Encoding(NamedTuple):
     """The encryption key to seal with; empty: none."""
 
 
+class Readable(NamedTuple):
+    """The revisions of which it is certain that all that was stored then can be read here."""
+
+    first: int
+    last: int
+
+
+ALWAYS: Final = Readable(0, sys.maxsize)
+
+
 class EncodingPolicy(Protocol):
     """Decides how a resource is written."""
 
@@ -33,6 +44,10 @@ class EncodingPolicy(Protocol):
 
     async def refresh(self, resource: Resource) -> None:
         """A fence has failed: find out what is true now."""
+
+    def readable(self, resource: Resource) -> Readable:
+        """Since when this server is registered, and was so for sure. Raises a 503 when it is not:
+        others may store what it cannot read."""
 
 
 class FixedPolicy:
@@ -50,6 +65,9 @@ class FixedPolicy:
 
     async def refresh(self, resource: Resource) -> None:
         return None
+
+    def readable(self, resource: Resource) -> Readable:
+        return ALWAYS
 
 
 def stored_form(resource: Resource, obj: Object, api_version: str, target: str) -> bytes:

@@ -36,6 +36,10 @@ class ResourceReplaced(DoAgain):
     """The definition of a custom resource has changed while a request was under way."""
 
 
+class VersionUnknown(StoreDamaged):
+    """An object is stored in a version that this server does not know. Another may."""
+
+
 def translate(error: StorageError) -> StatusError:
     """The answer for a storage error; total over the whole tree."""
     match error:

@@ -19,9 +19,10 @@ from restow.resources.committing import check_current
 from restow.resources.custom.conversion import Conversions
 from restow.resources.custom.shape import splicer_of
 from restow.resources.definition import Object, Resource
+from restow.resources.encoding import EncodingPolicy
 from restow.resources.errors import translate
 from restow.resources.stored import Splicer
-from restow.resources.watch_cache import Entry, ForNow, WatchCache
+from restow.resources.watch_cache import Entry, Foreign, ForNow, WatchCache
 from restow.runtime.clock import Clock
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Storage
@@ -33,9 +34,12 @@ DAMAGED_SHOWN_MAX: Final = 10
 class ObjectReader:
     """Reads all objects of one server."""
 
-    def __init__(self, storage: Storage, caches: Caches, clock: Clock) -> None:
+    def __init__(
+        self, storage: Storage, caches: Caches, policy: EncodingPolicy, clock: Clock
+    ) -> None:
         self._storage = storage
         self._caches = caches
+        self._policy = policy
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}
         """By root of keys."""
         self._conversions = Conversions(clock)
@@ -161,14 +165,34 @@ class ObjectReader:
 
     def damaged(self, resource: Resource, found: dict[str, str]) -> status.StatusError:
         """The 500 for objects that are there and cannot be read: they are never left out. A 503 if
-        all that is in the way is a plug-in that does not answer."""
+        all that is in the way is a plug-in that does not answer, or that this server has to wait
+        until others have migrated what it does not know."""
         shown = [f"{path}: {why}" for path, why in list(found.items())[:DAMAGED_SHOWN_MAX]]
         if len(found) > len(shown):
             shown.append(f"and {len(found) - len(shown)} more")
         text = f"{resource.kind.group_resource} cannot be read from the store: {'; '.join(shown)}"
-        if all(isinstance(why, ForNow) for why in found.values()):
-            return status.unavailable(text, retry_after_seconds=RETRY_SECONDS)
-        return status.internal(text)
+        foreign = [why.revision for why in found.values() if isinstance(why, Foreign)]
+        if len(foreign) + sum(isinstance(why, ForNow) for why in found.values()) < len(found):
+            return status.internal(text)
+        if foreign:
+            waits_for = self._waits_for(resource, max(foreign))
+            if not waits_for:
+                return status.internal(text)
+            text = f"{text}; {waits_for}"
+        return status.unavailable(text, retry_after_seconds=RETRY_SECONDS)
+
+    def _waits_for(self, resource: Resource, stored_at: int) -> str:
+        """What may come yet, so that this server can read what was stored at a revision by others;
+        empty: it is damage, since nobody may store such a thing beside this server."""
+        try:
+            first, last = self._policy.readable(resource)
+        except status.StatusError as error:
+            return error.message
+        if self._caches.position < first:
+            return "this server has just registered, and has not heard yet of all that was migrated"
+        if stored_at > last:
+            return "this server is about to find out whether it is registered still"
+        return ""
 
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:
         if item is None:

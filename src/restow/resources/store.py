@@ -75,7 +75,7 @@ class ResourceStore(ObjectReader):
         sealed: Sealed | None = None,
     ) -> None:
         """`sealed` is what lies beneath a storage that is encrypted."""
-        super().__init__(storage, caches, runtime.clock)
+        super().__init__(storage, caches, policy, runtime.clock)
         self.sealed: Final = sealed
         self._committer = Committer(storage, caches, policy, sealed)
         self._clock = runtime.clock

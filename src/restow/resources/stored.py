@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from restow.resources.errors import VersionUnknown
 from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import SEALED_PREFIX
@@ -77,7 +78,8 @@ class Splicer:
         if kind != self._kind:
             raise StoreDamaged(f"it holds an object of kind {kind!r} instead of {self._kind}")
         if not isinstance(version, str) or version not in self._versions:
-            raise StoreDamaged(f"it is stored in version {version!r}, which is not decodable here")
+            why = f"it is stored in version {version!r}, which is not decodable here"
+            raise VersionUnknown(why)
 
 
 def check_opened(value: bytes) -> None:

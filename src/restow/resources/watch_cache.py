@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from restow.resources.errors import VersionUnknown
 from restow.resources.stored import Splicer
 from restow.storage.errors import CannotOpen, PluginSilent, StorageError
 from restow.storage.interface import Event, Item
@@ -25,6 +26,8 @@ CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
 TRIMMED_PART: Final = 64
 """A full ring drops one part in so many, the oldest."""
 DAMAGED_LOGGED_MAX: Final = 20
+_NOT_OF_THE_PAST: Final = (CannotOpen, PluginSilent, VersionUnknown)
+"""What keeps somebody from reading the past, although nothing need be damaged."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,15 @@ class ForNow(str):
     """Why an object cannot be read that can be, as soon as a plug-in of encryption answers."""
 
     __slots__ = ()
+
+
+class Foreign(str):
+    """Why an object cannot be read that others can: its version, or its key, is not known here."""
+
+    __slots__ = ("revision",)
+
+    revision: int
+    """When it was stored."""
 
 
 class WatchCache:
@@ -225,8 +237,7 @@ class WatchCache:
             if self.damaged:
                 self.damaged.pop(key, None)
         except StorageError as error:
-            is_silent = isinstance(error, PluginSilent)
-            self.damaged[key] = ForNow(error.told) if is_silent else error.told
+            self.damaged[key] = _reason(error, revision)
             if len(self.damaged) <= DAMAGED_LOGGED_MAX:
                 logger.warning("%s%s cannot be read: %s", self.root, key, error)
             self._remove(key)
@@ -265,15 +276,15 @@ class WatchCache:
     def prepend(self, events: Iterable[Event], *, after: int) -> None:
         """Put older changes before those in the ring: all that happened after a revision.
 
-        If the keys of some are gone, only what came after the last of them: whoever would resume
-        before it is told that it is too late, rather than something wrong.
+        If the keys of some are gone, or their versions, only what came after the last of them:
+        whoever would resume before it is told that it is too late, rather than something wrong.
         """
         older: list[Change] = []
         for event in events:
             if after < event.revision <= self._floor:
                 try:
                     older.append(self._past(event))
-                except (CannotOpen, PluginSilent) as error:
+                except _NOT_OF_THE_PAST as error:
                     logger.info("%s cannot be read as it was: %s", event.key, error)
                     older, after = [], event.revision
         self._changes[:0] = older
@@ -285,9 +296,11 @@ class WatchCache:
         self._floor = after
 
     def _past(self, event: Event) -> Change:
-        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone, and
-        `PluginSilent` when it cannot be asked for."""
+        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone,
+        `PluginSilent` when it cannot be asked for, `VersionUnknown` when it is in a version that
+        is gone."""
         now = before = damage = None
+        is_mended = False
         previous = event.previous
         try:
             if event.value is not None:
@@ -295,11 +308,15 @@ class WatchCache:
             if previous is not None:
                 revision = event.revision if now is None else previous.revision
                 before = self.splicer.serve(previous.value, revision)
-        except (CannotOpen, PluginSilent):
+        except _NOT_OF_THE_PAST:
             raise
         except StorageError as error:
-            damage = error.told if now is None and event.value is not None else None
-        return Change(event.revision, event.key[self._cut :], now, before, damage=damage)
+            if now is None and event.value is not None:
+                damage = error.told
+            else:
+                is_mended = True
+        key = event.key[self._cut :]
+        return Change(event.revision, key, now, before, damage=damage, is_mended=is_mended)
 
     # Reading.
 
@@ -358,6 +375,17 @@ def _size(change: Change) -> int:
     if change.before is not None:
         size += len(change.before[2])
     return size
+
+
+def _reason(error: StorageError, revision: int) -> str:
+    """Why an object cannot be read that was stored at a revision."""
+    if isinstance(error, PluginSilent):
+        return ForNow(error.told)
+    if isinstance(error, CannotOpen | VersionUnknown):
+        foreign = Foreign(error.told)
+        foreign.revision = revision
+        return foreign
+    return error.told
 
 
 def _at_revision(entry: Entry, revision: int) -> Entry:

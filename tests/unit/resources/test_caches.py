@@ -422,20 +422,40 @@ async def test_forgetting_while_everything_is_reloaded() -> None:
     await storage.close()
 
 
-async def test_history_whose_key_is_gone(storage: FlakyStorage, caches: Caches) -> None:
-    """A change from, or of, a state that no key opens any more is not shown as something else:
-    what lies before it cannot be had, what came after it can."""
-    sealed = b"k8s:enc:aesgcm:v1:gone:" + bytes(40)
-    first = await write(storage, "a", sealed)
-    await write(storage, "b", sealed)
+@pytest.mark.parametrize(
+    "foreign", [b"k8s:enc:aesgcm:v1:gone:" + bytes(40), value(1, version="v9")]
+)
+async def test_history_whose_key_or_version_is_gone(
+    storage: FlakyStorage, caches: Caches, foreign: bytes
+) -> None:
+    """A change from, or of, a state that no key opens any more, or in a version that is not known
+    any more, is not shown as something else: what lies before it cannot be had, what came after it
+    can."""
+    first = await write(storage, "a", foreign)
+    await write(storage, "b", foreign)
     await write(storage, "a", value(2))
-    last_sealed = await write(storage, "b", None)
+    last_foreign = await write(storage, "b", None)
     after = await write(storage, "c", value(3))
     cache = await caches.load(ROOT, SPLICER)
-    for revision in (first - 1, first, last_sealed - 1):
+    for revision in (first - 1, first, last_foreign - 1):
         assert not await caches.backfill(ROOT, after=revision)
         assert cache.cursor_after(revision) is None
-    assert await caches.backfill(ROOT, after=last_sealed)
-    cursor = cache.cursor_after(last_sealed)
+    assert await caches.backfill(ROOT, after=last_foreign)
+    cursor = cache.cursor_after(last_foreign)
     assert cursor is not None
     assert [change.revision for change in cache.changes_from(cursor) or []] == [after]
+
+
+async def test_history_of_what_was_damaged(storage: FlakyStorage, caches: Caches) -> None:
+    """A change to what cannot be read is damage; one from it is neither new nor nothing."""
+    first = await write(storage, "a", value(1))
+    await write(storage, "b", value(1))
+    for name, data in (("a", b"{}"), ("b", b"{}"), ("a", value(2)), ("b", None)):
+        await write(storage, name, data)
+    cache = await caches.load(ROOT, SPLICER)
+    assert await caches.backfill(ROOT, after=first + 1)
+    changes = cache.changes_from(cache.cursor_after(first + 1) or 0)
+    assert changes is not None
+    told = [(change.key, change.damage is not None, change.is_mended) for change in changes]
+    assert told == [("a", True, False), ("b", True, False), ("a", False, True), ("b", False, True)]
+    assert cache.has_damaged_changes

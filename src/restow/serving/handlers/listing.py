@@ -16,7 +16,7 @@ import orjson
 from restow.machinery import field_errors, status
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Resource
-from restow.resources.errors import translate
+from restow.resources.errors import VersionUnknown, translate
 from restow.resources.watch_cache import Entry, WatchCache
 from restow.resources.watch_cache import Selection as Slice
 from restow.serving.answers import Bodies, respond_list, respond_message, wants_message
@@ -34,7 +34,7 @@ from restow.serving.listener.response import Answer, Promise
 from restow.serving.messages import items_of, list_message
 from restow.serving.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
 from restow.serving.selection import Selection
-from restow.storage.errors import CannotOpen, Compacted, StorageError
+from restow.storage.errors import CannotOpen, Compacted, StorageError, StoreDamaged
 from restow.storage.interface import Revision, Span
 
 LIMIT_MAX: Final = 1 << 31
@@ -320,10 +320,14 @@ async def _from_store(
                 await server.runtime.clock.sleep(0)
             try:
                 entries.append(splicer.serve(item.value, item.revision))
-            except CannotOpen as error:
-                # The key of the past may be gone; what is now is read anew by who is told so.
+            except (CannotOpen, VersionUnknown) as error:
+                # The key of the past may be gone, or its version; what is now is read anew by who
+                # is told so.
                 has_token = wish.place is not None
                 raise _expired(server, selection, place, has_token=has_token) from error
+            except StoreDamaged as error:
+                path = item.key[len(resource.root) :]
+                raise server.store.damaged(resource, {path: error.told}) from error
         entries = await server.store.in_version(resource, entries, api_version)
         for position, (item, entry) in enumerate(zip(page.items, entries, strict=True), start=1):
             if selection and position % SLICE_ITEMS == 0:

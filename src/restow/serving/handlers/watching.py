@@ -253,8 +253,8 @@ class Watcher:
             self._send_changes(writer, some)
             if len(some) < len(changes):
                 return True
-        if broken is not None and broken.damage is None:
-            # It may be new to the client or not; a list tells.
+        if broken is not None and (broken.damage is None or broken.key not in self._cache.damaged):
+            # It can be read by now, but may be new to the client or not; a list tells.
             self.fail(status.resource_version_too_old(self._after, broken.revision))
         elif broken is not None:
             found = {broken.key: broken.damage or ""}

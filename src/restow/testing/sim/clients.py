@@ -26,7 +26,6 @@ JSON: Final = {"content-type": "application/json"}
 MERGE: Final = {"content-type": "application/merge-patch+json"}
 NAMES_MAX: Final = 24
 """Of objects that a client makes, changes and deletes again and again."""
-_UNREADABLE: Final = b"which is not decodable here"
 _BROKEN: Final = (OSError, EOFError, TimeoutError)
 
 
@@ -229,10 +228,7 @@ class Writer:
     def _check_code(self, answer: Answer) -> None:
         self._ledger.counts[f"answer {answer.status}"] += 1
         self._ledger.checked["F3"] += 1
-        if answer.status == 500 and _UNREADABLE in _body(answer):
-            # A release that cannot read it waits until others have migrated it, and says so.
-            self._ledger.counts["unreadable"] += 1
-        elif answer.status >= 500 and answer.status not in (503, 504):
+        if answer.status >= 500 and answer.status not in (503, 504):
             self._ledger.problem(f"F3: an answer {answer.status}: {_body(answer)[:300]!r}")
         elif answer.status in (400, 403, 405, 422):
             self._ledger.problem(f"F3: refused with {answer.status}: {_body(answer)[:300]!r}")
