@@ -8,22 +8,13 @@ the other waits, as with sockets. What would be a broken connection is an OSErro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from restow.client import Answer
-from restow.serving.listener import (
-    Deferred,
-    Headers,
-    Peer,
-    PullStream,
-    PushStream,
-    Request,
-    Response,
-    Shielded,
-    StreamWriter,
-)
+from restow.serving.listener import Peer, PushStream, Request
+from restow.testing.in_process import PushedStream, as_answer, fail, kept, request_of, tell
 from restow.testing.sim.loop import Process
 from restow.testing.sim.network import Link
 
@@ -79,14 +70,13 @@ class Door:
             raise ConnectionResetError("cut off")
         if server is None or server.process.is_dead or not server.is_open:
             raise ConnectionRefusedError("nobody listens")
-        path, _, query = target.partition("?")
-        lines = [*headers.items(), ("authorization", f"Bearer {self._token}")]
-        asked = partial(Request, method, path, query, Headers(lines), body, self._peer)
+        asked = request_of(method, target, headers, body, token=self._token, peer=self._peer)
+        name = f"{method} {target.partition('?')[0]}"
         answer: asyncio.Future[Answer] = link.loop.create_future()
         exchange = Exchange()
-        exchange.on_reset = partial(_fail, answer)
+        exchange.on_reset = partial(_reset, answer)
         server.exchanges[exchange] = self._exchanges[exchange] = None
-        server.process.start(self._carry_out(server, asked, answer, exchange), f"{method} {path}")
+        server.process.start(self._carry_out(server, asked, answer, exchange), name)
         try:
             return await answer
         finally:
@@ -104,112 +94,63 @@ class Door:
         found = await kept(server.answer(asked(link.loop.time())))
         server.exchanges.pop(exchange, None)
         if link.is_cut or link.is_hit("reply_lost", link.chances.reply_lost):
-            link.later(link.seconds(), _fail, answer)
+            link.later(link.seconds(), _reset, answer)
             return
-        if isinstance(found, PushStream):
-            stream = _Stream(found, server, link, self._exchanges)
-            body: bytes | AsyncIterator[bytes] = stream.pieces()
-            server.exchanges[stream.exchange] = self._exchanges[stream.exchange] = None
-        elif isinstance(found, PullStream):
-            body = b"".join(found.pieces)
-        else:
-            body = found.body if isinstance(found.body, bytes) else b"".join(found.body)
-        link.later(link.seconds(), _tell, answer, Answer(found.status, body, _read(found.headers)))
+        streamed = partial(_Stream, server=server, link=link, exchanges=self._exchanges)
+        link.later(link.seconds(), tell, answer, as_answer(found, streamed))
 
 
-class _Stream:
+class _Stream(PushedStream):
     """A pushed stream: written in the server's process, read in the client's."""
 
     def __init__(
         self,
         stream: PushStream,
+        *,
         server: Listening,
         link: Link,
         exchanges: dict[Exchange, None],
     ) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._server = server
         self._link = link
         self._ends = exchanges
-        self._pieces: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         self._arrives_at = 0.0
-        self._is_over = False
-        self.exchange = Exchange()
-        self.exchange.on_reset = self.stream_abort
-        self._writer = StreamWriter(self, self._push, chunked=False)
+        self._exchange = Exchange()
+        self._exchange.on_reset = self.stream_abort
+        server.exchanges[self._exchange] = exchanges[self._exchange] = None
 
-    def _push(self, piece: bytes) -> None:
-        self._send(piece)
-
-    def _send(self, piece: bytes | OSError | None) -> None:
+    def send(self, piece: bytes | OSError | None) -> None:
         """In order, each piece in its time."""
         link = self._link
         now = link.loop.time()
         self._arrives_at = max(self._arrives_at, now + link.seconds())
-        link.later(self._arrives_at - now, self._pieces.put_nowait, piece)
+        link.later(self._arrives_at - now, super().send, piece)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """In the client's process. The server begins when somebody reads."""
-        self._server.process.call(self._stream.start, self._writer)
-        try:
-            while True:
-                piece = await self._pieces.get()
-                if isinstance(piece, OSError):
-                    raise piece
-                if piece is None:
-                    return
-                while self._link.is_stalled:
-                    self._link.hits["stalled"] += 1
-                    await asyncio.sleep(0.2)
-                yield piece
-        finally:
-            self._forget()
-            self._server.process.call(self._close)
+    def begin(self) -> None:
+        self._server.process.call(super().begin)
 
-    def _close(self) -> None:
-        if not self._writer.closed:
-            self._writer.closed = True
-            if self._writer.on_close is not None:
-                self._writer.on_close()
+    def end(self) -> None:
+        self._forget()
+        self._server.process.call(super().end)
+
+    async def before_piece(self) -> None:
+        while self._link.is_stalled:
+            self._link.hits["stalled"] += 1
+            await asyncio.sleep(0.2)
 
     def _forget(self) -> None:
-        self._ends.pop(self.exchange, None)
-        self._server.exchanges.pop(self.exchange, None)
-
-    def stream_overfull(self) -> bool:
-        return False
+        self._ends.pop(self._exchange, None)
+        self._server.exchanges.pop(self._exchange, None)
 
     def stream_done(self) -> None:
         self._forget()
-        self._send(None)
+        super().stream_done()
 
     def stream_abort(self) -> None:
         self._forget()
-        self._send(ConnectionResetError("the connection was reset"))
+        super().stream_abort()
 
 
-async def kept(promise: Any) -> Response | PushStream | PullStream:
-    """The answer of a promise."""
-    while not isinstance(promise, Response | PushStream | PullStream):
-        if isinstance(promise, Deferred):
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            promise.then(partial(_tell, future))
-            promise = await future
-        else:
-            promise = await (promise.awaitable if isinstance(promise, Shielded) else promise)
-    return promise
-
-
-def _tell(answer: asyncio.Future[Any], found: Any) -> None:
-    if not answer.done():
-        answer.set_result(found)
-
-
-def _fail(answer: asyncio.Future[Any]) -> None:
-    if not answer.done():
-        answer.set_exception(ConnectionResetError("the connection was reset"))
-
-
-def _read(block: bytes) -> dict[str, str]:
-    lines = block.decode("latin-1").split("\r\n")
-    return {name: value for name, _, value in (each.partition(": ") for each in lines) if name}
+def _reset(answer: asyncio.Future[Any]) -> None:
+    fail(answer, ConnectionResetError("the connection was reset"))

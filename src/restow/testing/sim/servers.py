@@ -23,9 +23,10 @@ from restow.runtime import InvariantViolation
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Request, Response
+from restow.testing.in_process import kept
 from restow.testing.sim import releases
 from restow.testing.sim.clock import ProcessClock, runtime_of
-from restow.testing.sim.doors import Exchange, kept
+from restow.testing.sim.doors import Exchange
 from restow.testing.sim.loop import Process
 from restow.testing.sim.network import StoreWire
 

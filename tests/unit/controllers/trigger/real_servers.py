@@ -6,12 +6,9 @@ that time moves only when a test says so. A fault can be put in its way.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.client import Answer, ApiClient, InProcessTransport
@@ -22,19 +19,10 @@ from restow.runtime import Runtime, SimulatedClock
 from restow.serving.app import App
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
-from restow.serving.listener import (
-    Deferred,
-    Headers,
-    Peer,
-    PullStream,
-    PushStream,
-    Request,
-    Response,
-    Shielded,
-    StreamWriter,
-)
+from restow.serving.listener import Peer, PushStream
 from restow.storage.interface import Storage
 from restow.testing.coordination_audit import AuditedStorage
+from restow.testing.in_process import PushedStream, as_answer, kept, request_of
 from tests.unit.coordination.world import GROUP, Line, World
 
 TOKEN = "token-of-the-trigger"
@@ -52,7 +40,7 @@ class Door:
     def __init__(self, app: App, clock: SimulatedClock) -> None:
         self._app = app
         self._clock = clock
-        self._streams: set[_Stream] = set()
+        self._streams: set[PushedStream] = set()
         self.fault: Fault | None = None
         self.loses: LostAnswer | None = None
         """Whether the answer to a request that was carried out is lost."""
@@ -65,84 +53,22 @@ class Door:
         error = None if self.fault is None else self.fault(method, target)
         if error is not None:
             raise error
-        path, _, query = target.partition("?")
-        lines = [*headers.items(), ("authorization", f"Bearer {TOKEN}")]
-        request = Request(
-            method, path, query, Headers(lines), body, Peer(1), self._clock.monotonic()
-        )
-        answer = await _kept(self._app(request))
+        asked = request_of(method, target, headers, body, token=TOKEN, peer=Peer(1))
+        found = await kept(self._app(asked(self._clock.monotonic())))
         if self.loses is not None and self.loses(method, target):
             raise ConnectionResetError
-        if isinstance(answer, PushStream):
-            stream = _Stream(answer)
-            self._streams.add(stream)
-            return Answer(answer.status, stream.pieces(), _headers(answer.headers))
-        if isinstance(answer, PullStream):
-            return Answer(answer.status, b"".join(answer.pieces), _headers(answer.headers))
-        found = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-        return Answer(answer.status, found, _headers(answer.headers))
+        return as_answer(found, self._streamed)
+
+    def _streamed(self, stream: PushStream) -> PushedStream:
+        made = PushedStream(stream)
+        self._streams.add(made)
+        return made
 
     def cut(self) -> None:
         """Break all streams."""
         for stream in self._streams:
             stream.stream_abort()
         self._streams.clear()
-
-
-async def _kept(promise: Any) -> Response | PushStream | PullStream:
-    """The answer of a promise."""
-    while not isinstance(promise, Response | PushStream | PullStream):
-        if isinstance(promise, Deferred):
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            promise.then(partial(_resolve, future))
-            promise = await future
-        else:
-            promise = await (promise.awaitable if isinstance(promise, Shielded) else promise)
-    return promise
-
-
-def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
-    if not future.done():
-        future.set_result(answer)
-
-
-class _Stream:
-    """A pushed stream as its reader has it."""
-
-    def __init__(self, stream: PushStream) -> None:
-        self._stream = stream
-        self._pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
-        self._writer = StreamWriter(self, self._pieces.put_nowait, chunked=False)
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        self._stream.start(self._writer)
-        try:
-            while True:
-                piece = await self._pieces.get()
-                if isinstance(piece, Exception):
-                    raise piece
-                if piece is None:
-                    return
-                yield piece
-        finally:
-            if not self._writer.closed:
-                self._writer.closed = True
-                if self._writer.on_close is not None:
-                    self._writer.on_close()
-
-    def stream_overfull(self) -> bool:
-        return False
-
-    def stream_done(self) -> None:
-        self._pieces.put_nowait(None)
-
-    def stream_abort(self) -> None:
-        self._pieces.put_nowait(ConnectionResetError())
-
-
-def _headers(block: bytes) -> dict[str, str]:
-    lines = block.decode("latin-1").split("\r\n")
-    return {name: value for name, _, value in (each.partition(": ") for each in lines) if name}
 
 
 class ApiServer:
