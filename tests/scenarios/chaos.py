@@ -31,14 +31,14 @@ from tests.unit.coordination.world import GROUP
 
 WIDGETS_ROOT = f"/registry/{GROUP}/widgets/"
 FAULTS = (
-    "watch_delay=0.5",
-    "watch_delay=3",
-    "delay=0.3",
+    "watch_delay_seconds=0.5",
+    "watch_delay_seconds=3",
+    "delay_seconds=0.3",
     "reply_lost=0.2",
-    "commit_lost=0.2",
-    "commit_late=0.2",
+    "lost=0.2",
+    "late=0.2",
     "error=0.2",
-    "reply_lost=0.1 commit_late=0.1 error=0.1 delay=0.2 watch_delay=1",
+    "reply_lost=0.1 late=0.1 error=0.1 delay_seconds=0.2 watch_delay_seconds=1",
 )
 
 

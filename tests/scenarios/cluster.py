@@ -44,12 +44,13 @@ class Node:
     def pause(self) -> None:
         self.is_paused = self.was_disturbed = True
         self.server.line.pause()
-        self.wire.flowing.clear()
+        self.wire.link.is_stalled = True
 
     def wake(self) -> None:
         self.is_paused = False
         self.server.line.wake()
-        self.wire.flowing.set()
+        self.wire.link.is_stalled = False
+        self.wire.link.look_again()
 
     async def end(self) -> None:
         """End at once, as if killed."""

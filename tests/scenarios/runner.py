@@ -7,7 +7,7 @@
     stop s1        withdraw and end            kill s1     end without a word
     pause s1       SIGSTOP                     wake s1     SIGCONT
     cut s1         nothing gets through        mend s1     everything does, faults end too
-    faults s1 reply_lost=0.1 delay=0.5 ...     chances, see `faults.Chances`; also before its start
+    faults s1 reply_lost=0.1 error=0.5 ...     chances, see `wires.Chances`; also before its start
     keys s1 k2,k1  its encryption keys, the one to write with first, if that is not refused
     advance 17s                                move time on
     write s1 a     write, and wait for it      send s1 a   write, and do not wait
@@ -38,6 +38,7 @@ from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH
 from restow.machinery.status_error import StatusError
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Span
+from restow.testing.wires import Chances
 from tests.scenarios.cluster import Cluster, Node
 from tests.unit.coordination.named_keys import NamedKeys
 from tests.unit.coordination.world import GROUP
@@ -234,13 +235,12 @@ class Runner:
 
     async def do_cut(self, name: str) -> None:
         node = self.cluster.nodes[name]
-        node.was_disturbed = node.wire.is_cut = True
+        node.was_disturbed = node.wire.link.is_cut = True
 
     async def do_mend(self, name: str) -> None:
         node = self.cluster.nodes[name]
-        node.wire.is_cut = False
-        for field in ("commit_lost", "reply_lost", "commit_late", "error", "delay", "watch_delay"):
-            setattr(node.wire.chances, field, 0.0)
+        node.wire.link.is_cut, node.wire.link.chances = False, Chances()
+        node.wire.link.look_again()
 
     async def do_faults(self, name: str, *chances: str) -> None:
         found = {field: float(value) for field, _, value in (c.partition("=") for c in chances)}
@@ -252,9 +252,9 @@ class Runner:
 
     def _set_faults(self, node: Node, chances: dict[str, float]) -> None:
         for field, value in chances.items():
-            assert hasattr(node.wire.chances, field), field
-            setattr(node.wire.chances, field, value)
-            node.was_disturbed = node.was_disturbed or field not in ("delay", "watch_delay")
+            assert hasattr(node.wire.link.chances, field), field
+            node.wire.link.set(**{field: value})
+            node.was_disturbed = node.was_disturbed or not field.endswith("delay_seconds")
 
     async def do_advance(self, seconds: str) -> None:
         await self.cluster.clock.advance(float(seconds.removesuffix("s")))

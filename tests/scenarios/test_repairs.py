@@ -30,11 +30,11 @@ async def test_a_repair_that_fails_is_tried_again_without_being_asked(
         node = cluster.nodes["s1"]
         removed = Transaction((), (Delete(encoder_key(ServerId(node.id), WIDGETS)),))
         await MemoryStorage.commit(cluster.storage, removed)
-        node.wire.chances.error = 0.5
+        node.wire.link.chances.error = 0.5
         for number in range(5):
             with suppress(StatusError, Unavailable):
                 await cluster.run(node.server.write(f"o{number}"))
-        node.wire.chances.error = 0.0
+        node.wire.link.chances.error = 0.0
         await cluster.clock.advance(30)
         assert node.server.coordinator.completed
         await cluster.run(node.server.write("a"))
