@@ -61,11 +61,12 @@ async def test_watches_leave_nothing_in_what_is_kept_of_request_lines(
 ) -> None:
     """A thousand watches from different resource versions leave no line and no route behind."""
     reader, app = _reader(server), server.assembly.app
+    clock = server.assembly.server.runtime.clock
     sizes = []
     for number in range(WATCHES + 1):
         query = f"watch=true&resourceVersion={number}&timeoutSeconds=400"
         line = f"GET {CONFIG_MAPS}?{query} HTTP/1.1\r\n".encode()
-        request = reader.whole_request(line + HEADERS, app._clock.monotonic())
+        request = reader.whole_request(line + HEADERS, clock.monotonic())
         assert request is not None
         promise = app(request)
         assert isinstance(promise, Awaitable)
