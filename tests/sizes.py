@@ -31,11 +31,17 @@ class Sizes:
     fuzz_runs: int
     """Inputs of one run over all readers, guided by what they execute."""
 
-    generated_groups: tuple[str, ...]
-    """API groups, by their OpenAPI documents, for whose operations requests are generated."""
-
     generated_requests: int
-    """Good ones, and as many bad ones, for each operation."""
+    """Requests as the OpenAPI documents ask, for each operation."""
+
+    generated_requests_bad: int
+    """Requests that are not as they ask; these take longer to make."""
+
+    generated_alike_once: bool
+    """Whether what all kinds of a group do alike is tried with bad requests for one of them."""
+
+    generated_properties_max: int
+    """Fields of one schema, as if drawn, that generated bodies may have."""
 
     client_suites: tuple[str, ...]
     """Tests that clients ship in their packages, and that are run on our server."""
@@ -115,8 +121,10 @@ SMALL: Final = Sizes(
     hypothesis_derandomised=True,
     fuzz_examples=100,
     fuzz_runs=5_000,
-    generated_groups=("apis/coordination.k8s.io/v1",),
-    generated_requests=4,
+    generated_requests=3,
+    generated_requests_bad=2,
+    generated_alike_once=True,
+    generated_properties_max=5,
     client_suites=("discovery",),
     sqlite_kill_cycles=20,
     sqlite_fault_stride=30,
@@ -149,8 +157,10 @@ LONG: Final = Sizes(
     hypothesis_derandomised=False,
     fuzz_examples=20_000,
     fuzz_runs=2_000_000,
-    generated_groups=(),  # all of them
     generated_requests=10,
+    generated_requests_bad=10,
+    generated_alike_once=False,
+    generated_properties_max=1_000,
     client_suites=("discovery", "kubernetes", "kubernetes.aio", "kubernetes_asyncio"),
     sqlite_kill_cycles=1000,
     sqlite_fault_stride=1,

@@ -1,0 +1,23 @@
+"""Generated requests: the group without a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from schemathesis import GenerationMode
+
+from tests.fuzz.generated import CORE, MODES, World, opened, try_groups
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with opened() as made:
+        yield made
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_generated_requests(world: World, mode: GenerationMode) -> None:
+    """No operation of these groups answers with a 5xx or with another code than it says."""
+    groups = [group for group in world.groups() if group in CORE]
+    try_groups(world, groups, mode)
