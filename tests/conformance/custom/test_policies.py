@@ -80,5 +80,16 @@ async def test_custom_kinds_and_parameters(group: str, custom: Custom, api: ApiC
         lambda: api.get(f"{POLICIES}/{name}"),
         lambda found: found.json.get("status", {}).get("observedGeneration") == 1,
     )
+    checked = (await api.get(f"{POLICIES}/{name}")).json["status"]["typeChecking"]
+    assert checked == {}  # both kinds are custom, and their fields are there
+    wrong = {"validations": [{"expression": "object.spec.nothing == params.most"}]}
+    assert (await api.patch(f"{POLICIES}/{name}", {"spec": wrong})).status == 200
+    stored = await until(
+        lambda: api.get(f"{POLICIES}/{name}"),
+        lambda found: found.json["status"].get("observedGeneration") == 2,
+    )
+    [warning] = stored.json["status"]["typeChecking"]["expressionWarnings"]
+    assert warning["fieldRef"] == "spec.validations[0].expression"
+    assert f"{group}/v1, Kind=Widget: ERROR: <input>:1:12: undefined field" in warning["warning"]
     assert (await api.delete(f"{BINDINGS}/{name}")).status == 200
     assert (await api.delete(f"{POLICIES}/{name}")).status == 200

@@ -7,8 +7,9 @@
     authorizer             asks what somebody may do
     variables              what the policy has named before
 
-Objects have no types here: what they lack is found when an expression runs. All else has its type,
-so that what is misspelt is found when it is written.
+Objects have no types when an expression is compiled: what they lack is found when it runs. All else
+has its type, so that what is misspelt is found when it is written. Whoever knows of which kind the
+objects are can have an expression checked with their types, too.
 
 Not here: what is done with the outcome, and where the values come from.
 """
@@ -150,10 +151,23 @@ class Expression:
 class Scope:
     """What the expressions of one policy or webhook may name."""
 
-    def __init__(self, *, has_params: bool = False, has_variables: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        has_params: bool = False,
+        has_variables: bool = False,
+        object_type: Declared | None = None,
+        params_type: Declared | None = None,
+    ) -> None:
+        """With types, expressions can be checked as if all objects were of these."""
         self._known = dict(_ALWAYS)
+        self._is_typed = object_type is not None
+        if object_type is not None:
+            typed = Variable(object_type.type, object_type)
+            self._known |= {OBJECT: typed, OLD_OBJECT: typed}
         if has_params:
-            self._known[PARAMS] = Variable(types.DYN)
+            params = params_type or Declared()
+            self._known[PARAMS] = Variable(params.type, params_type)
         self._fields: dict[str, Declared] = {}
         if has_variables:
             named = _object({})
@@ -187,8 +201,16 @@ class Scope:
         except CompileError:
             self._fields[name] = Declared()  # or all that reads it would be told wrong as well
             raise
-        self._fields[name] = Declared(_plain(made.type))
+        self._fields[name] = Declared(made.type if self._is_typed else _plain(made.type))
         return made
+
+    def issues(self, source: str) -> str:
+        """What is wrong with an expression, as its author is told; empty if nothing is."""
+        try:
+            check_expression(source, self._known | _OF_AUTHORIZER, ENVIRONMENT)
+        except CompileError as error:
+            return str(error)
+        return ""
 
 
 def _named(type_: types.Type) -> str:
