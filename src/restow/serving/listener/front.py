@@ -229,6 +229,7 @@ class FrontDoor:
             )
         except OSError as error:
             logger.debug("a connection has ended before its first request: %s", error)
+            self._greetings.failed += 1
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

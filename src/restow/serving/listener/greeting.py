@@ -1,14 +1,16 @@
 """When a client that has come is greeted: a handshake costs as much as many requests.
 
 Clients that say nothing yet cost nothing, so they stand in no line. Of those that have begun to
-speak one is greeted in a turn of the loop; while requests are being answered there is a pause
-behind each, so that however many come at once, who is connected already waits for one of them at
-most. Without requests there is no pause.
+speak one is greeted in a turn of the loop. Some come only to be sent away, and come back: while
+such leave and requests are being answered, there is a pause behind each greeting, so that who is
+connected already hardly notices. When all servers of a cluster have been started anew, everybody
+comes at once, says who they are and stays; then there is no pause.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -19,17 +21,49 @@ from restow.serving.listener.limits import Limits
 
 BUSY_SECONDS: Final = 0.1
 """How long after an answer the server counts as busy."""
+SPOILT_SECONDS: Final = 1.0
+"""How long after a stranger has left others may be of the same kind."""
+
+
+class Seen:
+    """Whether a number has grown lately."""
+
+    __slots__ = ("_count", "_seconds", "_until_seconds", "_value")
+
+    def __init__(self, count: Callable[[], int], seconds: float) -> None:
+        self._count = count
+        self._seconds = seconds
+        self._value = 0
+        self._until_seconds = -math.inf
+
+    def is_recent(self, now: float) -> bool:
+        value = self._count()
+        if value != self._value:
+            self._value = value
+            self._until_seconds = now + self._seconds
+        return now < self._until_seconds
 
 
 class Greetings:
     """The line of those who wait to be greeted."""
 
-    def __init__(self, *, limits: Limits, clock: Clock, requests_total: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        clock: Clock,
+        requests_total: Callable[[], int],
+        strangers_gone: Callable[[], int],
+    ) -> None:
+        """What is counted: requests that were answered, and connections of which it was never known
+        whose they were."""
         self._limits = limits
         self._clock = clock
-        self._requests_total = requests_total
-        self._requests_seen = 0
-        self._busy_until_seconds = 0.0
+        self._requests = Seen(requests_total, BUSY_SECONDS)
+        self.failed = 0
+        """Handshakes that came to nothing: these were strangers, too."""
+        self._strangers = Seen(lambda: strangers_gone() + self.failed, SPOILT_SECONDS)
+        self._is_leaving = False
         self._line: deque[asyncio.Future[None]] = deque()
         self._is_going = False
         self._timer: Timer | None = None
@@ -57,7 +91,7 @@ class Greetings:
 
     def stop_pausing(self) -> None:
         """Greet those in line, and all who follow, as soon as can be: the server is leaving."""
-        self._busy_until_seconds = -1.0
+        self._is_leaving = True
         if self._timer is not None:
             self._timer.cancel()
             self._go_on()
@@ -72,20 +106,15 @@ class Greetings:
         else:
             self._is_going = False
             return
-        if self._is_busy():
+        if self._is_to_pause():
             self._timer = self._clock.call_later(self._limits.greeting_seconds, self._go_on)
         else:
             asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _is_busy(self) -> bool:
-        if self._busy_until_seconds < 0:
-            return False
+    def _is_to_pause(self) -> bool:
         now = self._clock.monotonic()
-        requests = self._requests_total()
-        if requests != self._requests_seen:
-            self._requests_seen = requests
-            self._busy_until_seconds = now + BUSY_SECONDS
-        return now < self._busy_until_seconds
+        is_busy, is_spoilt = self._requests.is_recent(now), self._strangers.is_recent(now)
+        return is_busy and is_spoilt and not self._is_leaving
 
 
 def _end(future: asyncio.Future[None]) -> None:

@@ -58,7 +58,7 @@ class Limits:
     """New connections in one turn of the loop: a handshake costs as much as many requests."""
 
     greeting_seconds: float = 0.004
-    """Between two TLS handshakes, while requests are being answered."""
+    """Between two TLS handshakes, while requests are being answered and strangers come and go."""
 
     refusals_free: int = 10
     """Requests of one connection that may be refused one after the other before it is slowed down:

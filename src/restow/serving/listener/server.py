@@ -29,7 +29,7 @@ from restow.serving.listener.response import (
 from restow.serving.listener.shared import Counters, Shared
 from restow.serving.listener.tls import TlsMaterial
 
-# Deadlines are late by at most this, and the Date header too.
+# Deadlines are late by at most this, and the Date header too; a little more if many pass together.
 SWEEP_SECONDS_MAX: Final = 1.0
 SWEEP_SECONDS_MIN: Final = 0.01
 STOP_POLL_SECONDS: Final = 0.01
@@ -42,6 +42,8 @@ FLUSH_SECONDS: Final = 2.0
 # In one turn of the loop: many end together if they came together.
 CHECKED_AT_ONCE_MAX: Final = 1_000
 ENDED_AT_ONCE_MAX: Final = 4
+# Whoever works without a break is made to wait by the system, and all its clients with it.
+ENDED_PAUSE_SECONDS: Final = 0.005
 # After 30 seconds of silence, four questions, one each 15 seconds.
 KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -69,6 +71,7 @@ class Listener:
             limits=shared.limits,
             clock=shared.clock,
             requests_total=lambda: counters.requests_total,
+            strangers_gone=lambda: shared.strangers_gone,
         )
         self._sweep_seconds = min(
             SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
@@ -237,10 +240,11 @@ class Listener:
             except Exception:  # one bad connection must not end the watch over all others
                 logger.exception("a connection could not be checked")
                 connection.abort()
-        if unswept:
-            self._timer = shared.clock.call_later(0, self._sweep_some)
-        else:
+        if not unswept:
             self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
+        else:
+            seconds = ENDED_PAUSE_SECONDS if ended >= ENDED_AT_ONCE_MAX else 0
+            self._timer = shared.clock.call_later(seconds, self._sweep_some)
 
     def _stop_sweeping(self) -> None:
         if self._timer is not None:

@@ -74,6 +74,8 @@ class Shared:
     connections: set[Connection] = field(default_factory=set)
     strangers: dict[Connection, None] = field(default_factory=dict)
     """Those that may not have shown yet who they are, in the order in which they make room."""
+    strangers_gone: int = 0
+    """Connections that are over, and of which nobody knows whose they were."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many connections each address has."""
 
@@ -130,6 +132,7 @@ class Shared:
 
     def remove(self, connection: Connection) -> None:
         """A connection is over."""
+        self.strangers_gone += not connection.peer.is_known
         self.connections.discard(connection)
         self.strangers.pop(connection, None)
         address = connection.peer.address

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from restow.runtime import SimulatedClock
-from restow.serving.listener.greeting import BUSY_SECONDS, Greetings
+from restow.serving.listener.greeting import BUSY_SECONDS, SPOILT_SECONDS, Greetings
 from restow.serving.listener.limits import Limits
 from restow.testing.certificates import CertificateFiles
 from tests.unit.serving.listener.conftest import Harness, client_context, short, until
@@ -20,11 +20,14 @@ class Line:
     """Some who wait to be greeted, on a clock that stands still."""
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.requests = self.gone = 0
         self.clock = SimulatedClock()
         self.limits = Limits()
         self.greetings = Greetings(
-            limits=self.limits, clock=self.clock, requests_total=lambda: self.requests
+            limits=self.limits,
+            clock=self.clock,
+            requests_total=lambda: self.requests,
+            strangers_gone=lambda: self.gone,
         )
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -39,17 +42,20 @@ class Line:
         return sum(task.done() for task in self.tasks)
 
 
-async def test_nobody_waits_for_nothing() -> None:
-    """While no request is answered there is no pause between greetings."""
+@pytest.mark.parametrize(("requests", "gone"), [(0, 0), (5, 0), (0, 5)])
+async def test_nobody_waits_for_nothing(requests: int, gone: int) -> None:
+    """While no request is answered, or all who come stay, there is no pause between greetings."""
     line = Line()
+    line.requests, line.gone = requests, gone
     line.come(COUNT)
     assert await line.greeted() == COUNT
 
 
 async def test_requests_come_in_between() -> None:
-    """While requests are answered, each greeting waits for the pause behind the one before."""
+    """While requests are answered and strangers leave, each greeting waits for the pause behind the
+    one before."""
     line = Line()
-    line.requests = 1
+    line.requests = line.gone = 1
     line.come(COUNT)
     assert await line.greeted() == 1
     for number in range(2, 10):
@@ -60,11 +66,24 @@ async def test_requests_come_in_between() -> None:
     assert await line.greeted() == COUNT  # nobody asks any more
 
 
+async def test_strangers_are_forgotten() -> None:
+    """A while after the last one has left there is no pause any more."""
+    line = Line()
+    line.requests = line.gone = 1
+    line.come(2)
+    assert await line.greeted() == 1
+    await line.clock.advance(SPOILT_SECONDS)
+    line.requests += 1
+    line.come(COUNT)
+    assert await line.greeted() == 2 + COUNT
+
+
 async def test_a_pause_is_for_whoever_comes_next() -> None:
     """Those who come one by one are not quicker than those who come together."""
     line = Line()
     for number in range(1, 4):
         line.requests += 1
+        line.gone += 1
         line.come(1)
         assert await line.greeted() == number
         line.come(1)
@@ -76,7 +95,7 @@ async def test_a_pause_is_for_whoever_comes_next() -> None:
 async def test_a_server_that_leaves_does_not_pause() -> None:
     """Whoever was accepted is greeted at once."""
     line = Line()
-    line.requests = 1
+    line.requests = line.gone = 1
     line.come(COUNT)
     assert await line.greeted() == 1
     line.greetings.stop_pausing()
