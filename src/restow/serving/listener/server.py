@@ -42,7 +42,7 @@ FLUSH_SECONDS: Final = 2.0
 # In one turn of the loop: many end together if they came together.
 CHECKED_AT_ONCE_MAX: Final = 1_000
 ENDED_AT_ONCE_MAX: Final = 4
-# Whoever works without a break is made to wait by the system, and all its clients with it.
+# So that they do not follow each other without a break: the system may make who works on wait.
 ENDED_PAUSE_SECONDS: Final = 0.005
 # After 30 seconds of silence, four questions, one each 15 seconds.
 KEEP_ALIVE: Final = (
