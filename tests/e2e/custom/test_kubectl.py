@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +96,15 @@ def test_explain(kubectl: Kubectl, group: str) -> None:
     words = ["explain", f"--api-version={group}/v1"]
     said = kubectl.run(*words, "certificates")
     assert "A key pair that is signed, kept and renewed." in said
-    assert f"GROUP:      {group}" in said
+    # Before 1.27 the group stands before the version, and nothing is told of words to choose from.
+    assert (f"GROUP:      {group}" if kubectl.minor >= 27 else f"VERSION:  {group}/v1") in said
     field = kubectl.run(*words, "certificates.spec.secretName")
     assert "Where the key pair is kept." in field
-    assert "FIELD: secretName <string>" in field
+    assert re.search(r"FIELD:\s+secretName <string>", field)
     tree = kubectl.run(*words, "certificates", "--recursive")
-    assert "issuerRef\t<Object> -required-" in tree
-    assert "enum: RSA, ECDSA, Ed25519" in tree
+    assert re.search(r"issuerRef\t<Object>( -required-)?$", tree, re.MULTILINE)
+    if kubectl.minor >= 30:
+        assert "enum: RSA, ECDSA, Ed25519" in tree
     kubectl.run("delete", "crd", family.name)
 
 
@@ -115,7 +118,9 @@ def test_mistakes(kubectl: Kubectl, group: str) -> None:
     good = family.good[0]
     typo = good | {"spec": good["spec"] | {"listenrs": []}}
     text = kubectl.fail("create", "-f", "-", stdin=json.dumps(typo))
-    assert 'strict decoding error: unknown field "spec.listenrs"' in text
+    # Old ones read the schema themselves.
+    assert re.search(r'unknown field "(spec\.)?listenrs"', text)
+    assert ("strict decoding error" in text) == (kubectl.minor >= 25)
     kubectl.run("create", "--validate=false", "-f", "-", stdin=json.dumps(typo))
     old = kubectl.try_run("get", f"gateways.v1beta1.{group}", "-o", "name")
     assert (old.code, old.out.strip()) == (0, f"gateway.{group}/outer")
@@ -133,11 +138,20 @@ def test_describe_edit_and_patch(kubectl: Kubectl, group: str) -> None:
     assert said == f"certificate.{group}/web edited"
     kubectl.run("patch", name, "web", "--type=merge", "-p", '{"spec":{"commonName":"a.org"}}')
     text = kubectl.fail("patch", name, "web", "-p", '{"spec":{"commonName":"a.org"}}')
-    assert "application/strategic-merge-patch+json is not supported by" in text
+    if kubectl.minor >= 27:
+        assert "application/strategic-merge-patch+json is not supported by" in text
+    else:
+        assert "Error from server (UnsupportedMediaType)" in text
     condition = {"type": "Ready", "status": "True", "reason": "Issued", "message": "done"}
     status = json.dumps({"status": {"conditions": [condition]}})
-    words = ["--subresource=status", "--type=merge", "-p", status]
-    kubectl.run("patch", name, "web", *words)
+    if kubectl.minor >= 24:
+        words = ["--subresource=status", "--type=merge", "-p", status]
+        kubectl.run("patch", name, "web", *words)
+    else:  # it has no word for that
+        read = kubectl.json("get", name, "web", "-o", "json")
+        path = f"/apis/{group}/v1/namespaces/{kubectl.namespace}/{family.plural}/web/status"
+        sent = json.dumps(read | json.loads(status))
+        kubectl.run("replace", "--raw", path, "-f", "-", stdin=sent)
     kubectl.run("wait", "--for=condition=Ready", "--timeout=30s", f"{name}/web")
     described = kubectl.run("describe", name, "web")
     assert "Secret Name:  edited-tls" in described
@@ -158,7 +172,11 @@ def test_scale(kubectl: Kubectl, group: str) -> None:
     assert said == f"squad.{group}/alpha scaled"
     read = kubectl.json("get", full(family), "alpha", "-o", "json")
     assert read["spec"]["replicas"] == 7
-    scale = kubectl.json("get", full(family), "alpha", "--subresource=scale", "-o", "json")
+    words = ["get", full(family), "alpha", "--subresource=scale", "-o", "json"]
+    if kubectl.minor < 24:
+        path = f"/apis/{group}/v1/namespaces/{kubectl.namespace}/{family.plural}/alpha/scale"
+        words = ["get", "--raw", path]
+    scale = kubectl.json(*words)
     assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", 7)
     kubectl.run("delete", "crd", family.name)
 
