@@ -1,0 +1,79 @@
+"""The trigger: which requests count, when a state is narrowed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.api.resources import STATES
+from restow.client import ApiClient, PatchType
+from restow.controllers.trigger import acting
+from restow.controllers.trigger import requests as trigger_requests
+from restow.controllers.trigger.looking import Looker
+from restow.controllers.trigger.values import Record
+from restow.testing.sim.mutants.mutant import Mutant, Patch
+
+# What they import is not theirs to give away; here it is replaced where it is used.
+_acting: Any = acting
+
+
+def trusts_the_target(patch: Patch) -> None:
+    """What a request was made for is compared by its target alone."""
+
+    def same(one: Record, other: object) -> bool:
+        return isinstance(other, Record) and one.target == other.target
+
+    patch(Record, "__eq__", same)
+    patch(Record, "__ne__", lambda one, other: not same(one, other))
+
+
+def _any_success_counts(patch: Patch) -> None:
+    """A request does not say what it was made for: whichever has succeeded is believed."""
+
+    def same(_one: Record, other: object) -> bool:
+        return isinstance(other, Record)
+
+    patch(Record, "__eq__", same)
+    patch(Record, "__ne__", lambda one, other: not same(one, other))
+    patch(trigger_requests, "name_of", lambda resource, _record: f"{resource}-one-for-all")
+
+
+def does_not_cancel(patch: Patch) -> None:
+    """Requests go on whatever servers agree on by now."""
+
+    async def delete(*_: Any, **__: Any) -> bool:
+        return False
+
+    patch(acting.Actor, "_delete_migration", delete)
+
+
+def narrows_blindly(patch: Patch) -> None:
+    """The state is written as was decided, whatever it has become meanwhile."""
+
+    async def put_status(self: Any, base: Any, found: Any) -> Any:
+        body = {"status": _acting.status_body(found)}
+        client: ApiClient = self._client
+        return await client.patch(
+            STATES,
+            base["metadata"]["name"],
+            body,
+            patch_type=PatchType.MERGE,
+            subresource="status",
+        )
+
+    patch(acting.Actor, "_put_status", put_status)
+
+
+def _forgets_what_definitions_list(patch: Patch) -> None:
+    """A version that was taken back before any server wrote it stays in storedVersions."""
+
+    async def lists_more(*_: Any) -> bool:
+        return False
+
+    patch(Looker, "_lists_more", lists_more)
+
+
+MUTANTS: Final = (
+    Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
+    Mutant("narrows-blindly", "M5", "narrowed on no condition", narrows_blindly),
+    Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
+)  # fmt: skip
