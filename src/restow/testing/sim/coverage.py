@@ -20,9 +20,8 @@ HITS: Final = (
 """Faults of the network and of processes, by what they have really hit."""
 WORLDS_PER_HIT: Final = 20
 """Everything must have come about once in so many worlds, at least."""
-WORLDS_PER_CELL: Final = {"starting": 200, "migrating": 200, "steady": 200, "split": 1000}
-"""So must each fault in each phase. Servers are seldom split and do nothing else: below 1,000
-worlds nothing is asked of that, which is a gap of the workload."""
+WORLDS_PER_CELL: Final = 200
+"""So must each fault in each phase."""
 
 
 def gaps(tally: Tally) -> list[str]:
@@ -32,7 +31,7 @@ def gaps(tally: Tally) -> list[str]:
         f"'{act}' came {tally.phases[act, phase]} times while {phase}"
         for act in FAULTS
         for phase in PHASES
-        if tally.phases[act, phase] < tally.worlds // WORLDS_PER_CELL[phase]
+        if tally.phases[act, phase] < tally.worlds // WORLDS_PER_CELL
     ]
     found += [
         f"'{act}' came {_total(tally, act)} times"

@@ -28,6 +28,8 @@ from restow.testing.sim.world import World
 
 MOMENT_SECONDS_MAX: Final = 8.0
 """How long a step waits for its moment. If that does not come, it is done then."""
+SPLIT_SECONDS_MAX: Final = 25.0
+"""The same for steps that wait until servers differ, which takes a start of each."""
 ROLL_SECONDS_MAX: Final = 25.0
 START_SECONDS_MAX: Final = 30.0
 WRITERS: Final = 3
@@ -201,7 +203,9 @@ class Director:
 
     async def _do(self, step: Step) -> None:
         await asyncio.sleep(step.wait_seconds)
-        if step.after:
+        if step.after == "split":
+            await self._until(lambda: self.phase() == "split", SPLIT_SECONDS_MAX)
+        elif step.after:
             wanted = self._moments[step.after] + step.count
             await self._until(
                 lambda: self._moments[step.after] >= wanted, MOMENT_SECONDS_MAX, is_exact=True
@@ -212,7 +216,8 @@ class Director:
                 self._roll(str(step.argument))
             case "replace":
                 self.assigned[step.target] = str(step.argument)
-                self._stop(step.target)
+                if self.world.servers[step.target].options.release != step.argument:
+                    self._stop(step.target)
             case "switch":
                 self.storage_version = str(step.argument)
                 await self._switch()

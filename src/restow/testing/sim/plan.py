@@ -47,6 +47,9 @@ RELEASES_OF_NEIGHBOURS: Final = (("x+1", "x+2"), ("x+1", "x+2"), ("x+1", "x+2"),
 STEPS_MIN, STEPS_MAX = 8, 20
 STORIES: Final = 0.12
 """How often several steps come together that are about one thing."""
+SPLITS: Final = 0.75
+"""How many of the worlds in which servers can differ have faults while they do, and nothing else
+goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,9 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         random.randint(0, len(steps) // 2),
         Step(1.0, "", 1, "roll", argument=random.choice(neighbours)),
     )
+    if mode == "report" and neighbours == ("x+1", "x+2") and random.random() < SPLITS:
+        where = random.randint(0, len(steps))
+        steps[where:where] = _split(random, places, neighbours)
     if mode == "loose":
         # A server hears nothing for longer than it may go on, while another version is selected.
         place = random.choice(places)
@@ -237,6 +243,21 @@ def _story(
                 Step(0.5, "", 1, "pause", place, random.choice((16.0, 18.0, 25.0))),
                 Step(1.0, "", 1, *other),
             ]
+
+
+def _split(random: Random, places: Sequence[str], releases: tuple[str, str]) -> list[Step]:
+    """Servers of two releases stay as they are, and then something happens to one of them."""
+    one, other = random.sample(places, 2)
+    steps = [
+        Step(0.1, "", 1, "replace", one, releases[0]),
+        Step(0.1, "", 1, "replace", other, releases[1]),
+    ]
+    for _ in range(random.randint(1, 3)):
+        act = random.choice(tuple(FAULTS))
+        wait_seconds = round(random.random(), 3)
+        victim = random.choice(places)
+        steps.append(Step(wait_seconds, "split", 1, act, victim, _argument(random, act)))
+    return steps
 
 
 def _argument(random: Random, act: str) -> str | float:
