@@ -51,6 +51,7 @@ SEEDS: dict[str, int] = {
     "deletion-does-not-stop": 67,
     "trims-blindly": 30,
     "listed-for-ever": 50,
+    "trusts-two-periods": 6,
     "resumes-anywhere": 7,
     "unknown-is-done": 0,
     "unknown-is-repeated": 6,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
 from restow.controllers.health import Health
-from restow.controllers.leading import Led
+from restow.controllers.leading import TRIGGER, Led, Part, Runs
 from restow.controllers.metrics import ControllerMetrics
 from restow.controllers.migrator.options import EngineOptions, MigratorOptions
 from restow.controllers.migrator.patching import PatchOptions
@@ -21,6 +22,8 @@ from restow.controllers.trigger.options import Source, TriggerOptions
 from restow.controllers.trigger.values import Settings
 from restow.testing.sim.clock import ProcessClock, runtime_of
 from restow.testing.sim.doors import Door
+from restow.testing.sim.heartbeats import HeartbeatCheck
+from restow.testing.sim.ledger import Ledger
 from restow.testing.sim.loop import Process, SimulatedLoop
 from restow.testing.sim.network import Link
 
@@ -38,8 +41,9 @@ class SimControllers:
         process: Process,
         loop: SimulatedLoop,
         link: Link,
-        doors: Callable[[], Door],
+        doors: Callable[[str], Door],
         *,
+        ledger: Ledger,
         seed: str,
         fatal: Any,
         source: Source = Source.AUTO,
@@ -51,6 +55,7 @@ class SimControllers:
         self.clock = ProcessClock(loop, skew_seconds=skew_seconds)
         self.runtime = runtime_of(self.clock, seed, lambda error: fatal(name, error))
         self.source = source
+        self._ledger = ledger
         self.doors: list[Door] = []
         self._new_door = doors
         self.failure: BaseException | None = None
@@ -59,19 +64,43 @@ class SimControllers:
     def is_running(self) -> bool:
         return not self.process.is_dead
 
-    def _client(self) -> ApiClient:
-        door = self._new_door()
+    def _door(self, address: str = "") -> Door:
+        door = self._new_door(address)
         self.doors.append(door)
-        return ApiClient(InProcessTransport(door.handle, server=self.name), runtime=self.runtime)
+        return door
+
+    def _client(self, address: str = "") -> ApiClient:
+        """Of whichever server answers, or of the one at an address."""
+        transport = InProcessTransport(self._door(address).handle, server=self.name)
+        return ApiClient(transport, runtime=self.runtime)
+
+    def _watched(self) -> tuple[ApiClient, Callable[[Part], Part]]:
+        """The client of a trigger that goes by discovery, and the trigger that uses it: what it
+        writes is held against what it has read."""
+        check = HeartbeatCheck(self._door(), self.clock, self._ledger, poll_seconds=POLL_SECONDS)
+
+        def watched(part: Part) -> Part:
+            def make(is_leader: Callable[[], bool]) -> Runs:
+                check.begin()
+                return part.make(is_leader)
+
+            return replace(part, make=make) if part.name == TRIGGER else part
+
+        transport = InProcessTransport(check.handle, server=self.name)
+        return ApiClient(transport, runtime=self.runtime), watched
 
     async def run(self) -> None:
         """Until the end of the process."""
         leases, metrics = self._client(), ControllerMetrics(self.clock)
+        client: ApiClient = self._client()
+        watched: Callable[[Part], Part] = _as_it_is
+        if self.source in (Source.DISCOVERY, Source.DISCOVERY_HA):
+            client, watched = self._watched()
         parts = make_parts(
             PartOptions(trigger=self._trigger(), migrator=_migrator()),
-            client=self._client(),
+            client=client,
             bulk=self._client(),
-            connect_to=None,
+            connect_to=self._client if self.source is Source.DISCOVERY_HA else None,
             recorder=NO_RECORDER,  # type: ignore[arg-type]
             metrics=metrics,
         )
@@ -90,7 +119,7 @@ class SimControllers:
                     timing=LeaderTiming(),
                 ),
             )
-            for part in parts
+            for part in map(watched, parts)
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -110,6 +139,10 @@ class SimControllers:
         self.process.kill()
         for door in self.doors:
             door.reset()
+
+
+def _as_it_is(part: Part) -> Part:
+    return part
 
 
 def _migrator() -> MigratorOptions:

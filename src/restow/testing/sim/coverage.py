@@ -18,6 +18,10 @@ HITS: Final = (
     *("lost", "reply_lost", "late", "error", "duplicated", "refused"),
 )
 """Faults of the network and of processes, by what they have really hit."""
+HAPPENED: Final = (
+    *("writes", "rewrites", "deletes", "watches cut"),
+    *("by discovery", "by discovery-ha"),
+)
 WORLDS_PER_HIT: Final = 20
 """Everything must have come about once in so many worlds, at least."""
 WORLDS_PER_CELL: Final = 200
@@ -48,7 +52,7 @@ def gaps(tally: Tally) -> list[str]:
     ]
     found += [
         f"'{what}' happened {tally.counts[what]} times"
-        for what in ("writes", "rewrites", "deletes", "watches cut")
+        for what in HAPPENED
         if tally.counts[what] < wanted
     ]
     return found
@@ -70,7 +74,7 @@ def table_of(tally: Tally) -> str:
         lines.append(f"{act:>{width}}  {row}")
     lines.append("hits: " + ", ".join(f"{hit} {tally.hits[hit]:,}" for hit in HITS))
     lines.append("evaluated: " + ", ".join(f"{row} {tally.checked[row]:,}" for row in SIMULATED))
-    kinds = ("commits", "writes", "deletes", "rewrites", "unanswered", "watches cut")
+    kinds = ("commits", "unanswered", *HAPPENED)
     lines.append(", ".join(f"{name} {tally.counts[name]:,}" for name in kinds))
     missing = gaps(tally)
     lines += [f"exercised too little: {each}" for each in missing]

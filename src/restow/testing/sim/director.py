@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.controllers.trigger.options import Source
 from restow.coordination.wire import REPORTS_PREFIX
 from restow.machinery.names import GroupResource
 from restow.resources.stored import encode
@@ -24,7 +25,7 @@ from restow.testing.sim.network import Link
 from restow.testing.sim.plan import CONTROLLERS, PLACES, Plan, Step
 from restow.testing.sim.servers import ServerOptions, SimServer
 from restow.testing.sim.settling import SETTLE_SECONDS_MAX, unsettled
-from restow.testing.sim.world import World
+from restow.testing.sim.world import ADDRESSES, World
 
 MOMENT_SECONDS_MAX: Final = 8.0
 """How long a step waits for its moment. If that does not come, it is done then."""
@@ -37,6 +38,7 @@ DOWN_SECONDS_MAX: Final = 6.0
 """So long after its end, at most, a server is started again."""
 GADGETS: Final = Kind("custom.example.com", "gadgets", "Gadget", ("v1", "v2"))
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ENDPOINTS: Final = "/api/v1/namespaces/default/endpoints"
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 
 
@@ -72,6 +74,7 @@ class Director:
     async def run(self) -> None:
         """The whole of it."""
         await self._begin()
+        self.world.ledger.counts[f"by {self.plan.source}"] += 1
         for step in self.plan.steps:
             if self.world.problems:
                 return
@@ -91,8 +94,9 @@ class Director:
         if len(world.ready()) < len(self.places):
             world.problem(f"L1: not all servers are ready after {START_SECONDS_MAX} s")
             return
+        await self._tell_addresses() if plan.source is Source.DISCOVERY_HA else None
         for name in CONTROLLERS[: plan.controllers]:
-            world.start_controllers(name)
+            world.start_controllers(name, source=plan.source)
         await self._define() if plan.has_custom else None
         served = tuple(v for v in ("v1", "v2") if self._is_served(v))
         widgets = Kind(releases.GROUP, releases.PLURAL, releases.KIND, served)
@@ -139,6 +143,18 @@ class Director:
         storage = self.world.storage
         await MemoryStorage.commit(storage, Transaction(writes=(put,)))
         self.world.ledger.plant(put.key, value, storage._revision)
+
+    async def _tell_addresses(self) -> None:
+        """Where all servers are found, as whoever has made the cluster says it."""
+        hosts = [
+            each.partition(":")[0] for each, place in ADDRESSES.items() if place in self.places
+        ]
+        subset = {
+            "addresses": [{"ip": host} for host in hosts],
+            "ports": [{"name": "https", "port": 6443}],
+        }
+        body = {"metadata": {"name": "kubernetes"}, "subsets": [subset]}
+        await self._ask("POST", ENDPOINTS, body)
 
     async def _define(self) -> None:
         versions = [
@@ -304,7 +320,7 @@ class Director:
 
     def _again(self, name: str) -> None:
         if not self.world.controllers[name].is_running:
-            self.world.start_controllers(name)
+            self.world.start_controllers(name, source=self.plan.source)
 
     def _stop(self, place: str) -> None:
         server = self.world.servers[place]

@@ -88,7 +88,7 @@ ROWS: Final = (
     Row("M5", "the list gets shorter only by a proof of what is agreed on now", _SIM, (
         f"{_RULES}::test_a_late_request_of_a_sleeping_controller_never_counts",)),
     Row("M6", "heartbeat, current version and list are one write", tests=(_RANDOM_WORLDS,)),
-    Row("M7", "what nobody has watched for too long is unknown", tests=(
+    Row("M7", "what nobody has watched for too long is unknown", _SIM, (
         _RANDOM_WORLDS, f"{_RULES}::test_a_controller_begins_only_when_the_stale_state_is_forgotten")),
     Row("M8", "a rewrite writes, unless the stored bytes are right", tests=(
         f"{_COORDINATION}/test_rewrite.py::test_a_pass_leaves_nothing_in_another_version",)),

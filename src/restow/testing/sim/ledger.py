@@ -277,13 +277,17 @@ class Ledger:
         root = next((root for root, each in self.names.items() if each == name), None)
         if root is None:
             return
-        self._readable(name, set(self.versions(root)))
+        stored = set(self.versions(root))
+        self._readable(name, stored)
         if persisted is None or UNKNOWN_HASH in persisted:
             return
         self.checked["M4"] += 1
         for entry in self.entries.get(name, ()):
             if hash_of(self.kinds[root], entry.encoding_version) not in persisted:
                 self.problem(f"M4: {entry.server_id} writes {entry.encoding_version}, not listed")
+        for version in stored:
+            if hash_of(self.kinds[root], version) not in persisted:
+                self.problem(f"M4: {name} is stored in {version}, which is not listed")
 
     def _readable(self, name: str, versions: set[str]) -> None:
         self.checked["F8"] += 1

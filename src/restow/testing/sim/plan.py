@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from restow.controllers.trigger.options import Source
 from restow.coordination.identity import Mode
 from restow.testing.sim.releases import GROUP, RELEASES
 
@@ -79,6 +80,8 @@ class Plan:
     """That of the servers at first, and that at the end."""
     servers: int
     controllers: int
+    source: Source
+    """By what the trigger knows how servers write."""
     delay_seconds: float
     """Of messages, at most."""
     gap_seconds: float
@@ -103,8 +106,9 @@ class Plan:
     def __str__(self) -> str:
         head = (
             f"seed {self.seed}: {self.servers} servers that {self.mode}, from {self.releases[0]} to"
-            f" {self.releases[1]}, {self.controllers} controllers, {self.old_objects} old objects,"
-            f" delay {self.delay_seconds} s, custom resources: {self.has_custom}"
+            f" {self.releases[1]}, {self.controllers} controllers by {self.source},"
+            f" {self.old_objects} old objects, delay {self.delay_seconds} s,"
+            f" custom resources: {self.has_custom}"
         )
         return "\n".join([head, *(f"  {each}" for each in self.steps)])
 
@@ -137,7 +141,11 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         random.randint(0, len(steps) // 2),
         Step(1.0, "", 1, "roll", argument=random.choice(neighbours)),
     )
-    if mode == "report" and neighbours == ("x+1", "x+2") and random.random() < SPLITS:
+    source = _source(Random(f"source/{seed}"), mode)
+    can_differ = (
+        mode == "report" and neighbours == ("x+1", "x+2") and source is not Source.DISCOVERY
+    )
+    if can_differ and random.random() < SPLITS:
         where = random.randint(0, len(steps))
         steps[where:where] = _split(random, places, neighbours)
     if mode == "loose":
@@ -156,6 +164,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         releases=releases,
         servers=servers,
         controllers=controllers,
+        source=source,
         delay_seconds=random.choice((0.002, 0.02, 0.1, 0.2)),
         gap_seconds=random.choice((0.15, 0.3, 0.6)),
         old_objects=random.choice((0, 5, 12, 25)),
@@ -166,6 +175,13 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         skews=tuple(random.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0)) for _ in places),
         steps=tuple(steps),
     )
+
+
+def _source(random: Random, mode: Mode) -> Source:
+    """Servers that are loose say so in their reports alone, and a trigger has to wait for them."""
+    if mode == "loose":
+        return Source.AUTO
+    return random.choices((Source.AUTO, Source.DISCOVERY, Source.DISCOVERY_HA), (6, 1, 1))[0]
 
 
 def _act(

@@ -27,8 +27,11 @@ RELEASES: Final = {
 }
 """Versions that a release knows, and the one that it would store."""
 _GROUPS: Final = (GROUP, "migration.k8s.io", "storagemigration.k8s.io")
-_NEEDED: Final = (("", "namespaces"), ("", "serviceaccounts"), ("", "configmaps"), ("", "secrets"))
-"""Besides, by those who keep house."""
+_NEEDED: Final = (
+    *(("", "namespaces"), ("", "serviceaccounts"), ("", "configmaps"), ("", "secrets")),
+    ("", "endpoints"),
+)
+"""Besides, by those who keep house, and by those who look for all servers."""
 
 
 def stored_by(release: str) -> str:

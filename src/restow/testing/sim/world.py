@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from restow.runtime import InvariantViolation
 from restow.testing.sim.controllers import SimControllers
@@ -10,9 +11,13 @@ from restow.testing.sim.doors import Door, Listening
 from restow.testing.sim.ledger import Ledger
 from restow.testing.sim.loop import Process, SimulatedLoop
 from restow.testing.sim.network import Link, StoreWire
+from restow.testing.sim.plan import PLACES
 from restow.testing.sim.releases import KIND, NAME, RELEASES, ROOT, catalog_of
 from restow.testing.sim.servers import TOKEN, ServerOptions, SimServer
 from restow.testing.sim.store import WatchedStorage
+
+ADDRESSES: Final = {f"10.0.0.{number + 1}:6443": place for number, place in enumerate(PLACES)}
+"""Where the server of each place is found."""
 
 
 class World:
@@ -98,7 +103,8 @@ class World:
             process,
             self.loop,
             link,
-            lambda: self.door(link),
+            lambda address: self.door_to(link, ADDRESSES[address]) if address else self.door(link),
+            ledger=self.ledger,
             seed=f"{self.seed}/{process.name}",
             fatal=self.fatal,
             **options,  # type: ignore[arg-type]

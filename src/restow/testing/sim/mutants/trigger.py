@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from restow.api.resources import STATES
 from restow.client import ApiClient, PatchType
-from restow.controllers.trigger import acting
+from restow.controllers.trigger import acting, by_discovery, by_reports, hashes
 from restow.controllers.trigger import requests as trigger_requests
 from restow.controllers.trigger.looking import Looker
-from restow.controllers.trigger.values import Record
+from restow.controllers.trigger.values import Memory, Record
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.
@@ -72,8 +72,19 @@ def _forgets_what_definitions_list(patch: Patch) -> None:
     patch(Looker, "_lists_more", lists_more)
 
 
+def _trusts_two_periods(patch: Patch) -> None:
+    """Whoever begins believes a heartbeat for as long as whoever runs, as the reference does."""
+
+    def is_stale(heartbeat: Any, _memory: Any, **options: Any) -> bool:
+        return hashes.is_stale(heartbeat, Memory(), **options)
+
+    patch(by_discovery, "is_stale", is_stale)
+    patch(by_reports, "is_stale", is_stale)
+
+
 MUTANTS: Final = (
     Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
     Mutant("narrows-blindly", "M5", "narrowed on no condition", narrows_blindly),
     Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
+    Mutant("trusts-two-periods", "M7", "old states are believed at first", _trusts_two_periods),
 )  # fmt: skip
