@@ -37,6 +37,7 @@ SEEDS: dict[str, int] = {
     "epoch-skips-none": 0,
     "append-is-noop": 2,
     "nothing-recorded": 0,
+    "definition-unguarded": 30,
     "stale-vote": 0,
     "blind-reader": 12,
     "loose-for-ever": 122,

@@ -71,6 +71,8 @@ class Link(ABC):
         """Whether nothing gets through."""
         self.is_stalled = False
         """Whether watches bring nothing, and do not say so."""
+        self.blind_to = ""
+        """Keys that begin so are told of by no watch of theirs alone, and it does not say so."""
         self.refuses: Callable[[Transaction], bool] | None = None
         """Transactions that do not get through, whatever else does."""
         self.hits = hits
@@ -92,7 +94,7 @@ class Link(ABC):
 
     def heal(self) -> None:
         self.chances, self.is_cut, self.is_stalled = self._no_chances(), False, False
-        self.refuses = None
+        self.refuses, self.blind_to = None, ""
         self.look_again()
 
     def look_again(self) -> None:
@@ -119,11 +121,14 @@ class Link(ABC):
         self._broken += 1
         self.look_again()
 
-    async def flow(self, began: int) -> None:
+    def is_blind_to(self, span: Span) -> bool:
+        return bool(self.blind_to) and span.start.startswith(self.blind_to)
+
+    async def flow(self, began: int, span: Span) -> None:
         """Before something of a stream is there. Raises when the stream is broken."""
         await self.sleep(self.random.random() * self.chances.watch_delay_seconds)
-        while self.is_cut or self.is_stalled:
-            self.hits["stalled" if self.is_stalled else "cut"] += 1
+        while self.is_cut or self.is_stalled or self.is_blind_to(span):
+            self.hits["cut" if self.is_cut else "stalled" if self.is_stalled else "blind"] += 1
             await self._flowing.wait()
         if began != self._broken:
             self.hits["broken"] += 1
@@ -167,8 +172,14 @@ class StoreWire(Storage):
         with_total: bool = False,
     ) -> Page:
         return await self._read(
-            lambda: self._storage.range(span, limit=limit, revision=revision, with_total=with_total)
+            lambda: self._range(span, limit=limit, revision=revision, with_total=with_total)
         )
+
+    def _range(
+        self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
+    ) -> Coroutine[Any, Any, Page]:
+        """What the store does with a question for many that has arrived."""
+        return self._storage.range(span, limit=limit, revision=revision, with_total=with_total)
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
         return await self._read(lambda: self._storage.count(span, revision=revision))
@@ -251,7 +262,7 @@ class StoreWire(Storage):
         return self._storage.commit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
-        return _WireWatch(self._storage.watch(span, after=after), self.link)
+        return _WireWatch(self._storage.watch(span, after=after), self.link, span)
 
     async def close(self) -> None:
         return None
@@ -260,8 +271,9 @@ class StoreWire(Storage):
 class _WireWatch:
     """Satisfies `Watch`."""
 
-    def __init__(self, watch: Watch, link: Link) -> None:
+    def __init__(self, watch: Watch, link: Link, span: Span) -> None:
         self._watch = watch
+        self._span = span
         self._link = link
         self._began = link.streams
         self._held: Batch | None = None
@@ -272,7 +284,7 @@ class _WireWatch:
     async def __anext__(self) -> Batch:
         if self._held is None:
             self._held = await self._watch.__anext__()
-        await self._link.flow(self._began)
+        await self._link.flow(self._began, self._span)
         batch, self._held = self._held, None
         return batch
 

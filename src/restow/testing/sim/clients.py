@@ -26,6 +26,7 @@ JSON: Final = {"content-type": "application/json"}
 MERGE: Final = {"content-type": "application/merge-patch+json"}
 NAMES_MAX: Final = 24
 """Of objects that a client makes, changes and deletes again and again."""
+_CLOSING: Final = b"while custom resource definition is terminating"
 _BROKEN: Final = (OSError, EOFError, TimeoutError)
 
 
@@ -230,6 +231,9 @@ class Writer:
         self._ledger.checked["F3"] += 1
         if answer.status >= 500 and answer.status not in (503, 504):
             self._ledger.problem(f"F3: an answer {answer.status}: {_body(answer)[:300]!r}")
+        elif answer.status == 403 and _CLOSING in _body(answer):
+            # Nothing is made any more of what is about to be undefined.
+            self._ledger.counts["closing"] += 1
         elif answer.status in (400, 403, 405, 422):
             self._ledger.problem(f"F3: refused with {answer.status}: {_body(answer)[:300]!r}")
 

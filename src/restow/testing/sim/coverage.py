@@ -12,14 +12,17 @@ from restow.testing.sim.invariants import SIMULATED
 from restow.testing.sim.plan import FAULTS
 
 PHASES: Final = ("starting", "split", "migrating", "steady")
-OTHER_ACTS: Final = ("roll", "replace", "switch", "request", "delete request", "forge", "outage")
+OTHER_ACTS: Final = (
+    *("roll", "replace", "switch", "request", "delete request", "forge", "outage"),
+    *("undefine", "blind"),
+)
 HITS: Final = (
     *("kill", "stop", "pause", "skew", "cut", "broken", "stalled"),
-    *("lost", "reply_lost", "late", "error", "duplicated", "refused"),
+    *("lost", "reply_lost", "late", "error", "duplicated", "refused", "blind"),
 )
 """Faults of the network and of processes, by what they have really hit."""
 HAPPENED: Final = (
-    *("writes", "rewrites", "deletes", "watches cut"),
+    *("writes", "rewrites", "deletes", "watches cut", "undefined"),
     *("by discovery", "by discovery-ha"),
 )
 WORLDS_PER_HIT: Final = 20

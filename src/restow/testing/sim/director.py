@@ -14,6 +14,7 @@ import orjson
 from restow.controllers.trigger.options import Source
 from restow.coordination.wire import REPORTS_PREFIX
 from restow.machinery.names import GroupResource
+from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.resources.stored import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -33,6 +34,7 @@ SPLIT_SECONDS_MAX: Final = 25.0
 """The same for steps that wait until servers differ, which takes a start of each."""
 ROLL_SECONDS_MAX: Final = 25.0
 START_SECONDS_MAX: Final = 30.0
+UNDEFINED_SECONDS_MAX: Final = 60.0
 WRITERS: Final = 3
 DOWN_SECONDS_MAX: Final = 6.0
 """So long after its end, at most, a server is started again."""
@@ -97,7 +99,9 @@ class Director:
         await self._tell_addresses() if plan.source is Source.DISCOVERY_HA else None
         for name in CONTROLLERS[: plan.controllers]:
             world.start_controllers(name, source=plan.source)
-        await self._define() if plan.has_custom else None
+        if plan.has_custom:
+            await self._define()
+            await self._until(self._is_established, START_SECONDS_MAX)
         served = tuple(v for v in ("v1", "v2") if self._is_served(v))
         widgets = Kind(releases.GROUP, releases.PLURAL, releases.KIND, served)
         kinds = [widgets, widgets, GADGETS if plan.has_custom else widgets]
@@ -180,7 +184,26 @@ class Director:
         }
         body = {"metadata": {"name": f"{GADGETS.plural}.{GADGETS.group}"}, "spec": spec}
         await self._ask("POST", DEFINITIONS, body)
-        await self._until(self._is_established, START_SECONDS_MAX)
+
+    async def _undefine(self, place: str, version: str) -> None:
+        """Have a server delete the definition, with all objects; when it is gone, it is made anew,
+        with another version to store."""
+        path = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
+        self.storage_version = version
+        for _ in range(5):
+            if await self._ask("DELETE", path, place=place) is not None:
+                self.world.loop.outside.start(self._define_again(), "definition")
+                return
+            await asyncio.sleep(0.3)
+
+    async def _define_again(self) -> None:
+        await self._until(lambda: not self._is_defined(), UNDEFINED_SECONDS_MAX)
+        await asyncio.sleep(self._random.random() * 2)
+        if not self._is_defined():
+            await self._define()
+
+    def _is_defined(self) -> bool:
+        return GADGETS.root in self.world.ledger.definitions
 
     def _is_established(self) -> bool:
         found = self.world.ledger.definitions.get(GADGETS.root) or {}
@@ -237,6 +260,8 @@ class Director:
             case "switch":
                 self.storage_version = str(step.argument)
                 await self._switch()
+            case "undefine":
+                await self._undefine(step.target, str(step.argument))
             case "request":
                 await self._request()
             case "delete request":
@@ -301,7 +326,9 @@ class Director:
                 link.set(late=0.3)
             case "deaf":
                 link.set(watch_delay_seconds=4.0)
-        if step.act in ("cut", "stall", "slow", "lossy", "late", "deaf"):
+            case "blind":
+                link.blind_to = DEFINITIONS_ROOT
+        if step.act in ("cut", "stall", "slow", "lossy", "late", "deaf", "blind"):
             self._later(seconds, lambda: self._mend(link))
 
     def _mend(self, link: Link) -> None:
@@ -362,9 +389,12 @@ class Director:
             self._later(seconds, lambda link=link: self._mend(link))  # type: ignore[misc]
 
     async def _switch(self) -> None:
-        """Have the custom resource stored in another version."""
+        """Have the custom resource stored in another version, and defined if it is not."""
         path = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
         for _ in range(5):
+            if not self._is_defined():
+                await self._define()
+                return
             wanted = deepcopy(self.world.ledger.definitions[GADGETS.root])
             for each in wanted["spec"]["versions"]:
                 each["storage"] = each["name"] == self.storage_version
@@ -373,6 +403,8 @@ class Director:
             await asyncio.sleep(0.3)
 
     def _is_switched(self) -> bool:
+        if not self._is_defined():
+            return False
         versions = self.world.ledger.definitions[GADGETS.root]["spec"]["versions"]
         return any(each["storage"] and each["name"] == self.storage_version for each in versions)
 
@@ -470,15 +502,17 @@ class Director:
             else:
                 await asyncio.sleep(0.05)
 
-    async def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """A request of an operator, in the clients' process; None if it was not done."""
+    async def _ask(self, method: str, path: str, body: object = None, *, place: str = "") -> Any:
+        """A request of an operator, in the clients' process, to whichever server answers or to the
+        one of a place; None if it was not done."""
+        door = self.world.door_to(self._link, place) if place else self._door()
 
         async def ask() -> Any:
             headers = MERGE if method == "PATCH" else JSON
             data = b"" if body is None else orjson.dumps(body)
             try:
                 async with asyncio.timeout(10.0):
-                    answer = await self._door().handle(method, path, headers, data)
+                    answer = await door.handle(method, path, headers, data)
             except (OSError, EOFError, TimeoutError):
                 return None
             if answer.status >= 300 or not isinstance(answer.body, bytes):

@@ -252,7 +252,9 @@ class Ledger:
 
     def _epoch(self, event: Event) -> None:
         name = event.key.removeprefix(EPOCHS_PREFIX)
-        if event.value is not None:
+        if event.value is None:
+            self.epochs.pop(name, None)
+        else:
             self.epochs[name] = decode_epoch(event.value)
         self.rewrites_split[name] = 0
 
@@ -358,6 +360,7 @@ class Ledger:
 
     def _definition(self, event: Event) -> None:
         if event.value is None:
+            self._undefined(event.key)
             return
         obj = orjson.loads(event.value)
         spec = obj["spec"]
@@ -378,6 +381,34 @@ class Ledger:
         if stored and found - stored:
             self.problem(f"M5: {found - stored} of {root} are stored, and not listed")
 
+    def _undefined(self, key: Key) -> None:
+        """A definition is gone, after all that it was about."""
+        plural, _, group = key.removeprefix(DEFINITIONS).partition(".")
+        root = f"/registry/{group}/{plural}/"
+        self.definitions.pop(root, None)
+        self.counts["undefined"] += 1
+        self.notice("undefined")
+        left = self.versions(root)
+        if left:
+            self.problem(f"R6: the definition of {root} is gone, and {dict(left)} are stored")
+
+    def _defined(self, sender: str, root: str, version: str) -> None:
+        """What is written has a definition, which lists the version; and it is by that one that its
+        server has reported it."""
+        definition = self.definitions.get(root)
+        if definition is None:
+            self.problem(f"R6: {sender} wrote to {root}, whose definition is gone")
+            return
+        if self.is_fenced:
+            name, uid = self.names[root], definition["metadata"]["uid"]
+            said = [self.encoders.get((server_id, name)) for server_id in self.ids[sender]]
+            if uid not in {orjson.loads(each)["definition"] for each in said if each is not None}:
+                self.problem(f"R6: {sender} wrote to {root}, as another definition says")
+        self.checked["M5"] += 1
+        stored = (definition.get("status") or {}).get("storedVersions") or []
+        if version.rpartition("/")[2] not in stored:
+            self.problem(f"M5: {sender} wrote to {root} in {version}, which is not listed")
+
     def _object(self, sender: str, event: Event) -> None:
         root = next((root for root in self.kinds if event.key.startswith(root)), None)
         if root is None:
@@ -395,6 +426,8 @@ class Ledger:
         stored = Stored(event.revision, version, stamp, obj["metadata"]["name"])
         history.append(stored)
         self._written(sender, self.names[root], version)
+        if self.names[root] not in self._built_in:
+            self._defined(sender, root, version)
         self._readable(self.names[root], {version})
         self._based(event.key, spec, stored, before)
 

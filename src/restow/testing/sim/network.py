@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from restow.storage.interface import Outcome, Transaction
+from restow.storage.interface import Outcome, Page, Revision, Span, Transaction
 from restow.testing import wires
 from restow.testing.sim.loop import SimulatedLoop
 from restow.testing.sim.store import WatchedStorage
@@ -47,3 +47,9 @@ class StoreWire(wires.StoreWire):
 
     def _commit(self, transaction: Transaction) -> Coroutine[Any, Any, Outcome]:
         return self._watched.commit_by(self._sender, transaction)
+
+    def _range(
+        self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
+    ) -> Coroutine[Any, Any, Page]:
+        self._watched.is_listed(self._sender, span)
+        return super()._range(span, limit=limit, revision=revision, with_total=with_total)

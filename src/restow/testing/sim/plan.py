@@ -45,6 +45,8 @@ FAULT_SECONDS: Final = (0.5, 3.0, 8.0, 17.0, 25.0)
 LONG_SECONDS: Final = 130.0
 """Longer than anybody may go on without a word from the store."""
 RELEASES_OF_NEIGHBOURS: Final = (("x+1", "x+2"), ("x+1", "x+2"), ("x+1", "x+2"), ("x+2", "x+3"))
+ENDS: Final = 0.6
+"""How many of the worlds with a custom resource have its definition deleted, and made anew."""
 STEPS_MIN, STEPS_MAX = 8, 20
 STORIES: Final = 0.12
 """How often several steps come together that are about one thing."""
@@ -148,6 +150,9 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     if can_differ and random.random() < SPLITS:
         where = random.randint(0, len(steps))
         steps[where:where] = _split(random, places, neighbours)
+    if has_custom and random.random() < ENDS:
+        where = random.randint(0, len(steps))
+        steps[where:where] = _end(random, places)
     if mode == "loose":
         # A server hears nothing for longer than it may go on, while another version is selected.
         place = random.choice(places)
@@ -274,6 +279,31 @@ def _split(random: Random, places: Sequence[str], releases: tuple[str, str]) -> 
         victim = random.choice(places)
         steps.append(Step(wait_seconds, "split", 1, act, victim, _argument(random, act)))
     return steps
+
+
+def _end(random: Random, places: Sequence[str]) -> list[Step]:
+    """The definition of the custom resource goes with all its objects, and comes again."""
+    place, other = random.sample(places, 2)
+    version = random.choice(("v1", "v2"))
+    undefine = Step(random.choice((0.0, 0.3)), "", 1, "undefine", other, version)
+    match random.randrange(4):
+        case 0:  # nothing else
+            return [undefine]
+        case 1:  # while a server begins, which nobody waits for yet, and which does not hear of it
+            return [
+                Step(0.2, "", 1, "stop", place, ""),
+                Step(0.0, f"definitions read by {place}", 1, "pause", place, 6.0),
+                Step(0.0, "", 1, "blind", place, 12.0),
+                undefine,
+            ]
+        case 2:  # while a server does not hear of it, and is waited for
+            return [Step(0.2, "", 1, "blind", place, random.choice((5.0, 25.0))), undefine]
+        case _:  # while what a server has sent is on its way
+            return [
+                Step(0.2, "", 1, random.choice(("late", "slow", "deaf")), place, 8.0),
+                undefine,
+                Step(0.0, "undefined", 1, random.choice(("kill", "stop", "break")), place, ""),
+            ]
 
 
 def _argument(random: Random, act: str) -> str | float:

@@ -88,7 +88,7 @@ def _stored(director: Director) -> list[str]:
         version = f"custom.example.com/{director.storage_version}"
         if set(ledger.versions(GADGETS_ROOT)) - {version}:
             found.append(f"L3: gadgets are stored as {dict(ledger.versions(GADGETS_ROOT))}")
-        status = ledger.definitions[GADGETS_ROOT].get("status") or {}
+        status = ledger.definitions.get(GADGETS_ROOT, {}).get("status") or {}
         if status.get("storedVersions") != [director.storage_version]:
             found.append(f"L3: storedVersions are {status.get('storedVersions')}")
     return found

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from restow.resources.catalog import Catalog
-from restow.storage.interface import Done, Outcome, Transaction
+from restow.resources.custom.definitions import ROOT as DEFINITIONS
+from restow.storage.interface import Done, Outcome, Span, Transaction
 from restow.testing.coordination_audit import AuditedStorage, PromiseBroken
 from restow.testing.sim.ledger import Ledger
 
@@ -22,6 +23,11 @@ class WatchedStorage(AuditedStorage):
     def __init__(self, catalogs: Iterable[Catalog], *, is_fenced: bool) -> None:
         super().__init__(catalogs)
         self.is_fenced = is_fenced
+
+    def is_listed(self, sender: str, span: Span) -> None:
+        """A process reads a part of what there is."""
+        if span.start == DEFINITIONS:
+            self.ledger.notice(f"definitions read by {sender.partition('-')[0]}")
 
     async def commit_by(self, sender: str, transaction: Transaction) -> Outcome:
         """The commit of one process."""

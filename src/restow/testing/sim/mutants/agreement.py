@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.coordination import changes, registrar
+from restow.coordination import changes, planning, registrar
 from restow.coordination.changes import View
 from restow.coordination.encoding_table import EncodingTable, LooseTable
 from restow.coordination.planning import VotePlanner
@@ -75,6 +75,11 @@ def _trusts_its_watch_for_ever(patch: Patch) -> None:
     patch(LooseTable, "encoding", EncodingTable.encoding)
 
 
+def _registers_for_any_definition(patch: Patch) -> None:
+    """A custom resource is registered whatever has become of its definition."""
+    patch(planning, "_origin_guards", lambda _resource: ())
+
+
 MUTANTS: Final = (
     Mutant("epoch-skips-none", "M2", "losing agreement is no change", _epoch_forgets_disagreement),
     Mutant("append-is-noop", "M4 M5", "a listed version is not recorded again", _record_only_what_is_new),
@@ -82,4 +87,5 @@ MUTANTS: Final = (
     Mutant("stale-vote", "F6", "selected by a list that is old", _selects_by_a_stale_list, "strict"),
     Mutant("blind-reader", "F8", "registers over what it cannot read", _reads_what_it_cannot),
     Mutant("loose-for-ever", "F4", "a watch without a word is trusted", _trusts_its_watch_for_ever, "loose"),
+    Mutant("definition-unguarded", "R6", "registered for what is no longer defined", _registers_for_any_definition),
 )  # fmt: skip
