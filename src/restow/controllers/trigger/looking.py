@@ -31,6 +31,7 @@ from restow.controllers.trigger.values import (
     LocalReading,
     Memory,
     Now,
+    Reading,
     StorageVersionReading,
     View,
 )
@@ -131,7 +132,7 @@ class Looker:
             migrations=tuple(seen(each) for each in requests),
             reading=reading,
             census=None if self._census is None else self._census(name),
-            lists_more=state is not None and await self._lists_more(known),
+            lists_more=state is not None and _reacts(reading) and await self._lists_more(known),
         )
         memory = known.memories.get(observer.name)
         actions, memory = decide(view, memory, now=now, settings=self._options.rules)
@@ -174,6 +175,12 @@ class Looker:
     def _now(self) -> Now:
         """The wall clock in whole seconds, as the times in objects are."""
         return Now(self._clock.monotonic(), self._clock.wall().replace(microsecond=0))
+
+
+def _reacts(reading: Reading) -> bool:
+    """Whether anything is asked for by this reading. Who only reports must not be told what is told
+    once in a period: those who react would never hear of it."""
+    return not isinstance(reading, LocalReading) or reading.is_leader
 
 
 def _is_agreed(view: View) -> bool:

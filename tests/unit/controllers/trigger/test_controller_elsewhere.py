@@ -18,6 +18,7 @@ from tests.unit.controllers.trigger.stage import open_stage
 
 DISCOVERY = TriggerOptions(source=Source.DISCOVERY)
 HA = TriggerOptions(source=Source.DISCOVERY_HA)
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.org"
 MINUTE = 60.0
 
 
@@ -107,6 +108,27 @@ async def test_the_walk_through_of_three_servers() -> None:
         world.finish()
         await stage.until(lambda: world.persisted == ["v2"], seconds_max=11 * MINUTE)
         assert stage.told.reasons().count("StoredVersionsNarrowed") == 2
+
+
+@pytest.mark.parametrize("options", [DISCOVERY, HA], ids=lambda each: each.source)
+async def test_what_only_the_definition_lists_is_noticed(options: TriggerOptions) -> None:
+    """Whoever reports first, and asks for nothing, does not keep it from whoever does."""
+    world = Kubernetes()
+    world.groups["apiextensions.k8s.io/v1"] = [
+        ("customresourcedefinitions", "CustomResourceDefinition")
+    ]
+    for name in ("s1", "s2"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        assert world.open == []
+        world.put(DEFINITION, {"status": {"storedVersions": ["v1", "v2"]}})
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        assert world.persisted == ["v1"]
 
 
 async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
