@@ -47,6 +47,8 @@ LONG_SECONDS: Final = 130.0
 RELEASES_OF_NEIGHBOURS: Final = (("x+1", "x+2"), ("x+1", "x+2"), ("x+1", "x+2"), ("x+2", "x+3"))
 ENDS: Final = 0.6
 """How many of the worlds with a custom resource have its definition deleted, and made anew."""
+REGRETS: Final = 0.15
+"""How many of them have another version to store that is taken back before any server writes it."""
 STEPS_MIN, STEPS_MAX = 8, 20
 STORIES: Final = 0.12
 """How often several steps come together that are about one thing."""
@@ -153,6 +155,8 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     if has_custom and random.random() < ENDS:
         where = random.randint(0, len(steps))
         steps[where:where] = _end(random, places)
+    if has_custom:
+        steps += _regret(Random(f"regret/{seed}"), places)
     if mode == "loose":
         # A server hears nothing for longer than it may go on, while another version is selected.
         place = random.choice(places)
@@ -304,6 +308,21 @@ def _end(random: Random, places: Sequence[str]) -> list[Step]:
                 undefine,
                 Step(0.0, "undefined", 1, random.choice(("kill", "stop", "break")), place, ""),
             ]
+
+
+def _regret(random: Random, places: Sequence[str]) -> list[Step]:
+    """A version is listed as stored that nobody has ever written: now and then, when all before it
+    is proven."""
+    first, second = random.sample(("v1", "v2"), 2)
+    if random.random() >= REGRETS:
+        return []
+    return [
+        Step(0.1, "", 1, "switch", "", first),
+        Step(30.0, "", 1, "blind", places[0], 4.0),
+        *(Step(0.0, "", 1, "blind", place, 4.0) for place in places[1:]),
+        Step(0.0, "", 1, "switch", "", second),
+        Step(0.0, "", 1, "switch", "", first),
+    ]
 
 
 def _argument(random: Random, act: str) -> str | float:
