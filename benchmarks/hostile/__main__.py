@@ -3,9 +3,7 @@
 Rounds in peace and under attack take turns, each of some seconds, with the same requests. The
 figure is the median of the rounds' ratios of p99; below 2 is good. With `--cpu` a request takes as
 long as the server worked from its sending to its answer, on whatever: that is the same on a machine
-where nothing else runs, and all that can be known on one that is busy with other things. It counts
-what the server does for others while the client waits for a core; where one may,
-`chrt -f 10 python -m benchmarks.hostile` puts server and client before all else, and attackers not.
+where nothing else runs, and all that can be known on one that is busy with other things.
 """
 
 from __future__ import annotations

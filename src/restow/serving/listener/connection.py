@@ -218,7 +218,7 @@ class Connection(Answering):
         except Refused as refused:
             self._refuse(refused)
             return
-        if self.peer.is_known or self._shared.spare_turn(len(data)):
+        if self.peer.is_known or self._shared.spare_turn():
             self._advance()
         else:
             self.turn_pending = True
@@ -381,11 +381,6 @@ class Connection(Answering):
         else:
             self._advance()
 
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes that belong to no request yet."""
-        return self._reader.unread_bytes
-
     # --- called by the listener --------------------------------------------------------------
 
     @property
@@ -399,17 +394,13 @@ class Connection(Answering):
             case state:
                 return state is ANSWERING
 
-    def check(self, now_seconds: float) -> bool:
-        """Enforce the deadlines; whether one had passed. Called for every connection, about once a
-        second."""
+    def check(self, now_seconds: float) -> None:
+        """Enforce the deadlines. Called for every connection, about once a second."""
         limits = self._shared.limits
         if now_seconds - self._stalled_seconds > limits.stall_seconds:
             self._transport.abort()
         elif now_seconds >= self.deadline_seconds:
             self._overdue()
-        else:
-            return False
-        return True
 
     def _look_at_time(self) -> None:
         self.check(self._monotonic())

@@ -25,7 +25,6 @@ from contextlib import suppress
 from typing import Final
 
 from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
-from restow.serving.listener.greeting import Greetings
 from restow.serving.listener.limits import Limits
 
 BACKLOG: Final = 4_096
@@ -33,8 +32,6 @@ NEIGHBOUR_SECONDS: Final = 0.05
 """How often the queues of the others are looked at."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
 """From the queue of a neighbour, or in the end."""
-HANDSHAKE_SECONDS_MIN: Final = 0.1
-"""For the rest of a handshake whose beginning came late."""
 PAUSE_SECONDS: Final = 0.1
 """When the process has no more file descriptors."""
 
@@ -117,7 +114,6 @@ class FrontDoor:
         tls: ssl.SSLContext | None,
         limits: Limits,
         runtime: Runtime,
-        greetings: Greetings,
         is_shared: bool,
     ) -> None:
         self._own, *self._neighbours = sockets
@@ -125,7 +121,6 @@ class FrontDoor:
         self._tls = tls
         self._limits = limits
         self._clock = runtime.clock
-        self._greetings = greetings
         self._is_shared = is_shared
         # A greeting that fails is logged, and nobody else's business.
         self._tasks = runtime.tasks(
@@ -213,24 +208,14 @@ class FrontDoor:
     async def _greet(self, accepted: socket.socket) -> None:
         """The TLS handshake, if there is one; the connection then lives by itself."""
         has_tls = self._tls is not None
-        begin = self._clock.monotonic()
-        left_seconds = self._limits.handshake_seconds
         try:
-            if has_tls:
-                await self._greetings.wait_for_word(accepted)
-                left_seconds -= self._clock.monotonic() - begin
-                await self._greetings.wait_for_turn()
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make,
                 accepted,
                 ssl=self._tls,
-                ssl_handshake_timeout=max(left_seconds, HANDSHAKE_SECONDS_MIN) if has_tls else None,
+                ssl_handshake_timeout=self._limits.handshake_seconds if has_tls else None,
                 ssl_shutdown_timeout=self._limits.stall_seconds if has_tls else None,
             )
         except OSError as error:
             logger.debug("a connection has ended before its first request: %s", error)
-            self._greetings.failed += 1
             accepted.close()
-        except asyncio.CancelledError:
-            accepted.close()
-            raise

@@ -57,9 +57,6 @@ class Limits:
     accepted_at_once_max: int = 1
     """New connections in one turn of the loop: a handshake costs as much as many requests."""
 
-    greeting_seconds: float = 0.004
-    """Between two TLS handshakes, while requests are being answered and strangers come and go."""
-
     refusals_free: int = 10
     """Requests of one connection that may be refused one after the other before it is slowed down:
     by 401, and as long as nobody has shown who it is by 403 and 429 too. A large head counts as

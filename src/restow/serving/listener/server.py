@@ -15,7 +15,6 @@ from typing import Final
 from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.front import FrontDoor, open_sockets
-from restow.serving.listener.greeting import Greetings
 from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import (
@@ -29,7 +28,7 @@ from restow.serving.listener.response import (
 from restow.serving.listener.shared import Counters, Shared
 from restow.serving.listener.tls import TlsMaterial
 
-# Deadlines are late by at most this, and the Date header too; a little more if many pass together.
+# Deadlines are late by at most this, and the Date header too.
 SWEEP_SECONDS_MAX: Final = 1.0
 SWEEP_SECONDS_MIN: Final = 0.01
 STOP_POLL_SECONDS: Final = 0.01
@@ -39,11 +38,6 @@ GRACE_SECONDS_DEFAULT: Final = 30.0
 RETIRE_SECONDS: Final = 1.0
 # For what is written when everything is finished.
 FLUSH_SECONDS: Final = 2.0
-# In one turn of the loop: many end together if they came together.
-CHECKED_AT_ONCE_MAX: Final = 1_000
-ENDED_AT_ONCE_MAX: Final = 4
-# So that they do not follow each other without a break: the system may make who works on wait.
-ENDED_PAUSE_SECONDS: Final = 0.005
 # After 30 seconds of silence, four questions, one each 15 seconds.
 KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -64,15 +58,6 @@ class Listener:
         self._doors: list[FrontDoor] = []
         self._front: FrontDoor | None = None
         self._timer: Timer | None = None
-        # Connections that the sweep has still to look at.
-        self._unswept: list[Connection] = []
-        counters = shared.counters
-        self._greetings = Greetings(
-            limits=shared.limits,
-            clock=shared.clock,
-            requests_total=lambda: counters.requests_total,
-            strangers_gone=lambda: shared.strangers_gone,
-        )
         self._sweep_seconds = min(
             SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
         )
@@ -150,7 +135,6 @@ class Listener:
             tls=self._tls.context if self._tls else None,
             limits=self._shared.limits,
             runtime=runtime,
-            greetings=self._greetings,
             is_shared=is_shared,
         )
         door.open()
@@ -165,7 +149,6 @@ class Listener:
         if self._front is None:
             return
         self._front.leave()
-        self._greetings.stop_pausing()
         self._shared.begin_stop()
         self.end_streams()
         await self._shared.clock.sleep(seconds)
@@ -220,31 +203,15 @@ class Listener:
 
     def _sweep(self) -> None:
         shared = self._shared
-        shared.set_date(format_datetime(shared.clock.wall(), usegmt=True))
-        self._unswept = list(shared.connections)
-        self._sweep_some()
-
-    def _sweep_some(self) -> None:
-        """Check some connections, and the others after requests had their turn."""
-        shared = self._shared
         now = shared.clock.monotonic()
-        unswept = self._unswept
-        checked = ended = 0
-        while unswept and checked < CHECKED_AT_ONCE_MAX and ended < ENDED_AT_ONCE_MAX:
-            connection = unswept.pop()
-            checked += 1
-            if connection not in shared.connections:
-                continue
+        shared.set_date(format_datetime(shared.clock.wall(), usegmt=True))
+        for connection in list(shared.connections):
             try:
-                ended += connection.check(now)
+                connection.check(now)
             except Exception:  # one bad connection must not end the watch over all others
                 logger.exception("a connection could not be checked")
                 connection.abort()
-        if not unswept:
-            self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
-        else:
-            seconds = ENDED_PAUSE_SECONDS if ended >= ENDED_AT_ONCE_MAX else 0
-            self._timer = shared.clock.call_later(seconds, self._sweep_some)
+        self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
 
     def _stop_sweeping(self) -> None:
         if self._timer is not None:

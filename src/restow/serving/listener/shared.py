@@ -26,10 +26,6 @@ ROOM_LOOKS_MAX: Final = 16
 before the others."""
 
 
-TURN_BYTES_MAX: Final = 64 * 1024
-"""Of a stranger; each so many more take the turn of another."""
-
-
 @dataclass(slots=True)
 class Counters:
     """What the listener has done, for metrics: numbers that grow, and some that say what is now."""
@@ -74,8 +70,6 @@ class Shared:
     connections: set[Connection] = field(default_factory=set)
     strangers: dict[Connection, None] = field(default_factory=dict)
     """Those that may not have shown yet who they are, in the order in which they make room."""
-    strangers_gone: int = 0
-    """Connections that are over, and of which nobody knows whose they were."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many connections each address has."""
 
@@ -84,14 +78,13 @@ class Shared:
     turns_left: int = 0
     turns_begun: bool = False
 
-    def spare_turn(self, nbytes: int = 0) -> bool:
-        """Whether what a stranger has sent can be looked at in this turn of the loop. Of much,
-        the next part is not read before others had their turn."""
+    def spare_turn(self) -> bool:
+        """Whether the request of a stranger can be looked at in this turn of the loop."""
         if not self.turns_begun:
             self.turns_begun = True
             self.turns_left = self.limits.strangers_at_once_max
             asyncio.get_running_loop().call_soon(self._next_turns)
-        if not self.turns_left or nbytes > TURN_BYTES_MAX:
+        if not self.turns_left:
             return False
         self.turns_left -= 1
         return True
@@ -107,12 +100,11 @@ class Shared:
         self.turns_begun = False
         if self.line:
             self.turns_begun = True
-            while self.line and left > 0:
-                connection = self.line.popleft()
-                left -= 1 + connection.unread_bytes // TURN_BYTES_MAX
-                connection.take_turn()
+            while self.line and left:
+                left -= 1
+                self.line.popleft().take_turn()
             asyncio.get_running_loop().call_soon(self._next_turns)
-        self.turns_left = max(left, 0)
+        self.turns_left = left
 
     def add(self, connection: Connection) -> bool:
         """Take in a connection; whether there is room for it."""
@@ -132,7 +124,6 @@ class Shared:
 
     def remove(self, connection: Connection) -> None:
         """A connection is over."""
-        self.strangers_gone += not connection.peer.is_known
         self.connections.discard(connection)
         self.strangers.pop(connection, None)
         address = connection.peer.address
