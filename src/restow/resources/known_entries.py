@@ -31,11 +31,12 @@ class KnownEntries:
         """`mark` stands where a text was cut out: something that nobody else can know."""
         self._mark = mark
         self._marked = _NAME + orjson.dumps(mark)
-        self._known: dict[str, tuple[bytes, list[Any]]] = {}
+        self._known: dict[str, tuple[bytes, list[Any], bool]] = {}
         self._nbytes = 0
 
-    def note(self, key: str, entries: list[Any]) -> None:
-        """Remember the entries that an object has from now on."""
+    def note(self, key: str, entries: list[Any], *, is_whole: bool) -> None:
+        """Remember the entries that an object has from now on, and whether all of it is then as
+        this server writes objects."""
         known = self._known
         before = known.get(key)
         if before is not None:
@@ -46,17 +47,19 @@ class KnownEntries:
         text = _NAME + orjson.dumps(entries)
         if len(text) > TEXT_BYTES_MAX:
             return
-        known[key] = text, entries
+        known[key] = text, entries, is_whole
         self._nbytes += len(text)
         while self._nbytes > TEXTS_BYTES_MAX:
             oldest = next(iter(known))
             self._nbytes -= len(known.pop(oldest)[0])
 
-    def is_known(self, key: str, obj: Object) -> bool:
-        """Whether an object has the very entries that it was last written with here: then it was
-        written as this server does it."""
+    def is_whole(self, key: str, obj: Object) -> bool:
+        """Whether all of an object is as this server writes objects: nothing in it says in other
+        words what this server would say."""
         known = self._known.get(key)
-        return known is not None and obj["metadata"].get("managedFields") is known[1]
+        if known is None or not known[2]:
+            return False
+        return obj["metadata"].get("managedFields") is known[1]
 
     def load(self, key: str, body: bytes) -> Object:
         """The object in a text that was stored."""

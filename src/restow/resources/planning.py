@@ -170,11 +170,14 @@ class Planner:
             raise status.invalid(kind, name, error.causes) from error
         key = facts.resource.key_of(facts.path)
         # What somebody else has stored may say the same in other words.
-        differs = not modified.keys() <= _NO_CONTENT and self.known.is_known(key, old)
-        found = new["metadata"].get("managedFields")
+        was_whole = self.known.is_whole(key, old)
+        found, before = (each["metadata"].get("managedFields") for each in (new, old))
         if found:
-            self.known.note(key, found)
-        return differs
+            # By a path of its own only a part is written. With the entries that it had before, an
+            # object may be as it was before: whether this is ever stored is not known here.
+            is_whole = was_whole or (not facts.subresource and found is not before)
+            self.known.note(key, found, is_whole=is_whole)
+        return was_whole and not modified.keys() <= _NO_CONTENT
 
     def _time(self) -> str:
         return strategy.timestamp(self._clock.wall())

@@ -177,8 +177,11 @@ def begin_update(
     resource.shape.prepare_update(new, old)
     is_counted = kind.tracks_generation and not kind.generation_is_fixed
     if is_counted and subresource not in _UNCOUNTED:
-        # What is custom has a status that may count, too.
-        if not (differs and not resource.is_custom):
+        # What is custom has a status that may count, too. And some of what differed may have been
+        # taken back.
+        if differs and not resource.is_custom:
+            differs = has_other_content(new, old)
+        else:
             differs = _differs(resource, api_version, new, old)
         if differs:
             metadata["generation"] = int(before.get("generation") or 0) + 1

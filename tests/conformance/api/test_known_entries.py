@@ -135,3 +135,60 @@ async def test_patches(servers: tuple[RunningServer, RunningServer], form: str) 
             assert reply.status == 200, reply.body
             found[number].append(comparable(reply.json))
     assert found[0] == found[1]
+
+
+async def test_what_the_server_takes_back_counts_not(
+    servers: tuple[RunningServer, RunningServer],
+) -> None:
+    """Tolerations that the server has added cannot be taken away: who leaves them out has changed
+    nothing, by both ways."""
+    tolerations = [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]
+    spec = {"containers": [{"name": "c", "image": "i"}], "tolerations": tolerations}
+    path = "/api/v1/namespaces/default/pods"
+    account = {"metadata": {"name": "default"}}
+    await servers[0].client.post("/api/v1/namespaces/default/serviceaccounts", account)
+    for number, server in enumerate(servers):
+        name = f"tolerant-{number}"
+        made = await servers[0].client.post(path, {"metadata": {"name": name}, "spec": spec})
+        assert made.status == 201, made.body
+        known = made.json
+        known["metadata"]["labels"] = LABELS
+        known = (await servers[0].client.put(f"{path}/{name}", known)).json
+        assert len(known["spec"]["tolerations"]) > 1
+        again = copy.deepcopy(known)
+        again["spec"]["tolerations"] = tolerations
+        reply = await server.client.put(f"{path}/{name}", again)
+        assert (reply.status, reply.json) == (200, known)
+
+
+async def test_older_content_behind_a_status(servers: tuple[RunningServer, RunningServer]) -> None:
+    """Who writes the status of an object does not write its content: if that was stored in other
+    words, to say it in today's words is no change."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}}
+    for writes in (0, 1):
+        name = f"older-{writes}"
+        obj = deployment(name)
+        obj["spec"]["template"]["spec"]["containers"] = [container]
+        fields: Object = {"f:spec": {"f:replicas": {}}}
+        entry = {"manager": "m", "operation": "Update", "apiVersion": "apps/v1"}
+        obj["metadata"] |= {
+            "namespace": "default",
+            "uid": name,
+            "creationTimestamp": "2020-01-01T00:00:00Z",
+            "generation": 1,
+            "managedFields": [
+                entry
+                | {"time": "2020-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields}
+            ],
+        }
+        server = servers[0]
+        await server.put_raw(f"/registry/deployments/default/{name}", obj)
+        found = (await server.client.get(f"{PATH}/{name}")).json
+        for _ in range(writes):
+            said = found | {"status": {"replicas": 1}}
+            reply = await server.client.put(f"{PATH}/{name}/status", said)
+            assert reply.status == 200, reply.body
+            found = reply.json
+        found["metadata"]["labels"] = {"only": "a-label"}
+        reply = await server.client.put(f"{PATH}/{name}", found)
+        assert (reply.status, reply.json["metadata"]["generation"]) == (200, 1)

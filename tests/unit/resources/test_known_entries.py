@@ -22,7 +22,7 @@ TEXT = b'"managedFields":' + orjson.dumps(ENTRIES)
 
 def known_here() -> KnownEntries:
     known = KnownEntries(MARK)
-    known.note(KEY, ENTRIES)
+    known.note(KEY, ENTRIES, is_whole=True)
     return known
 
 
@@ -84,7 +84,7 @@ def test_newer_entries_take_the_place() -> None:
     """An object has one state: what was known of an older one is forgotten."""
     known = known_here()
     newer: list[Any] = [{"manager": "newer"}]
-    known.note(KEY, newer)
+    known.note(KEY, newer, is_whole=True)
     assert known.cut(KEY, body_with({"managedFields": ENTRIES})) is None
     assert (
         known.load(KEY, body_with({"managedFields": newer}))["metadata"]["managedFields"] is newer
@@ -97,11 +97,11 @@ def test_memory_is_bounded() -> None:
     entries = [{"manager": "x" * 1000}]
     count = 2 * known_entries.TEXTS_BYTES_MAX // 1000
     for number in range(count):
-        known.note(f"{number}", [*entries])
+        known.note(f"{number}", [*entries], is_whole=True)
     body = body_with({"managedFields": entries})
     kept = [number for number in range(count) if known.cut(f"{number}", body) is not None]
     assert kept == list(range(count - len(kept), count))
     assert 0 < len(kept) * 1000 <= known_entries.TEXTS_BYTES_MAX
     long = [{"manager": "x" * known_entries.TEXT_BYTES_MAX}]
-    known.note("long", long)
+    known.note("long", long, is_whole=True)
     assert known.cut("long", body_with({"managedFields": long})) is None
