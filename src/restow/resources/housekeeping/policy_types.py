@@ -34,6 +34,8 @@ from restow.resources.definition import Object, Resource
 
 KINDS_MAX: Final = 10
 """Kinds that one policy is checked with."""
+WARNINGS_BYTES_MAX: Final = 64 * 1024
+"""Of all warnings about a policy: they are stored with it."""
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXPRESSIONS: Final = ("expression", "messageExpression")
 
@@ -113,6 +115,7 @@ def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:
 
     Some work between two values, so that others can be served meanwhile.
     """
+    left_bytes = WARNINGS_BYTES_MAX
     params = _typed_params(spec, catalog)
     scopes: list[tuple[Named, Scope]] = []
     for named in kinds_named(spec, catalog):
@@ -130,10 +133,11 @@ def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:
                     told.append(f"{named}: {issues}\n")
                 yield None
             if told:
-                yield {
-                    "fieldRef": f"spec.validations[{number}].{name}",
-                    "warning": "\n".join(told),
-                }
+                warning = "\n".join(told)
+                left_bytes -= len(warning.encode())
+                if left_bytes < 0:
+                    return  # the author has enough to do
+                yield {"fieldRef": f"spec.validations[{number}].{name}", "warning": warning}
 
 
 def _scope(spec: Object, declared: Declared, params: Declared | None) -> Scope:
@@ -149,4 +153,6 @@ def _scope(spec: Object, declared: Declared, params: Declared | None) -> Scope:
             scope.name(variable.get("name") or "", variable.get("expression") or "")
         except CompileError:
             continue  # it has any type then, and what reads it is not to blame
+        except RecursionError:
+            continue  # nobody can tell
     return scope

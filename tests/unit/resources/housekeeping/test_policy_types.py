@@ -10,6 +10,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.policies import PolicyKeeper
 from restow.resources.housekeeping.policy_types import (
     KINDS_MAX,
+    WARNINGS_BYTES_MAX,
     check,
     kinds_named,
 )
@@ -213,3 +214,37 @@ async def test_custom_kinds_have_the_types_of_their_schema() -> None:
         ]
         assert all(told.startswith("example.com/v1, Kind=Size: ERROR") for _, told in found)
         assert not any("Open" in told for _, told in found)
+
+
+def _growing(expression: str, count: int) -> list[dict[str, str]]:
+    """Variables each of which is made of the one before."""
+    first = [{"name": "v0", "expression": "[object]"}]
+    return first + [
+        {"name": f"v{number}", "expression": expression.replace("?", f"variables.v{number - 1}")}
+        for number in range(1, count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "expression", ["[?]", "{?: ?}", "{'a': ?}", "[[?, ?], [?]]", "{1: {2: ?}}"]
+)
+def test_types_that_grow(expression: str) -> None:
+    """However often a type is put into another, it is known to some depth only: the work does not
+    double with each variable, and nothing is too deep to be told."""
+    variables = _growing(expression, 250)
+    spec = policy("variables.v249 == object.kind", "object.kin == ''", variables=variables)
+    assert [(place, "undefined field 'kin'" in text) for place, text in warnings(spec)][-1] == (
+        "spec.validations[1].expression",
+        True,
+    )
+
+
+def test_warnings_are_bounded() -> None:
+    """Of a long line only what is near is shown, and of many warnings the first ones."""
+    wrong = " || ".join(f"object.x{number} == {number}" for number in range(40))
+    long = f"object.kind == '{'a' * 90_000}' || {wrong}"
+    plurals = ("configmaps", "secrets", "pods", "services", "nodes", "events", "endpoints")
+    found = warnings(policy(*[long] * 20, rules=(rule(*plurals, group=""),)))
+    assert found
+    assert sum(len(text) for _, text in found) <= WARNINGS_BYTES_MAX
+    assert "undefined field 'x0'" in found[0][1]

@@ -198,10 +198,11 @@ class Scope:
         """A variable that whatever comes after may read. Raises CompileError."""
         try:
             made = self.compile(source, wanted=())
-        except CompileError:
+        except (CompileError, RecursionError):
             self._fields[name] = Declared()  # or all that reads it would be told wrong as well
             raise
-        self._fields[name] = Declared(made.type if self._is_typed else _plain(made.type))
+        known = types.cut(made.type, TYPE_DEPTH_MAX)
+        self._fields[name] = Declared(known if self._is_typed else _plain(known))
         return made
 
     def issues(self, source: str) -> str:
@@ -210,6 +211,8 @@ class Scope:
             check_expression(source, self._known | _OF_AUTHORIZER, ENVIRONMENT)
         except CompileError as error:
             return str(error)
+        except RecursionError:
+            return ""  # nobody can tell
         return ""
 
 
@@ -217,6 +220,8 @@ def _named(type_: types.Type) -> str:
     return "null_type" if type_ == types.NULL else str(type_)
 
 
+TYPE_DEPTH_MAX: Final = 8
+"""How deep the type of a variable is known."""
 _KEPT: Final = frozenset(
     {
         types.BOOL,

@@ -51,6 +51,10 @@ RESERVED: Final = frozenset(
 )
 
 
+LINE_SHOWN_MAX: Final = 200
+"""Of a line that is longer, only what is around the problem is shown."""
+
+
 class SyntaxProblem(Exception):
     """What is wrong with the text of an expression, and where."""
 
@@ -68,9 +72,11 @@ def told_at(source: str, problems: list[tuple[int, str]]) -> str:
         begin = source.rfind("\n", 0, at) + 1
         line = source[begin:].split("\n", 1)[0]
         column = at - begin
-        told.append(
-            f"ERROR: <input>:{line_number}:{column + 1}: {message}\n | {line}\n | {'.' * column}^"
-        )
+        place = f"{line_number}:{column + 1}"
+        if len(line) > LINE_SHOWN_MAX:
+            first = max(0, column - LINE_SHOWN_MAX // 2)
+            line, column = line[first : first + LINE_SHOWN_MAX], column - first
+        told.append(f"ERROR: <input>:{place}: {message}\n | {line}\n | {'.' * column}^")
     return "\n".join(told)
 
 

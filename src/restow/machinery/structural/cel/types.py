@@ -82,6 +82,17 @@ def type_of_type(value: Type) -> Type:
     return Type("type", (value,))
 
 
+def cut(type_: Type, depth: int) -> Type:
+    """The same down to some depth; what is below may be anything. A type that is made of others
+    over and over would grow beyond all bounds."""
+    if not type_.params:
+        return type_
+    if depth <= 0:
+        return DYN
+    params = tuple(cut(each, depth - 1) for each in type_.params)
+    return Type(type_.name, params, type_.declared)
+
+
 Bindings = dict[str, Type]
 
 
