@@ -121,6 +121,13 @@ def encode(fields: dict[str, Any], api_version: str, kind: str) -> bytes:
     # Whatever order they are in, these come first, and each name comes once.
     ordered = {"kind": None, "apiVersion": None, "metadata": None, **fields}
     ordered["kind"], ordered["apiVersion"], ordered["metadata"] = kind, api_version, metadata
-    # The copy is as long as it must be. What orjson returns keeps the room it was written in, some
-    # kilobytes for each object, for as long as the bytes are in memory.
-    return orjson.dumps(ordered) + b"\n"
+    return to_keep(ordered)
+
+
+def to_keep(value: Any) -> bytes:
+    """A value as JSON for the store, and for those who keep what is stored.
+
+    The copy is as long as it must be. What orjson returns keeps the room it was written in, some
+    kilobytes for each value, for as long as the bytes are in memory.
+    """
+    return orjson.dumps(value) + b"\n"

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from restow.resources.housekeeping.sightings import Sightings
+from restow.resources.stored import to_keep
 from restow.runtime import Runtime
 from restow.storage.interface import (
     Absent,
@@ -78,7 +79,7 @@ class Addresses:
         """Renew the own address, or put it there."""
         self._beat += 1
         ip, port = self._own
-        value = orjson.dumps({"address": ip, "port": port, "beat": self._beat})
+        value = to_keep({"address": ip, "port": port, "beat": self._beat})
         for _ in range(_ATTEMPTS_MAX):
             outcome = await self._storage.commit(
                 Transaction((self._guard(),), (Put(self._key, value),))

@@ -19,6 +19,7 @@ from typing import Final
 import orjson
 
 from restow.resources.housekeeping.sightings import Sightings
+from restow.resources.stored import to_keep
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -208,7 +209,7 @@ class Turn:
 
     def _renewal(self, guard: Guard) -> Transaction:
         self._beat += 1
-        value = orjson.dumps({"holder": self._holder, "beat": self._beat})
+        value = to_keep({"holder": self._holder, "beat": self._beat})
         return Transaction((guard,), (Put(self._key, value),))
 
     # Giving it back.
