@@ -122,21 +122,21 @@ class Planner:
             return old, change.to(
                 resource, api_version, live, now=self._clock.wall(), converting=facts.converting
             )
-        is_converted, key = seen[1] != api_version, resource.key_of(facts.path)
-        if is_converted:
-            old = plans.object_of(resource, seen, api_version)
-        else:
-            old = self.known.load(key, seen[2])
+        old = self._object_of(facts, seen)
         if not facts.is_patch:
             return old, change(old)
-        if is_converted:
-            fresh = plans.object_of(resource, seen, api_version)
-        else:
-            fresh = self.known.load(key, seen[2])
+        fresh = self._object_of(facts, seen)
         if (found := old["metadata"].get("managedFields")) is not None:
             # Nobody changes what is in them: if they are the same, that is seen at once.
             fresh["metadata"]["managedFields"] = found
         return old, change(fresh)
+
+    def _object_of(self, facts: Facts, seen: Entry) -> Object:
+        """A fresh object in the version of the request; its entries may be shared."""
+        resource, api_version = facts.resource, facts.api_version
+        if seen[1] != api_version:
+            return plans.object_of(resource, seen, api_version)
+        return self.known.load(resource.key_of(facts.path), seen[2])
 
     def track(self, facts: Facts, old: Object, new: Object) -> None:
         """Before others may change it: what they change is nobody's."""
