@@ -7,6 +7,7 @@ how they are checked (`policy_types`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from restow.machinery import status
@@ -72,6 +73,15 @@ class PolicyKeeper:
         generation = policy["metadata"]["generation"]
         warnings = await self._check(policy.get("spec") or {})
         try:
+            await self._say(name, generation, warnings)
+        except status.RequestEntityTooLarge:
+            # There is no room for them beside the policy; that it was looked at has some.
+            await self._say(name, generation, [])
+        return None
+
+    async def _say(self, name: str, generation: int, warnings: list[dict[str, Any]]) -> None:
+        """Write what was found into the status of a policy, if it is still there."""
+        with suppress(status.NotFound):
             await self._store.update(
                 self._resource,
                 working_version(self._resource),
@@ -80,9 +90,6 @@ class PolicyKeeper:
                 subresource="status",
                 is_patch=True,
             )
-        except status.NotFound:
-            return None
-        return None
 
     async def _check(self, spec: Object) -> list[dict[str, Any]]:
         """All warnings about a policy; requests are answered meanwhile."""

@@ -14,6 +14,7 @@ from restow.resources.housekeeping.policy_types import (
     check,
     kinds_named,
 )
+from restow.storage.interface import TRANSACTION_BYTES_MAX
 from tests.unit.resources.housekeeping.custom import accept, define, host
 from tests.unit.resources.housekeeping.world import catalog, open_world
 
@@ -248,3 +249,20 @@ def test_warnings_are_bounded() -> None:
     assert found
     assert sum(len(text) for _, text in found) <= WARNINGS_BYTES_MAX
     assert "undefined field 'x0'" in found[0][1]
+
+
+async def test_no_room_for_warnings() -> None:
+    """A policy that fills all the room there is says at least that it was looked at."""
+    async with open_world() as world:
+        keeper = PolicyKeeper(world.store, world.catalog, world.runtime)
+        wrong = "object.x == 1"
+        spec = {**policy(*[wrong] * 40), "failurePolicy": "Fail"}
+        match = {"matchPolicy": "Exact", "namespaceSelector": {}, "objectSelector": {}}
+        spec["matchConstraints"] |= match
+        spec["validations"][0]["message"] = "x" * (TRANSACTION_BYTES_MAX - 5_000)
+        kind = "ValidatingAdmissionPolicy"
+        await world.create(kind, "p", group=GROUP, spec=spec)
+        await keeper.reconcile("p")
+        found = await world.get(kind, "p", group=GROUP)
+        assert found is not None
+        assert found["status"] == {"observedGeneration": 1, "typeChecking": {}}
