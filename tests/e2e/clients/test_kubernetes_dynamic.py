@@ -137,20 +137,25 @@ def test_informer(core: Any, namespace: str) -> None:
     """An informer has a cache that follows the server, and calls back."""
     core.create_namespaced_config_map(namespace, config("one", labels={"kept": "y"}))
     seen: list[tuple[str, str]] = []
-    deleted = threading.Event()
+    listed, deleted = threading.Event(), threading.Event()
     follower = informer.SharedInformer(
         core.list_namespaced_config_map, namespace=namespace, label_selector="kept=y"
     )
-    follower.add_event_handler(
-        informer.ADDED, lambda obj: seen.append(("ADDED", obj.metadata.name))
-    )
+
+    def added(obj: Any) -> None:
+        seen.append(("ADDED", obj.metadata.name))
+        listed.set()
+
+    follower.add_event_handler(informer.ADDED, added)
     follower.add_event_handler(informer.DELETED, lambda _: deleted.set())
     follower.start()
     try:
+        # What is deleted before the first list is no event to anybody.
+        assert listed.wait(WAIT_SECONDS_MAX)
         core.create_namespaced_config_map(namespace, config("two", labels={"kept": "y"}))
         core.delete_namespaced_config_map("one", namespace)
         assert deleted.wait(WAIT_SECONDS_MAX)
-        assert ("ADDED", "two") in seen
+        assert seen == [("ADDED", "one"), ("ADDED", "two")]
         assert [each.metadata.name for each in follower.cache.list()] == ["two"]
     finally:
         follower.stop()
