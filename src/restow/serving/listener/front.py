@@ -26,6 +26,7 @@ from typing import Final
 
 from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
 from restow.serving.listener.limits import Limits
+from restow.serving.listener.secured import Secured
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
@@ -207,15 +208,22 @@ class FrontDoor:
 
     async def _greet(self, accepted: socket.socket) -> None:
         """The TLS handshake, if there is one; the connection then lives by itself."""
-        has_tls = self._tls is not None
+        connect, limits = asyncio.get_running_loop().connect_accepted_socket, self._limits
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                self._make,
-                accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._limits.handshake_seconds if has_tls else None,
-                ssl_shutdown_timeout=self._limits.stall_seconds if has_tls else None,
-            )
+            if self._tls is None:
+                await connect(self._make, accepted)
+                return
+            secured = Secured(self._tls, self._make, dropped_bytes_max=limits.linger_bytes_max)
+            await connect(lambda: secured, accepted)
         except OSError as error:
             logger.debug("a connection has ended before its first request: %s", error)
             accepted.close()
+            return
+        timer = self._clock.call_later(limits.handshake_seconds, secured.abort)
+        try:
+            await secured.greeted
+        except asyncio.CancelledError:
+            secured.abort()
+            raise
+        finally:
+            timer.cancel()
