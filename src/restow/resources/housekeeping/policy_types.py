@@ -23,13 +23,13 @@ from restow.kinds.derived_types import all_types
 from restow.machinery.errors import MachineryError
 from restow.machinery.names import GroupVersion
 from restow.machinery.status_error import StatusError
-from restow.machinery.structural import read_schema
 from restow.machinery.structural.cel.admission import Scope
 from restow.machinery.structural.cel.declarations import Declared
 from restow.machinery.structural.cel.object_types import declare_custom, declare_struct
 from restow.machinery.structural.cel.program import CompileError
 from restow.machinery.types import UnknownType
 from restow.resources.catalog import Catalog
+from restow.resources.custom.shape import CustomShape
 from restow.resources.definition import Object, Resource
 
 KINDS_MAX: Final = 10
@@ -99,15 +99,16 @@ def _declared(named: Named) -> Declared | None:
     if not named.resource.is_custom:
         struct = all_types().of_kind(named.group, named.version, named.kind)
         return None if struct is None else declare_struct(struct)
-    traits = named.resource.traits.get(named.version)
-    if traits is None or traits.schema is None:
-        return None
+    shape = named.resource.shape
+    assert isinstance(shape, CustomShape)
     try:
-        schema = read_schema(dict(traits.schema))
+        # Read once, for this and for its objects: the schema of a large kind takes a while.
+        version = shape.versions.get(f"{named.group}/{named.version}")
+        schema = None if version is None else version.schema
         metadata = declare_struct(all_types().struct(OBJECT_META))
     except (StatusError, MachineryError, UnknownType):
         return None  # whoever writes such objects will be told
-    return declare_custom(schema, metadata)
+    return None if schema is None else declare_custom(schema.schema, metadata)
 
 
 def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:

@@ -1,7 +1,8 @@
 """HTTP/1.1 over TCP or TLS: bytes of clients become requests, answers become bytes.
 
-    client -> Connection (connection.py) -> RequestReader (reader.py, head.py) -> Request
-           -> the application -> Response, stream, or a promise -> Connection -> client
+    client -> Secured (secured.py) -> Connection (connection.py)
+           -> RequestReader (reader.py, head.py) -> Request -> the application
+           -> Response, stream, or a promise -> Connection -> Secured -> client
 
 The application is one function; it answers at once whenever it can, and then nothing is scheduled
 at all. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in use in
