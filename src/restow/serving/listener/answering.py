@@ -307,8 +307,10 @@ class Answering(Wire):
         assert stream is not None
         assert request is not None
         chunked = stream.length is None and request.version_minor == 1
+        is_closing = self._transport.is_closing
         try:
-            while not self._writing_paused and self._pull is stream:
+            # A transport that is closing drops what it gets, and would take it all in one breath.
+            while not self._writing_paused and self._pull is stream and not is_closing():
                 piece = next(stream.pieces, None)
                 if piece is None:
                     self.stream_done()

@@ -108,11 +108,12 @@ class Connection(Answering):
         if self.state is READING and self._reader.phase is not IDLE:
             self._refuse(Refused(400, "the request ended early"))
         self._abandon(ENDING)
+        self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
 
     def data_received(self, data: bytes) -> None:
         counters = self._counters
         counters.received_bytes += len(data)
-        if not self._direct or not (self.peer.is_known or self._shared.spare_turn()):
+        if not self._direct or not self.peer.is_known:
             self._receive(data)
             return
         # The shortest way: a request of which every byte is known, and its answer at once. Written
@@ -218,12 +219,11 @@ class Connection(Answering):
         except Refused as refused:
             self._refuse(refused)
             return
-        if self.peer.is_known or self._shared.spare_turn():
+        if self.peer.is_known:
             self._advance()
-        else:
+        elif not self._shared.turns.take(self.take_turn):
             self.turn_pending = True
             self._pause_reading()
-            self._shared.stand_in_line(self)
 
     def _advance(self) -> None:
         """Answer whole requests until one has to wait or the bytes run out."""
@@ -269,6 +269,7 @@ class Connection(Answering):
                 request = reader.next_request(now)
                 if request is None:
                     break
+                self._met = None
                 answered += 1
                 self._ticket += 1
                 self._give(self._ask(request), request, out)

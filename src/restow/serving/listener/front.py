@@ -25,8 +25,10 @@ from contextlib import suppress
 from typing import Final
 
 from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
-from restow.serving.listener.limits import Limits
+from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.secured import Secured
+from restow.serving.listener.turns import Turns
+from restow.serving.listener.wire import Wire
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
@@ -111,9 +113,11 @@ class FrontDoor:
         self,
         sockets: Sequence[socket.socket],
         *,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[], Wire],
         tls: ssl.SSLContext | None,
         limits: Limits,
+        turns: Turns,
+        budget: Budget,
         runtime: Runtime,
         is_shared: bool,
     ) -> None:
@@ -121,6 +125,8 @@ class FrontDoor:
         self._make = make
         self._tls = tls
         self._limits = limits
+        self._turns = turns
+        self._budget = budget
         self._clock = runtime.clock
         self._is_shared = is_shared
         # A greeting that fails is logged, and nobody else's business.
@@ -129,6 +135,7 @@ class FrontDoor:
         )
         self._timers: dict[str, Timer] = {}
         self._is_open = False
+        self._is_in_line = False
 
     @property
     def arriving(self) -> int:
@@ -166,6 +173,14 @@ class FrontDoor:
         await self._tasks.close()
 
     def _on_readable(self) -> None:
+        # Until it is its turn, the loop says again and again that somebody waits.
+        if not self._is_in_line:
+            self._is_in_line = not self._turns.take(self._let_in)
+
+    def _let_in(self) -> None:
+        self._is_in_line = False
+        if not self._is_open:
+            return
         try:
             self._accept(self._own, self._limits.accepted_at_once_max)
         except OSError as error:
@@ -213,17 +228,23 @@ class FrontDoor:
             if self._tls is None:
                 await connect(self._make, accepted)
                 return
-            secured = Secured(self._tls, self._make, dropped_bytes_max=limits.linger_bytes_max)
+            secured = Secured(
+                self._tls,
+                self._make,
+                turns=self._turns,
+                budget=self._budget,
+                dropped_bytes_max=limits.linger_bytes_max,
+            )
             await connect(lambda: secured, accepted)
         except OSError as error:
             logger.debug("a connection has ended before its first request: %s", error)
             accepted.close()
             return
-        timer = self._clock.call_later(limits.handshake_seconds, secured.abort)
+        timer = self._clock.call_later(limits.handshake_seconds, secured.give_up)
         try:
             await secured.greeted
         except asyncio.CancelledError:
-            secured.abort()
+            secured.give_up()
             raise
         finally:
             timer.cancel()

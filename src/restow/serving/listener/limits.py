@@ -49,10 +49,10 @@ class Limits:
     pipelined_requests_of_strangers_max: int = 1
     """The same for a connection that has not shown who it is."""
 
-    strangers_at_once_max: int = 2
-    """Requests of connections that have not shown who they are, of all of them together, that are
-    looked at in one turn of the loop. The others stand in line, so that however many come at once,
-    who is known waits only for these."""
+    strangers_seconds: float = 0.000_25
+    """Time of one turn of the loop for connections that have not shown who they are, of all of them
+    together: to be accepted, to shake hands, to ask something. The others stand in line, so that
+    however many come at once, who is known waits only for these."""
 
     accepted_at_once_max: int = 1
     """New connections in one turn of the loop: a handshake costs as much as many requests."""

@@ -9,9 +9,14 @@ The event loop has a layer for that, too. With every request it asks the library
 error says that there is no more; here it is asked only if there are bytes left, which makes a short
 get a tenth cheaper.
 
-A client that ends its half has its answers, and then the connection is over. Closing says so to the
-client, and drops what comes until it has closed as well: otherwise the system would answer with a
-reset, which can overtake what was written. How long that may take is for the connection to say.
+A client that ends its half has the answers that are ready, and then the connection is over. Closing
+says so to the client, and drops what comes until it has done the same: otherwise the system would
+answer with a reset, which can overtake what was written. How long that may take is for the
+connection to say.
+
+What comes from a client that has not shown who it is, also its handshake, is not even decrypted
+before it is its turn. While the connection does not want to read, a little is held as it came: only
+a socket that is read shows that its client has left.
 
 Not here: certificates, and what is spoken (`tls`); who accepts, and how long a handshake may take
 (`front`).
@@ -25,10 +30,16 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from restow.serving.listener.limits import Budget
+from restow.serving.listener.turns import Turns
+from restow.serving.listener.wire import Wire
+
 RECORD_BYTES_MAX: Final = 16 * 1024
 """What TLS sends in one piece. A read or write of the library is about no more than that."""
-UNSENT_BYTES: Final = 16 * RECORD_BYTES_MAX
-"""So much is handed on at once: what the library holds for a connection, it holds for good."""
+SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
+"""So much is encrypted at once: the memory that the library needs for it, it keeps."""
+HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
+"""Who has sent more that cannot be looked at yet is not read until it can."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +48,20 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     """One connection that speaks TLS. `make` makes its protocol when both sides know each other."""
 
     __slots__ = (
+        "_budget",
         "_decrypt",
         "_dropped_bytes",
         "_dropped_bytes_max",
         "_encrypt",
         "_hand_on",
+        "_has_ended",
+        "_held",
+        "_held_bytes",
         "_incoming",
         "_is_closing",
+        "_is_direct",
+        "_is_held_up",
+        "_is_in_line",
         "_make",
         "_outgoing",
         "_protocol",
@@ -51,6 +69,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         "_send",
         "_ssl",
         "_transport",
+        "_turns",
         "greeted",
     )
 
@@ -61,16 +80,29 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def __init__(
         self,
         context: ssl.SSLContext,
-        make: Callable[[], asyncio.Protocol],
+        make: Callable[[], Wire],
         *,
+        turns: Turns,
+        budget: Budget,
         dropped_bytes_max: int,
     ) -> None:
         super().__init__()
         self._make = make
+        self._turns = turns
+        self._budget = budget
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: Wire | None = None
+        # Whether what comes is decrypted at once: its sender is known, and nothing is ending.
+        self._is_direct = False
+        # What came before it is its turn, and whether it is read no further until then.
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_in_line = False
+        self._is_held_up = False
+        # Whether the client has closed its half of the socket.
+        self._has_ended = False
         self._is_closing = False
         self._reading_paused = False
         self._dropped_bytes = 0
@@ -86,7 +118,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._send = self._transport.write
 
     def data_received(self, data: bytes) -> None:
-        if self._protocol is None or self._is_closing:
+        if not self._is_direct:
             self._receive_otherwise(data)
             return
         incoming = self._incoming
@@ -101,15 +133,22 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         else:
             self._hand_on(plain)
 
-    def eof_received(self) -> None:
-        """The client has closed its half of the socket. The event loop closes the other half when
-        all is written."""
-        if self._protocol is not None:
+    def eof_received(self) -> bool:
+        """The client has closed its half of the socket; whether the other half stays open for now.
+        Otherwise the event loop closes it when all is written."""
+        self._has_ended = True
+        if self._is_in_line and not self._reading_paused:
+            return True  # what it has sent has its turn first
+        self._end_input()
+        return False
+
+    def _end_input(self) -> None:
+        if self._protocol is not None and not self._is_closing:
             self._protocol.eof_received()
             self._say_goodbye()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_closing = True
+        self._begin_end()
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             # Both know each other: without this, they would wait for the garbage collector.
@@ -129,11 +168,76 @@ class Secured(asyncio.Transport, asyncio.Protocol):
 
     def _receive_otherwise(self, data: bytes) -> None:
         if self._is_closing:
-            self._dropped_bytes += len(data)
-            if self._dropped_bytes > self._dropped_bytes_max:
-                self.abort()
+            self._drop(data)
             return
-        self._incoming.write(data)
+        if self._may_be_direct and not self._held:
+            self._is_direct = True
+            self.data_received(data)
+            return
+        if not self._budget.take(len(data)):
+            logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
+            self.abort()
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if not self._is_in_line and not self._reading_paused:
+            self._stand_in_line()
+        if self._held_bytes > HELD_BYTES and not self._is_held_up:
+            self._is_held_up = True
+            self._transport.pause_reading()
+
+    @property
+    def _may_be_direct(self) -> bool:
+        protocol = self._protocol
+        return protocol is not None and protocol.peer.is_known and not self._reading_paused
+
+    def _stand_in_line(self) -> None:
+        self._is_in_line = True
+        self._turns.take(self._take_turn)
+
+    def _take_turn(self) -> None:
+        if not self._is_in_line:
+            return  # it has ended meanwhile
+        self._is_in_line = False
+        if self._reading_paused:
+            return
+        self._incoming.write(b"".join(self._held))
+        self._let_go()
+        if self._protocol is None:
+            self._greet()
+        else:
+            self._receive_more(None)
+        if self._has_ended:
+            self._end_input()
+            self._transport.close()
+
+    def _let_go(self) -> None:
+        """Nothing is held any longer."""
+        self._budget.give_back(self._held_bytes)
+        self._held, self._held_bytes = [], 0
+        if self._is_held_up:
+            self._is_held_up = False
+            if not self.is_closing():
+                self._transport.resume_reading()
+
+    def _drop(self, data: bytes) -> None:
+        """Look only for the client's last word, and for that not long."""
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > self._dropped_bytes_max:
+            self.abort()
+        elif self._dropped_bytes <= HELD_BYTES:
+            self._incoming.write(data)
+            try:
+                while self._decrypt(RECORD_BYTES_MAX):
+                    pass
+            except ssl.SSLWantReadError:
+                return
+            except ssl.SSLError:
+                pass
+            self._transport.close()
+
+    def _greet(self) -> None:
+        """A step of the handshake."""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -148,13 +252,13 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._end_greeting()
         protocol.connection_made(self)
         if self._incoming.pending and not self._is_closing:
-            self.data_received(b"")  # what came behind the handshake
+            self._receive_more(None)  # what came behind the handshake
 
-    def _receive_more(self, first: bytes) -> None:
+    def _receive_more(self, first: bytes | None) -> None:
         """Hand on all that came, in one piece, and see whether it is the last."""
-        pieces, last = [first], first
+        pieces, last = [first or b""], first
         try:
-            while last and self._incoming.pending:
+            while last != b"" and self._incoming.pending:
                 last = self._decrypt(RECORD_BYTES_MAX)
                 pieces.append(last)
         except ssl.SSLWantReadError:
@@ -165,7 +269,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._flush()  # the library itself may have something to say, for example that keys change
         if plain := b"".join(pieces):
             self._hand_on(plain)
-        if not last and not self._is_closing:
+        if last == b"" and not self._is_closing:
             assert self._protocol is not None
             self._protocol.eof_received()
             self.close()
@@ -179,9 +283,21 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         """Say why, as far as TLS has a word for that, and close."""
         logger.debug("a connection has ended, for TLS failed: %s", error)
-        self._is_closing = True
+        is_behind = self._transport.get_write_buffer_size() > 0
+        self._begin_end()
         self._flush()
-        self._transport.close()
+        if self._protocol is not None:
+            self._protocol.eof_received()
+        if is_behind:
+            self._transport.abort()  # it does not read: it would never hear it
+        else:
+            self._transport.close()
+
+    def _begin_end(self) -> None:
+        self._is_closing = True
+        self._is_direct = False
+        self._is_in_line = False
+        self._let_go()
 
     def _end_greeting(self) -> None:
         if not self.greeted.done():
@@ -193,20 +309,18 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         if self._is_closing or not data:
             return
         try:
-            done = self._encrypt(data)
-            if done == len(data):
+            if len(data) <= SEALED_BYTES_MAX:
+                self._encrypt(data)
                 self._send(self._outgoing.read())
             else:
-                self._write_rest(memoryview(data)[done:])
+                view = memoryview(data)
+                for first in range(0, len(data), SEALED_BYTES_MAX):
+                    self._encrypt(view[first : first + SEALED_BYTES_MAX])
+                    self._send(self._outgoing.read())
         except ssl.SSLError as error:
-            self._fail(error)
-
-    def _write_rest(self, data: memoryview[Any]) -> None:
-        while data:
-            if self._outgoing.pending >= UNSENT_BYTES:
-                self._flush()
-            data = data[self._encrypt(data) :]
-        self._flush()
+            # Not `_fail`: whoever writes is in the middle of something.
+            logger.debug("a connection is cut, for TLS failed: %s", error)
+            self.abort()
 
     def _flush(self) -> None:
         if self._outgoing.pending:
@@ -215,13 +329,14 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         if self._is_closing:
             return
-        self._is_closing = True
-        if self._say_goodbye():
+        is_held_up = self._is_held_up
+        self._begin_end()
+        if self._say_goodbye() or self._has_ended:
             self._transport.close()
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        if self._reading_paused:
+        if is_held_up:
             self._transport.resume_reading()  # otherwise nobody sees the client's end
 
     def _say_goodbye(self) -> bool:
@@ -236,19 +351,29 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         return True
 
     def abort(self) -> None:
-        self._is_closing = True
+        self._begin_end()
         self._transport.abort()
 
     def is_closing(self) -> bool:
         return self._is_closing or self._transport.is_closing()
 
+    def give_up(self) -> None:
+        """Wait for the handshake no longer."""
+        if self._protocol is None:
+            self.abort()
+
     def pause_reading(self) -> None:
         self._reading_paused = True
-        self._transport.pause_reading()
+        self._is_direct = False
 
     def resume_reading(self) -> None:
         self._reading_paused = False
-        self._transport.resume_reading()
+        if self._held and not self._is_in_line and not self._is_closing:
+            # Not at once: whoever resumes is in the middle of something.
+            self._is_in_line = True
+            is_known = self._protocol is not None and self._protocol.peer.is_known
+            go_on = self._take_turn if is_known else self._stand_in_line
+            asyncio.get_running_loop().call_soon(go_on)
 
     def can_write_eof(self) -> bool:
         return True

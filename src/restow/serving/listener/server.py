@@ -134,6 +134,8 @@ class Listener:
             make=lambda: Connection(self._shared),
             tls=self._tls.context if self._tls else None,
             limits=self._shared.limits,
+            turns=self._shared.turns,
+            budget=self._shared.budget,
             runtime=runtime,
             is_shared=is_shared,
         )

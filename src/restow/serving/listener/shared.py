@@ -6,8 +6,6 @@ watches over them.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -17,6 +15,7 @@ from restow.serving.listener.limits import Budget, Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
 from restow.serving.listener.states import ANSWERING, STREAMING
+from restow.serving.listener.turns import Turns
 
 if TYPE_CHECKING:
     from restow.serving.listener.connection import Connection
@@ -73,38 +72,11 @@ class Shared:
     addresses: dict[str, int] = field(default_factory=dict)
     """How many connections each address has."""
 
-    line: deque[Connection] = field(default_factory=deque)
-    """Strangers whose next request waits for its turn."""
-    turns_left: int = 0
-    turns_begun: bool = False
+    turns: Turns = field(init=False)
+    """Work for strangers."""
 
-    def spare_turn(self) -> bool:
-        """Whether the request of a stranger can be looked at in this turn of the loop."""
-        if not self.turns_begun:
-            self.turns_begun = True
-            self.turns_left = self.limits.strangers_at_once_max
-            asyncio.get_running_loop().call_soon(self._next_turns)
-        if not self.turns_left:
-            return False
-        self.turns_left -= 1
-        return True
-
-    def stand_in_line(self, connection: Connection) -> None:
-        """Look at what a stranger has sent when it is its turn; there is none to spare now."""
-        assert self.turns_begun
-        self.line.append(connection)
-
-    def _next_turns(self) -> None:
-        """The loop has looked around meanwhile: go on with those who stand in line."""
-        left = self.limits.strangers_at_once_max
-        self.turns_begun = False
-        if self.line:
-            self.turns_begun = True
-            while self.line and left:
-                left -= 1
-                self.line.popleft().take_turn()
-            asyncio.get_running_loop().call_soon(self._next_turns)
-        self.turns_left = left
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.clock.monotonic, self.limits.strangers_seconds)
 
     def add(self, connection: Connection) -> bool:
         """Take in a connection; whether there is room for it."""

@@ -126,7 +126,10 @@ class Wire(asyncio.Protocol):
         if not drop_input:
             self._close_transport()
             return
-        self.deadline_seconds = self._monotonic() + self._shared.limits.linger_seconds
+        limits = self._shared.limits
+        is_behind = self._transport.get_write_buffer_size() > 0
+        seconds = limits.stall_seconds if is_behind else limits.linger_seconds
+        self.deadline_seconds = self._monotonic() + seconds
         if self._reading_paused:
             self._resume_reading()
         if self._transport.can_write_eof():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from restow.runtime import InvariantViolation
-from restow.serving.listener import Headers, Quick, RequestLine
+from restow.serving.listener import Headers, Quick, Request, RequestLine
 from restow.serving.listener.reader import LINE_BYTES_KEPT_MAX, LINES_KEPT_MAX, Lines
-from tests.unit.serving.listener.conftest import Client, Harness, request_bytes, until
+from tests.unit.serving.listener.conftest import Client, Harness, Recorder, request_bytes, until
 
 HEADERS = b"Content-Type: text/plain\r\n"
 
@@ -29,8 +31,17 @@ class Quickly:
         return None if self.declines else (b"X-Own: line\r\n", b"quick")
 
 
+class Knowing(Recorder):
+    """An application that knows every client."""
+
+    def __call__(self, request: Request) -> Any:
+        request.peer.is_known = True
+        return super().__call__(request)
+
+
 async def start(harness: Harness) -> Quickly:
     quickly = Quickly()
+    harness.app = Knowing()
     await harness.start(quick=Quick(quickly.answer_of, HEADERS))
     return quickly
 
@@ -69,6 +80,15 @@ async def test_lines_are_known_to_all_connections(harness: Harness) -> None:
     await ask(second, "/other", who="second")
     assert await ask(second, who="second") == b"quick"
     assert quickly.asked == ["GET /a?b=c second"]
+
+
+async def test_strangers_go_the_usual_way(harness: Harness) -> None:
+    """Who has not shown who it is stands in line with the others."""
+    quickly = Quickly()
+    await harness.start(quick=Quick(quickly.answer_of, HEADERS))
+    client = await harness.connect()
+    assert [await ask(client) for _ in range(4)] == [b"/a|"] * 4
+    assert quickly.asked == []
 
 
 async def test_other_headers_and_lines_go_the_usual_way(harness: Harness) -> None:

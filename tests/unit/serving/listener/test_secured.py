@@ -6,12 +6,28 @@ import asyncio
 import gc
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from restow.serving.listener import Deferred, PullStream, Response, TlsFiles, TlsMaterial
+from restow.serving.listener import (
+    Deferred,
+    PullStream,
+    PushStream,
+    Request,
+    Response,
+    StreamWriter,
+    TlsFiles,
+    TlsMaterial,
+)
 from restow.serving.listener.connection import Connection
-from restow.serving.listener.secured import RECORD_BYTES_MAX, UNSENT_BYTES, Secured
+from restow.serving.listener.secured import (
+    HELD_BYTES,
+    RECORD_BYTES_MAX,
+    SEALED_BYTES_MAX,
+    Secured,
+)
 from restow.testing.certificates import CertificateFiles
 from tests.unit.serving.listener.conftest import (
     WAIT_SECONDS,
@@ -96,6 +112,12 @@ def open_count(harness: Harness) -> int:
     return harness.listeners[-1].counters.connections_open
 
 
+def connections() -> list[object]:
+    """All that are in memory, of whatever test."""
+    kinds = (Secured, Connection)
+    return [each for each in gc.get_objects() if isinstance(each, kinds)]
+
+
 async def test_byte_by_byte(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
@@ -129,7 +151,8 @@ async def test_all_at_once(
 
 
 @pytest.mark.parametrize(
-    "length", [1, RECORD_BYTES_MAX, RECORD_BYTES_MAX + 1, UNSENT_BYTES + 1, 3 * UNSENT_BYTES]
+    "length",
+    [1, RECORD_BYTES_MAX, RECORD_BYTES_MAX + 1, SEALED_BYTES_MAX + 1, 3 * SEALED_BYTES_MAX],
 )
 async def test_answers_of_any_length(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, length: int
@@ -234,6 +257,7 @@ async def test_nothing_is_left_behind(
 ) -> None:
     """The memory of a connection is free when it is over, and not when somebody looks for it."""
     await harness.start(tls=tls)
+    before = connections()
     gc.disable()
     try:
         client = await speaker(harness, certificates)
@@ -242,8 +266,7 @@ async def test_nothing_is_left_behind(
         client.writer.close()
         await until(lambda: open_count(harness) == 0)
         await asyncio.sleep(0)
-        kinds = (Secured, Connection)
-        assert [each for each in gc.get_objects() if isinstance(each, kinds)] == []
+        assert [each for each in connections() if each not in before] == []
     finally:
         gc.enable()
 
@@ -273,3 +296,178 @@ async def test_a_client_that_does_not_read(
     while not got.endswith(b"\r\n0\r\n\r\n"):
         got = got[-10:] + await client.answer()
     assert len(made) == 500
+
+
+async def unread(harness: Harness, client: Speaker) -> StreamWriter:
+    """A pushed stream of which so much is unsent that nothing more goes out."""
+    writers: list[StreamWriter] = []
+    harness.app.paths["/"] = lambda _: PushStream(200, writers.append)
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: bool(writers))
+    (transport,) = (each._transport for each in harness.listeners[-1]._shared.connections)
+    while transport.get_write_buffer_size() == 0:
+        writers[0].write(b"x" * 10_000)
+        await asyncio.sleep(0)
+    return writers[0]
+
+
+@pytest.mark.parametrize("end", ["damage", "goodbye", "end of file"])
+async def test_a_stream_whose_client_is_over(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, end: str
+) -> None:
+    """A client that reads nothing and then breaks TLS, or ends it, does not hold a stream."""
+    await harness.start(tls=tls, limits=short(stall_seconds=0.3))
+    client = await speaker(harness, certificates)
+    ended = asyncio.Event()
+    stream = await unread(harness, client)
+    stream.on_close = ended.set
+    if end == "damage":
+        record = bytearray(client.sealed(GET))
+        record[-1] ^= 1
+        client.writer.write(record)
+    elif end == "goodbye":
+        client.writer.write(client.goodbye())
+    else:
+        client.writer.write_eof()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await ended.wait()
+    await until(lambda: open_count(harness) == 0)
+
+
+async def test_a_long_answer_is_not_made_for_nobody(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """When TLS is broken in the middle of an answer, the rest of it is not made."""
+    made: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(2_000):
+            made.append(number)
+            yield b"x" * 100_000
+
+    harness.app.paths["/"] = lambda _: PullStream(200, pieces())
+    await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: bool(made))
+    record = bytearray(client.sealed(GET))
+    record[-1] ^= 1
+    client.writer.write(record)
+    with suppress(EOFError, ssl.SSLError, ConnectionError):
+        while await client.answer():
+            pass
+    await until(lambda: open_count(harness) == 0)
+    assert len(made) < 1_000
+
+
+async def test_who_leaves_while_nobody_reads(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A client that asks again before it has its answer, and leaves, is known to have left."""
+    given_up = asyncio.Event()
+    harness.app.paths["/"] = lambda _: Deferred(given_up.set)
+    await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: len(harness.app.seen) == 1)
+    client.writer.write(client.sealed(GET))
+    await client.writer.drain()
+    await asyncio.sleep(0.05)
+    client.writer.close()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await given_up.wait()
+
+
+@pytest.mark.parametrize("length", [0, HELD_BYTES, 20 * HELD_BYTES])
+async def test_what_is_held_comes_later(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial, length: int
+) -> None:
+    """What comes while an answer is outstanding is looked at behind it, however much it is, and
+    none of it is lost; of somebody known and of a stranger."""
+    for is_known in (True, False):
+        promised = Deferred()
+
+        def first(request: Request, promised: Deferred = promised, known: bool = is_known) -> Any:
+            request.peer.is_known = known
+            return promised
+
+        harness.app.paths["/"] = first
+        await harness.start(tls=tls)
+        client = await speaker(harness, certificates)
+        client.writer.write(await client.greet() + client.sealed(GET))
+        await until(lambda: bool(harness.app.seen))
+        body = b"".join(b"%07x\n" % number for number in range(length // 8))
+        second = request_bytes("POST", "/second", body=body)
+        for begin in range(0, len(second), RECORD_BYTES_MAX):
+            client.writer.write(client.sealed(second[begin : begin + RECORD_BYTES_MAX]))
+        await asyncio.sleep(0.05)
+        assert harness.app.lines() == ["GET /"]
+        promised.resolve(Response(200, b"one"))
+        got = b""
+        while not got.endswith(b"/second|" + body):
+            got += await client.answer()
+        assert b"one" in got
+        harness.app.seen.clear()
+
+
+async def test_the_library_keeps_little(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A long answer is encrypted in parts, so that an idle connection keeps the memory of one."""
+    sizes: list[int] = []
+    harness.app.paths["/"] = lambda _: Response(200, b"x" * 2_000_000)
+    await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet())
+    await until(lambda: open_count(harness) == 1)
+    (connection,) = harness.listeners[-1]._shared.connections
+    secured = connection._transport
+    assert isinstance(secured, Secured)
+    send = secured._send
+
+    def watched(data: bytes) -> None:
+        sizes.append(len(data))
+        send(data)
+
+    secured._send = watched
+    client.writer.write(client.sealed(GET))
+    got = 0
+    while got < 2_000_000:
+        got += len(await client.answer())
+    assert sum(sizes) > 2_000_000
+    assert max(sizes) < SEALED_BYTES_MAX + 1_000
+
+
+async def test_the_clients_last_word_is_enough(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A client that answers the server's last word is not waited for, whatever its socket does."""
+    await harness.start(tls=tls, limits=short(stall_seconds=1000))
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet())
+    client.writer.write(client.sealed(request_bytes("GET", "/", "Connection: close")))
+    assert (await client.answer()).endswith(b"/|")
+    assert await client.answer() == b""
+    client.tls.unwrap()
+    client.flush()
+    await until(lambda: open_count(harness) == 0)
+
+
+async def test_a_body_is_not_kept(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A request whose body came in pieces is over with its answer, and so is its memory."""
+    await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    request = request_bytes("POST", "/", body=b"x" * 100_000)
+    client.writer.write(await client.greet() + client.sealed(request[:1_000]))
+    await until(lambda: open_count(harness) == 1)
+    await asyncio.sleep(0.05)
+    for begin in range(1_000, len(request), 10_000):
+        client.writer.write(client.sealed(request[begin : begin + 10_000]))
+    got = b""
+    while not got.endswith(b"/|" + b"x" * 100_000):
+        got += await client.answer()
+    harness.app.seen.clear()
+    kept = [each for each in gc.get_objects() if isinstance(each, Request)]
+    assert [each for each in kept if len(each.body) == 100_000] == []

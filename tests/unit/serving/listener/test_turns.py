@@ -1,0 +1,132 @@
+"""Turns: strangers get so much time together, in their order, and never none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from restow.serving.listener import TlsFiles, TlsMaterial
+from restow.serving.listener.turns import Turns
+from restow.testing.certificates import CertificateFiles
+from tests.unit.serving.listener.conftest import Harness, client_context, short, until
+from tests.unit.serving.listener.test_scarce import asked, known
+from tests.unit.serving.listener.test_secured import GET, speaker
+
+
+class Costly:
+    """Work that takes time by a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self.turns = Turns(self.monotonic, seconds)
+        self.done: list[str] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def take(self, name: str, seconds: float) -> bool:
+        def work() -> None:
+            self.done.append(name)
+            self.now += seconds
+
+        return self.turns.take(work)
+
+
+async def test_so_much_in_one_turn_of_the_loop() -> None:
+    """What is cheap is done at once, and of what is not, one thing in each turn, in its order."""
+    costly = Costly(1.0)
+    assert [costly.take(name, 0.4) for name in "abcd"] == [True, True, True, False]
+    costly.take("e", 2)
+    costly.take("f", 2)
+    assert (costly.done, len(costly.turns)) == (["a", "b", "c"], 3)
+    for after in ("abcde", "abcdef", "abcdef"):
+        await asyncio.sleep(0)
+        assert "".join(costly.done) == after
+    assert costly.take("g", 2)
+
+
+async def test_nobody_overtakes() -> None:
+    """Who comes while others stand in line stands behind them, also when there is time left."""
+    costly = Costly(1.0)
+    costly.take("a", 1)
+    costly.take("b", 0.1)
+    await asyncio.sleep(0)
+    assert costly.done == ["a", "b"]
+    costly.take("c", 1)
+    costly.take("d", 0.1)
+    costly.take("e", 0.1)
+    assert costly.done == ["a", "b", "c"]
+    await asyncio.sleep(0)
+    assert costly.done == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_part_of_what_has_its_turn() -> None:
+    """Work that is asked for by work does not stand in line once more."""
+    turns = Turns(time.monotonic, 1e-9)
+    done: list[str] = []
+
+    def outer() -> None:
+        assert turns.take(lambda: done.append("inner"))
+        done.append("outer")
+
+    assert turns.take(lambda: None)
+    assert not turns.take(outer)
+    await asyncio.sleep(0)
+    assert done == ["inner", "outer"]
+
+
+async def test_trouble_is_nobody_elses() -> None:
+    """Work that fails keeps nobody else from their turn."""
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    costly = Costly(1.0)
+
+    def fail() -> None:
+        costly.now += 1
+        raise RuntimeError("as it should here")
+
+    costly.take("a", 1)
+    costly.turns.take(fail)
+    costly.take("b", 1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (costly.done, told) == (["a", "b"], ["as it should here"])
+
+
+async def test_strangers_wait_for_each_other_alone(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """With next to no time for strangers each of them gets its answer, in however many turns: to be
+    accepted, the handshake, the request, and a body longer than is held while it waits."""
+    harness.app.paths["/known"] = known
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    context = client_context(certificates.ca_file)
+    clients = await asyncio.gather(*(harness.connect(context=context) for _ in range(20)))
+    for client in clients:
+        client.send(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000
+        )
+    for client in clients:
+        assert len((await client.answer()).body) == 500_002
+    assert await asyncio.gather(*(asked(client, "/known") for client in clients)) == [200] * 20
+    assert await asyncio.gather(*(asked(client, "/") for client in clients)) == [200] * 20
+
+
+async def test_who_ends_in_line_is_answered(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """A client that closes its half of the socket behind its request has its turn all the same."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    listener = await harness.start(
+        tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9, idle_seconds=1000)
+    )
+    clients = [await speaker(harness, certificates) for _ in range(20)]
+    for client in clients:
+        client.writer.write(await client.greet() + client.sealed(GET))
+        client.writer.write_eof()
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+        assert await client.answer() == b""
+    await until(lambda: listener.counters.connections_open == 0)
