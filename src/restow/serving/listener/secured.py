@@ -62,6 +62,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         "_is_direct",
         "_is_held_up",
         "_is_in_line",
+        "_is_listening",
         "_make",
         "_outgoing",
         "_protocol",
@@ -104,6 +105,8 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         # Whether the client has closed its half of the socket.
         self._has_ended = False
         self._is_closing = False
+        # Whether the client's last word could be heard: nothing that it has sent is missing.
+        self._is_listening = False
         self._reading_paused = False
         self._dropped_bytes = 0
         self._dropped_bytes_max = dropped_bytes_max
@@ -192,21 +195,21 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         return protocol is not None and protocol.peer.is_known and not self._reading_paused
 
     def _stand_in_line(self) -> None:
-        self._is_in_line = True
-        self._turns.take(self._take_turn)
+        if not self._is_closing:
+            self._is_in_line = True
+            self._turns.take(self._take_turn)
 
     def _take_turn(self) -> None:
-        if not self._is_in_line:
+        if not self._is_in_line or self._is_closing:
             return  # it has ended meanwhile
         self._is_in_line = False
-        if self._reading_paused:
-            return
-        self._incoming.write(b"".join(self._held))
-        self._let_go()
-        if self._protocol is None:
-            self._greet()
-        else:
-            self._receive_more(None)
+        if not self._reading_paused:
+            self._incoming.write(b"".join(self._held))
+            self._let_go()
+            if self._protocol is None:
+                self._greet()
+            else:
+                self._receive_more(None)
         if self._has_ended:
             self._end_input()
             self._transport.close()
@@ -223,18 +226,21 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def _drop(self, data: bytes) -> None:
         """Look only for the client's last word, and for that not long."""
         self._dropped_bytes += len(data)
+        self._is_listening &= self._dropped_bytes <= HELD_BYTES
         if self._dropped_bytes > self._dropped_bytes_max:
             self.abort()
-        elif self._dropped_bytes <= HELD_BYTES:
+        elif self._is_listening:
             self._incoming.write(data)
             try:
                 while self._decrypt(RECORD_BYTES_MAX):
                     pass
+                self._transport.close()
             except ssl.SSLWantReadError:
-                return
-            except ssl.SSLError:
                 pass
-            self._transport.close()
+            except ssl.SSLZeroReturnError:
+                self._transport.close()
+            except ssl.SSLError:
+                self._is_listening = False
 
     def _greet(self) -> None:
         """A step of the handshake."""
@@ -329,7 +335,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         if self._is_closing:
             return
-        is_held_up = self._is_held_up
+        is_held_up, self._is_listening = self._is_held_up, not self._held
         self._begin_end()
         if self._say_goodbye() or self._has_ended:
             self._transport.close()

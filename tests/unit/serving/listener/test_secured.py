@@ -471,3 +471,47 @@ async def test_a_body_is_not_kept(
     harness.app.seen.clear()
     kept = [each for each in gc.get_objects() if isinstance(each, Request)]
     assert [each for each in kept if len(each.body) == 100_000] == []
+
+
+async def test_what_is_over_does_not_begin_again(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A connection that is lost between a word to read on and the reading is lost."""
+    promised = Deferred()
+    harness.app.paths["/"] = lambda _: promised
+    listener = await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: len(harness.app.seen) == 1)
+    (connection,) = listener._shared.connections
+    client.writer.write(client.sealed(GET))
+    await until(lambda: connection._reading_paused)
+    client.writer.write(client.sealed(GET))
+    secured = connection._transport
+    assert isinstance(secured, Secured)
+    await until(lambda: bool(secured._held))
+    promised.resolve(Response(200))
+    assert secured._is_in_line
+    secured.connection_lost(None)  # as the loop says it when it looks at sockets
+    await asyncio.sleep(0.01)
+    assert (listener.counters.connections_total, open_count(harness)) == (1, 0)
+    secured.abort()
+
+
+async def test_a_client_that_leaves_in_line(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A stranger that sends more than is read and ends its half is known to have left, though its
+    answer is outstanding and nobody reads what it has sent."""
+    given_up = asyncio.Event()
+    harness.app.paths["/"] = lambda _: Deferred(given_up.set)
+    await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: len(harness.app.seen) == 1)
+    for _ in range(3):
+        client.writer.write(client.sealed(GET))
+    client.writer.write_eof()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await given_up.wait()
+    await until(lambda: open_count(harness) == 0)
