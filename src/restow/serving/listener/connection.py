@@ -420,6 +420,10 @@ class Connection(Answering):
                 is_safe = request is None or request.method in _SAFE_METHODS
                 response = self._error(504, OVERDUE if is_safe else OUTCOME_UNKNOWN)
                 self._respond_and_end(response, request)
+            case State.ENDING if not self._transport.is_closing():
+                # Not before: who is sent away should not come back at once.
+                self._transport.close()
+                self.deadline_seconds += self._shared.limits.linger_seconds
             case State.ENDING:
                 self._transport.abort()
             case _:

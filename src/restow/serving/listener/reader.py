@@ -83,6 +83,7 @@ class RequestReader:
         "_chunks",
         "_chunks_bytes",
         "_data",
+        "_head_end",
         "_held_bytes",
         "_length",
         "_limits",
@@ -108,6 +109,8 @@ class RequestReader:
         self._peer = peer
         self._data = b""
         self._position = 0
+        # Where the head at the beginning of the data ends, if that is known.
+        self._head_end = 0
         # The head so far, while it is not complete.
         self._partial = bytearray()
         self._line_checked = False
@@ -201,14 +204,18 @@ class RequestReader:
             return self._no_line(now_seconds)
         self._skipped = False
         begin = line.end()
+        # Of what came in pieces the end is known; it is the first head of its data.
+        head_end, self._head_end = self._head_end, 0
         method, target, minor = line.groups()
         block, end, length = self._known_block(data, begin, minor)
         if block is None:
-            end = data.find(_END, begin - 2) + 4
+            end = head_end or data.find(_END, begin - 2) + 4
             if end < 4:
                 self._hold_head()
                 return None
-            block = self._parse_block(data[position:end], raw=data[begin:end], line=line)
+            is_kept = end - begin <= BLOCK_BYTES_KEPT_MAX
+            raw = data[begin:end] if is_kept else b""
+            block = self._parse_block(data[position:end], raw=raw, line=line)
             length = block.length
         name = METHODS.get(method)
         if name is None:
@@ -277,6 +284,7 @@ class RequestReader:
         self._drop_data()
 
     def _drop_data(self) -> None:
+        self._head_end = 0
         # The latest read can be large, and an idle connection should hold nothing.
         self._data = b""
         self._position = 0
@@ -294,7 +302,7 @@ class RequestReader:
         parser = HeadParser(self._limits)
         block = parser.parse_head(head, raw=raw, minor=minor)
         self.head_bytes = len(head)
-        if len(raw) > BLOCK_BYTES_KEPT_MAX:
+        if not raw:
             block.minor = b""
             block.is_plain = False
         self._other, self.block = self.block, block
@@ -332,8 +340,11 @@ class RequestReader:
         partial = self._partial
         overlap = max(len(partial) - 3, 0)
         self._hold(len(data))
-        lone = data.count(b"\n") - data.count(b"\r\n")
-        if data.startswith(b"\n") and partial.endswith(b"\r"):
+        # What has no line end in it ends no head and is no lone one either. To look for one byte
+        # is quick, and for four is not: of a long value nothing else should be asked.
+        has_newline = b"\n" in data
+        lone = data.count(b"\n") - data.count(b"\r\n") if has_newline else 0
+        if has_newline and data.startswith(b"\n") and partial.endswith(b"\r"):
             lone -= 1
         partial += data
         if partial.startswith(b"\r\n"):
@@ -344,11 +355,13 @@ class RequestReader:
                 self._give_back()
                 self.phase = IDLE
                 return
-        if partial.find(_END, overlap) >= 0:
+        end = partial.find(_END, overlap) if has_newline else -1
+        if end >= 0:
             if REQUEST_LINE.match(partial) is None:
                 raise refuse_line(bytes(partial[: partial.index(b"\r\n")]))
             self._data = bytes(partial)
             self._position = 0
+            self._head_end = end + len(_END)
             self._partial = bytearray()
             self._give_back()
             return

@@ -382,10 +382,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
             asyncio.get_running_loop().call_soon(go_on)
 
     def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.close()  # which reads on, too: there is nothing that TLS could do with it
+        return False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._transport.set_write_buffer_limits(high=high, low=low)

@@ -198,3 +198,19 @@ def test_an_empty_line_may_come_in_pieces(cut: int) -> None:
     assert (len(seen), refusal) == (2, None)
     assert read([request, head, b"\r\n"[cut:], b"\r\n", request])[1] == 400
     assert read([request, b"\r\n" + head, rest])[1] == 400
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 50_000, 200_000])
+def test_long_heads_in_pieces(size: int) -> None:
+    """The end of a long head is found once, and that of the next one anew; however they are cut."""
+    line = b"GET /%d HTTP/1.1\r\nHost: h\r\nX-Long: %b\r\n\r\n"
+    lengths = (30_000, 0, 40_000, 5, 5, 20_000)
+    sent = b"".join(line % (number, b"x" * length) for number, length in enumerate(lengths))
+    reader = RequestReader(Limits(), budget=Budget(1_000_000), peer=Peer(1))
+    seen = []
+    for begin in range(0, len(sent), size):
+        reader.feed(sent[begin : begin + size])
+        while (request := reader.next_request(0.0)) is not None:
+            seen.append((request.path, len(request.headers.get("x-long") or "")))
+    assert seen == [(f"/{number}", length) for number, length in enumerate(lengths)]
+    assert reader.is_empty

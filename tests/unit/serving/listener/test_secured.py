@@ -192,8 +192,8 @@ async def test_the_servers_last_word(
 async def test_a_refusal_ends_well(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Who is refused gets TLS's last word behind the reason, at once."""
-    await harness.start(tls=tls, limits=short(linger_seconds=1000))
+    """Who is refused gets the reason at once, and when it does not close, TLS's last word."""
+    await harness.start(tls=tls, limits=short(linger_seconds=0.2))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(b"nonsense\r\n\r\n" + GET))
     assert b" 400 Bad Request" in await client.answer()

@@ -8,10 +8,12 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from restow.apiserver.pki import ensure_pki
 from restow.runtime import Runtime
 from restow.serving.listener import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
+from restow.serving.listener.tls import whole_chain
 from restow.testing.certificates import CertificateFiles, make_certificate
 from tests.unit.serving.listener.conftest import (
     Client,
@@ -211,3 +213,29 @@ async def test_refusals_and_the_stop_over_tls(
     await idle.close()
     await stopping
     await until(lambda: listener.counters.connections_open == 0)
+
+
+def test_who_vouches_for_a_certificate_is_looked_up_once(
+    certificates: CertificateFiles, tmp_path: Path
+) -> None:
+    """A certificate that comes alone gets its authority behind it, if that is among those given;
+    one that has somebody behind it, or a foreign one, is left as it is."""
+    alone, authority = certificates.cert_file.read_bytes(), certificates.ca_file.read_bytes()
+    other = make_certificate(tmp_path, name="other")
+    subjects = [
+        each.subject
+        for each in x509.load_pem_x509_certificates(
+            whole_chain(alone, [other.ca_file.read_bytes(), authority])
+        )
+    ]
+    assert subjects == [
+        each.subject for each in x509.load_pem_x509_certificates(alone + b"\n" + authority)
+    ]
+    for pem, known in (
+        (alone, []),
+        (alone, [other.ca_file.read_bytes()]),
+        (alone + b"\n" + authority, [authority]),
+        (authority, [authority]),
+        (b"nonsense", [authority]),
+    ):
+        assert whole_chain(pem, known) == pem
