@@ -23,7 +23,7 @@ SECRETS: Final = "/api/v1/namespaces/default/secrets"
 ROOT: Final = "/registry/secrets/default/"
 
 
-def damage(store: str, *names: str) -> bytes:
+def damage(store: str, *names: str, root: str = ROOT) -> bytes:
     """Flip a bit in the value of each; the last of them as it is now."""
 
     async def change() -> bytes:
@@ -31,7 +31,7 @@ def damage(store: str, *names: str) -> bytes:
         try:
             value = b""
             for name in names:
-                item = await storage.get(Key(ROOT + name))
+                item = await storage.get(Key(root + name))
                 assert item is not None
                 assert item.value.startswith(b"k8s:enc:")
                 value = item.value[:-1] + bytes([item.value[-1] ^ 1])
@@ -88,3 +88,24 @@ def test_a_damaged_value_is_named_and_stops_nobody(tmp_path: Path) -> None:
         with pytest.raises(ProcessFailed, match="of which it has another secret") as refusal:
             server.start()
         assert f"{ROOT}bad, {ROOT}good" in str(refusal.value)
+
+
+def test_a_namespace_that_cannot_be_read_is_not_missing(tmp_path: Path) -> None:
+    """Who creates something in it is told what is wrong, and not that there is no such namespace:
+    that would be believed."""
+    keys = write_encryption_file(
+        tmp_path / "keys", "aesgcm:a", "identity", resources=("namespaces",)
+    )
+    flags = ("--encryption-provider-config", str(keys))
+    with ServerProcess(tmp_path / "a", arguments=flags) as server:
+        made = server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "dim"}})
+        assert made[0] == 201
+        server.stop()
+        damage(server.store, "dim", root="/registry/namespaces/")
+        server.start()
+        body = {"metadata": {"name": "one"}}
+        status, answer = server.request("POST", "/api/v1/namespaces/dim/configmaps", body)
+        assert status == 500, answer
+        assert "namespaces cannot be read from the store: dim" in json.loads(answer)["message"]
+        status, _ = server.request("POST", "/api/v1/namespaces/none/configmaps", body)
+        assert status == 404

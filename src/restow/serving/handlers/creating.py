@@ -146,9 +146,10 @@ async def check_namespace(
         cache = server.store.ready(namespaces) or await server.store.loaded(namespaces)
         entry = cache.get(namespace)
     if entry is None:
-        entry = (await server.store.read(namespaces)).get(namespace)
-    if entry is None:
-        raise status.not_found(namespaces.kind.group_resource, namespace)
+        cache = await server.store.read(namespaces)
+        entry = cache.get(namespace)
+        if entry is None:
+            raise server.store.missing(namespaces, namespace, cache)
     if b'"deletionTimestamp":' in entry[2] and orjson.loads(entry[2])["metadata"].get(
         "deletionTimestamp"
     ):
