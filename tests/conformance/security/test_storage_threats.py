@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from restow.client import ApiClient as Client
 from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import Conflict
 from restow.runtime import Runtime
 from tests.conformance.security.world import MASTER, World, running
 from tests.unit.controllers.running import running_server, until
@@ -148,11 +149,20 @@ async def test_s7_a_definition_that_flips(tmp_path: Path) -> None:
 
         await until(is_reported)
         before = await _reports(admin)
+
+        async def flip(storing: int) -> None:
+            while True:
+                found = await admin.get(definitions, stored["metadata"]["name"])
+                for index, version in enumerate(found["spec"]["versions"]):
+                    version["storage"] = index == storing
+                try:
+                    await admin.update(definitions, found)
+                except Conflict:
+                    continue  # the server has just said something in its status
+                return
+
         for number in range(FLIPS):
-            stored = await admin.get(definitions, stored["metadata"]["name"])
-            for index, version in enumerate(stored["spec"]["versions"]):
-                version["storage"] = index == (number + 1) % 2
-            await admin.update(definitions, stored)
+            await flip((number + 1) % 2)
             await admin.create(
                 maps,
                 {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": f"m{number}"}},

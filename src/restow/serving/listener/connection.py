@@ -34,6 +34,7 @@ from restow.serving.listener.states import (
     TUNNELLING,
     State,
 )
+from restow.serving.listener.wire import IN_LINE
 
 # In the words of kube-apiserver.
 OVERDUE: Final = "Timeout: request did not complete within the allotted timeout"
@@ -316,8 +317,10 @@ class Connection(Answering):
         self._pause_reading()
         if seconds > 0:
             self._turn_timer = self._shared.clock.call_later(seconds, self.take_turn)
-        else:
+        elif self.peer.is_known:
             asyncio.get_running_loop().call_soon(self.take_turn)
+        else:
+            self._shared.turns.wait(self.take_turn)
 
     def take_turn(self) -> None:
         self._turn_timer = None
@@ -389,11 +392,17 @@ class Connection(Answering):
         """Whether a request is half-read or being answered."""
         match self.state:
             case State.READING:
-                return self._reader.phase is not IDLE or self._reader.unread_bytes > 0
+                has_begun = self._reader.phase is not IDLE or self._reader.unread_bytes > 0
+                return has_begun or self._is_in_line
             case State.STREAMING:
                 return self._pull is not None or not self._may_end
             case state:
                 return state is ANSWERING
+
+    @property
+    def _is_in_line(self) -> bool:
+        """Whether something has come that TLS has not handed on yet."""
+        return bool(self._transport.get_extra_info(IN_LINE))
 
     def check(self, now_seconds: float) -> None:
         """Enforce the deadlines. Called for every connection, about once a second."""
@@ -410,6 +419,8 @@ class Connection(Answering):
         match self.state:
             case State.READING if self._writing_paused:
                 pass  # its client does not read: that has a limit of its own
+            case State.READING if self._reader.phase is IDLE and self._is_in_line:
+                pass  # it has asked in time, and waits for others
             case State.READING if self._reader.phase is IDLE:
                 self._close_transport()
             case State.READING:

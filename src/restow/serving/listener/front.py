@@ -175,7 +175,7 @@ class FrontDoor:
     def _on_readable(self) -> None:
         # Until it is its turn, the loop says again and again that somebody waits.
         if not self._is_in_line:
-            self._is_in_line = not self._turns.take(self._let_in)
+            self._is_in_line = not self._turns.take(self._let_in, is_new=True)
 
     def _let_in(self) -> None:
         self._is_in_line = False

@@ -32,7 +32,7 @@ from typing import Any, Final, cast
 
 from restow.serving.listener.limits import Budget
 from restow.serving.listener.turns import Turns
-from restow.serving.listener.wire import Wire
+from restow.serving.listener.wire import IN_LINE, Wire
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 """What TLS sends in one piece. A read or write of the library is about no more than that."""
@@ -40,6 +40,11 @@ SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
 """So much is encrypted at once: the memory that the library needs for it, it keeps."""
 HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
 """Who has sent more that cannot be looked at yet is not read until it can."""
+FREE_BYTES: Final = 4 * 1024
+"""So much of a stranger is held whatever others have sent: a handshake, or a request without a
+body."""
+RECORDS_AT_ONCE_MAX: Final = 16
+"""What is decrypted for a stranger in one turn: records may be as short as one byte."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +54,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
 
     __slots__ = (
         "_budget",
+        "_charged_bytes",
         "_decrypt",
         "_dropped_bytes",
         "_dropped_bytes_max",
@@ -100,6 +106,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         # What came before it is its turn, and whether it is read no further until then.
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._charged_bytes = 0
         self._is_in_line = False
         self._is_held_up = False
         # Whether the client has closed its half of the socket.
@@ -177,27 +184,39 @@ class Secured(asyncio.Transport, asyncio.Protocol):
             self._is_direct = True
             self.data_received(data)
             return
-        if not self._budget.take(len(data)):
-            logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
-            self.abort()
-            return
         self._held.append(data)
         self._held_bytes += len(data)
         if not self._is_in_line and not self._reading_paused:
             self._stand_in_line()
-        if self._held_bytes > HELD_BYTES and not self._is_held_up:
+        if self._held and not self._charge():
+            logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
+            self.abort()
+        elif self._held and self._held_bytes > HELD_BYTES and not self._is_held_up:
             self._is_held_up = True
             self._transport.pause_reading()
 
+    def _charge(self) -> bool:
+        """Note what is held for a stranger; whether there is room for it."""
+        more = self._held_bytes - FREE_BYTES - self._charged_bytes
+        if more <= 0 or self._is_known:
+            return True
+        if not self._budget.take(more):
+            return False
+        self._charged_bytes += more
+        return True
+
+    @property
+    def _is_known(self) -> bool:
+        return self._protocol is not None and self._protocol.peer.is_known
+
     @property
     def _may_be_direct(self) -> bool:
-        protocol = self._protocol
-        return protocol is not None and protocol.peer.is_known and not self._reading_paused
+        return self._is_known and not self._reading_paused
 
     def _stand_in_line(self) -> None:
         if not self._is_closing:
             self._is_in_line = True
-            self._turns.take(self._take_turn)
+            self._turns.take(self._take_turn, is_new=self._protocol is None)
 
     def _take_turn(self) -> None:
         if not self._is_in_line or self._is_closing:
@@ -205,19 +224,21 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._is_in_line = False
         if not self._reading_paused:
             self._incoming.write(b"".join(self._held))
-            self._let_go()
+            self._held = []
             if self._protocol is None:
                 self._greet()
             else:
                 self._receive_more(None)
-        if self._has_ended:
+            if not self._incoming.pending:
+                self._let_go()
+        if self._has_ended and not self._is_in_line:
             self._end_input()
             self._transport.close()
 
     def _let_go(self) -> None:
         """Nothing is held any longer."""
-        self._budget.give_back(self._held_bytes)
-        self._held, self._held_bytes = [], 0
+        self._budget.give_back(self._charged_bytes)
+        self._held, self._held_bytes, self._charged_bytes = [], 0, 0
         if self._is_held_up:
             self._is_held_up = False
             if not self.is_closing():
@@ -232,9 +253,11 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         elif self._is_listening:
             self._incoming.write(data)
             try:
-                while self._decrypt(RECORD_BYTES_MAX):
-                    pass
-                self._transport.close()
+                for _ in range(RECORDS_AT_ONCE_MAX):
+                    if not self._decrypt(RECORD_BYTES_MAX):
+                        self._transport.close()
+                        return
+                self._is_listening = False
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLZeroReturnError:
@@ -261,10 +284,14 @@ class Secured(asyncio.Transport, asyncio.Protocol):
             self._receive_more(None)  # what came behind the handshake
 
     def _receive_more(self, first: bytes | None) -> None:
-        """Hand on all that came, in one piece, and see whether it is the last."""
+        """Hand on all that came, in one piece, and see whether it is the last. Of a stranger, only
+        some of it: the rest in another turn."""
         pieces, last = [first or b""], first
+        is_known = self._is_known
         try:
             while last != b"" and self._incoming.pending:
+                if not is_known and len(pieces) > RECORDS_AT_ONCE_MAX:
+                    break
                 last = self._decrypt(RECORD_BYTES_MAX)
                 pieces.append(last)
         except ssl.SSLWantReadError:
@@ -275,10 +302,15 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._flush()  # the library itself may have something to say, for example that keys change
         if plain := b"".join(pieces):
             self._hand_on(plain)
-        if last == b"" and not self._is_closing:
+        if self._is_closing:
+            return
+        if last == b"":
             assert self._protocol is not None
             self._protocol.eof_received()
             self.close()
+        elif self._incoming.pending and not self._is_in_line and not self._reading_paused:
+            self._is_in_line = True
+            self._turns.wait(self._take_turn)
 
     def _unreadable(self, error: ssl.SSLError) -> None:
         if isinstance(error, ssl.SSLWantReadError):
@@ -335,7 +367,8 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         if self._is_closing:
             return
-        is_held_up, self._is_listening = self._is_held_up, not self._held
+        is_held_up = self._is_held_up
+        self._is_listening = not self._held and not self._incoming.pending
         self._begin_end()
         if self._say_goodbye() or self._has_ended:
             self._transport.close()
@@ -374,12 +407,14 @@ class Secured(asyncio.Transport, asyncio.Protocol):
 
     def resume_reading(self) -> None:
         self._reading_paused = False
-        if self._held and not self._is_in_line and not self._is_closing:
+        has_more = self._held or self._incoming.pending
+        if has_more and not self._is_in_line and not self._is_closing:
             # Not at once: whoever resumes is in the middle of something.
             self._is_in_line = True
-            is_known = self._protocol is not None and self._protocol.peer.is_known
-            go_on = self._take_turn if is_known else self._stand_in_line
-            asyncio.get_running_loop().call_soon(go_on)
+            if self._is_known:
+                asyncio.get_running_loop().call_soon(self._take_turn)
+            else:
+                self._turns.wait(self._take_turn)
 
     def can_write_eof(self) -> bool:
         return False
@@ -393,4 +428,6 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def get_extra_info(self, name: str, default: object = None) -> Any:
         if name == "ssl_object":
             return self._ssl
+        if name == IN_LINE:
+            return self._is_in_line
         return self._transport.get_extra_info(name, default)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from restow.storage.private_files import FileExposed, read_kept
@@ -205,17 +205,19 @@ def whole_chain(pem: bytes, authorities: Iterable[bytes]) -> bytes:
     that is a third of what a handshake costs.
     """
     try:
-        first, *others = x509.load_pem_x509_certificates(pem)
-        known = [each for text in authorities for each in x509.load_pem_x509_certificates(text)]
-    except ValueError:
+        last, *others = x509.load_pem_x509_certificates(pem)
+        known = {each for text in authorities for each in x509.load_pem_x509_certificates(text)}
+        found = [pem]
+        while not others and last.issuer != last.subject and len(found) <= CHAIN_LENGTH_MAX:
+            above = [each for each in known if _vouches(each, last)]
+            if len(above) > 1:
+                return pem  # which one is good depends on the time: OpenSSL looks each time
+            if not above:
+                break
+            (last,) = above
+            found.append(last.public_bytes(Encoding.PEM))
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return pem  # whoever loads it says what is wrong
-    last, found = first, [pem]
-    while not others and last.issuer != last.subject and len(found) <= CHAIN_LENGTH_MAX:
-        above = next((each for each in known if _vouches(each, last)), None)
-        if above is None:
-            break
-        found.append(above.public_bytes(Encoding.PEM))
-        last = above
     return b"\n".join(found)
 
 

@@ -26,6 +26,8 @@ from restow.serving.listener.shared import Shared
 from restow.serving.listener.states import ENDING, READING
 
 RETRY_AFTER_SECONDS: Final = 1
+IN_LINE: Final = "restow_in_line"
+"""Asked of a transport, by `get_extra_info`: whether it has got something and not handed it on."""
 
 logger = logging.getLogger(__name__)
 

@@ -225,7 +225,7 @@ def test_who_vouches_for_a_certificate_is_looked_up_once(
     subjects = [
         each.subject
         for each in x509.load_pem_x509_certificates(
-            whole_chain(alone, [other.ca_file.read_bytes(), authority])
+            whole_chain(alone, [other.ca_file.read_bytes(), authority, authority])
         )
     ]
     assert subjects == [

@@ -6,9 +6,17 @@ import asyncio
 import time
 
 from restow.serving.listener import TlsFiles, TlsMaterial
+from restow.serving.listener.secured import RECORDS_AT_ONCE_MAX, Secured
 from restow.serving.listener.turns import Turns
 from restow.testing.certificates import CertificateFiles
-from tests.unit.serving.listener.conftest import Harness, client_context, short, until
+from tests.unit.serving.listener.conftest import (
+    WAIT_SECONDS,
+    Harness,
+    client_context,
+    request_bytes,
+    short,
+    until,
+)
 from tests.unit.serving.listener.test_scarce import asked, known
 from tests.unit.serving.listener.test_secured import GET, speaker
 
@@ -24,12 +32,12 @@ class Costly:
     def monotonic(self) -> float:
         return self.now
 
-    def take(self, name: str, seconds: float) -> bool:
+    def take(self, name: str, seconds: float, *, is_new: bool = False) -> bool:
         def work() -> None:
             self.done.append(name)
             self.now += seconds
 
-        return self.turns.take(work)
+        return self.turns.take(work, is_new=is_new)
 
 
 async def test_so_much_in_one_turn_of_the_loop() -> None:
@@ -58,6 +66,19 @@ async def test_nobody_overtakes() -> None:
     assert costly.done == ["a", "b", "c"]
     await asyncio.sleep(0)
     assert costly.done == ["a", "b", "c", "d", "e"]
+
+
+async def test_the_new_and_the_others() -> None:
+    """Two lines move on by turns: however long one is, the other goes on as fast."""
+    costly = Costly(1.0)
+    costly.take("a", 1)
+    for name in "bcdef":
+        costly.take(name, 1)
+    for name in "NOP":
+        costly.take(name, 1, is_new=True)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert "".join(costly.done) == "aNbOcPdef"
 
 
 async def test_a_part_of_what_has_its_turn() -> None:
@@ -130,3 +151,63 @@ async def test_who_ends_in_line_is_answered(
         assert (await client.answer()).endswith(b"/|")
         assert await client.answer() == b""
     await until(lambda: listener.counters.connections_open == 0)
+
+
+async def test_a_stop_waits_for_the_line(harness: Harness, certificates: CertificateFiles) -> None:
+    """A request that has come before the stop is answered, also if nobody has looked at it yet."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    listener = await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    clients = [await speaker(harness, certificates) for _ in range(20)]
+    for client in clients:
+        client.writer.write(await client.greet())
+    await until(lambda: listener.counters.connections_open == 20)
+    for client in clients:
+        client.writer.write(client.sealed(GET))
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(listener._shared.turns) <= 5:  # noqa: ASYNC110 - it moves on in each turn
+            await asyncio.sleep(0)
+    stopping = asyncio.create_task(listener.stop(grace_seconds=WAIT_SECONDS))
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+    await stopping
+
+
+async def test_no_room_for_what_strangers_send(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """When others have sent all that can be held, whoever says little is served all the same."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    listener = await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    budget = listener._shared.budget
+    assert budget.take(budget.bytes_max)
+    clients = [await speaker(harness, certificates) for _ in range(10)]
+    for client in clients:
+        client.writer.write(await client.greet() + client.sealed(GET))
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+    budget.give_back(budget.bytes_max)
+
+
+async def test_short_records(harness: Harness, certificates: CertificateFiles) -> None:
+    """Of a request in records of one byte only some are decrypted in a turn, and none is lost."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    listener = await harness.start(tls=TlsMaterial(files))
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet())
+    await until(lambda: listener.counters.connections_open == 1)
+    (connection,) = listener._shared.connections
+    secured = connection._transport
+    assert isinstance(secured, Secured)
+    sizes: list[int] = []
+    hand_on = secured._hand_on
+
+    def watched(data: bytes) -> None:
+        sizes.append(len(data))
+        hand_on(data)
+
+    secured._hand_on = watched
+    request = request_bytes("GET", "/" + "x" * 500)
+    client.writer.write(b"".join(client.sealed(bytes([byte])) for byte in request))
+    assert (await client.answer()).endswith(b"x|")
+    assert sum(sizes) == len(request)
+    assert max(sizes) <= RECORDS_AT_ONCE_MAX
