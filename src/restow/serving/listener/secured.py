@@ -35,7 +35,7 @@ from restow.serving.listener.turns import Turns
 from restow.serving.listener.wire import IN_LINE, Wire
 
 RECORD_BYTES_MAX: Final = 16 * 1024
-"""What TLS sends in one piece. A read or write of the library is about no more than that."""
+"""What TLS sends in one piece: a read of the library gives no more than that."""
 SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
 """So much is encrypted at once: the memory that the library needs for it, it keeps."""
 HELD_BYTES: Final = 2 * RECORD_BYTES_MAX

@@ -54,10 +54,10 @@ class Turns:
         self._lines[not is_new].append(work)
         return False
 
-    def wait(self, work: Callable[[], None], *, is_new: bool = False) -> None:
-        """Have some work done in another turn, behind the others."""
+    def wait(self, work: Callable[[], None]) -> None:
+        """Have some work done in another turn, behind the others who are not new."""
         self._begin()
-        self._lines[not is_new].append(work)
+        self._lines[1].append(work)
 
     def _begin(self) -> bool:
         """Whether nobody has had a turn since the loop has looked around."""

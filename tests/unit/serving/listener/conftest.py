@@ -13,7 +13,15 @@ import pytest
 import uvloop
 
 from restow.runtime import Runtime
-from restow.serving.listener import App, Limits, Listener, Request, Response, TlsMaterial
+from restow.serving.listener import (
+    App,
+    Limits,
+    Listener,
+    Request,
+    Response,
+    TlsFiles,
+    TlsMaterial,
+)
 from restow.testing.certificates import CertificateFiles, make_certificate
 
 WAIT_SECONDS = 10.0
@@ -194,6 +202,11 @@ def short(**limits: Any) -> Limits:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return make_certificate(tmp_path_factory.mktemp("certificates"), name="localhost")
+
+
+@pytest.fixture
+def tls(certificates: CertificateFiles) -> TlsMaterial:
+    return TlsMaterial(TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file))
 
 
 def client_context(ca_file: Path, *, files: CertificateFiles | None = None) -> ssl.SSLContext:

@@ -18,7 +18,6 @@ from restow.serving.listener import (
     Request,
     Response,
     StreamWriter,
-    TlsFiles,
     TlsMaterial,
 )
 from restow.serving.listener.connection import Connection
@@ -79,6 +78,12 @@ class Speaker:
         self.tls.write(data)
         return self.outgoing.read()
 
+    def damaged(self, data: bytes) -> bytes:
+        """The same with a bit flipped."""
+        record = bytearray(self.sealed(data))
+        record[-1] ^= 1
+        return bytes(record)
+
     def goodbye(self) -> bytes:
         """The last word of TLS."""
         with pytest.raises(ssl.SSLWantReadError):
@@ -98,11 +103,6 @@ class Speaker:
                 raise EOFError from error
 
 
-@pytest.fixture
-def tls(certificates: CertificateFiles) -> TlsMaterial:
-    return TlsMaterial(TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file))
-
-
 async def speaker(harness: Harness, certificates: CertificateFiles) -> Speaker:
     bare = await harness.connect()
     return Speaker(client_context(certificates.ca_file), bare.reader, bare.writer)
@@ -116,6 +116,21 @@ def connections() -> list[object]:
     """All that are in memory, of whatever test."""
     kinds = (Secured, Connection)
     return [each for each in gc.get_objects() if isinstance(each, kinds)]
+
+
+async def long_answer(harness: Harness, client: Speaker, *, pieces_count: int) -> list[int]:
+    """Ask for an answer of so many pieces; which of them are made, from the first one on."""
+    made: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(pieces_count):
+            made.append(number)
+            yield b"x" * 100_000
+
+    harness.app.paths["/"] = lambda _: PullStream(200, pieces())
+    client.writer.write(await client.greet() + client.sealed(GET))
+    await until(lambda: bool(made))
+    return made
 
 
 async def test_byte_by_byte(
@@ -227,9 +242,7 @@ async def test_a_damaged_record(
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
     assert await client.answer()
-    record = bytearray(client.sealed(GET))
-    record[-1] ^= 1
-    client.writer.write(record)
+    client.writer.write(client.damaged(GET))
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
         await client.answer()
     await until(lambda: open_count(harness) == 0)
@@ -275,18 +288,9 @@ async def test_a_client_that_does_not_read(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """A long answer is made only as far as its client reads it."""
-    made: list[int] = []
-
-    def pieces() -> Iterator[bytes]:
-        for number in range(500):
-            made.append(number)
-            yield b"x" * 100_000
-
-    harness.app.paths["/"] = lambda _: PullStream(200, pieces())
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
-    client.writer.write(await client.greet() + client.sealed(GET))
-    await until(lambda: bool(made))
+    made = await long_answer(harness, client, pieces_count=500)
     seen = -1
     while seen < len(made):
         seen = len(made)
@@ -322,9 +326,7 @@ async def test_a_stream_whose_client_is_over(
     stream = await unread(harness, client)
     stream.on_close = ended.set
     if end == "damage":
-        record = bytearray(client.sealed(GET))
-        record[-1] ^= 1
-        client.writer.write(record)
+        client.writer.write(client.damaged(GET))
     elif end == "goodbye":
         client.writer.write(client.goodbye())
     else:
@@ -338,21 +340,10 @@ async def test_a_long_answer_is_not_made_for_nobody(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """When TLS is broken in the middle of an answer, the rest of it is not made."""
-    made: list[int] = []
-
-    def pieces() -> Iterator[bytes]:
-        for number in range(2_000):
-            made.append(number)
-            yield b"x" * 100_000
-
-    harness.app.paths["/"] = lambda _: PullStream(200, pieces())
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
-    client.writer.write(await client.greet() + client.sealed(GET))
-    await until(lambda: bool(made))
-    record = bytearray(client.sealed(GET))
-    record[-1] ^= 1
-    client.writer.write(record)
+    made = await long_answer(harness, client, pieces_count=2_000)
+    client.writer.write(client.damaged(GET))
     with suppress(EOFError, ssl.SSLError, ConnectionError):
         while await client.answer():
             pass

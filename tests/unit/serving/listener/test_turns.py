@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from restow.serving.listener import TlsFiles, TlsMaterial
+from restow.serving.listener import TlsMaterial
 from restow.serving.listener.secured import RECORDS_AT_ONCE_MAX, Secured
 from restow.serving.listener.turns import Turns
 from restow.testing.certificates import CertificateFiles
@@ -116,13 +116,12 @@ async def test_trouble_is_nobody_elses() -> None:
 
 
 async def test_strangers_wait_for_each_other_alone(
-    harness: Harness, certificates: CertificateFiles
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """With next to no time for strangers each of them gets its answer, in however many turns: to be
     accepted, the handshake, the request, and a body longer than is held while it waits."""
     harness.app.paths["/known"] = known
-    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
-    await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
     context = client_context(certificates.ca_file)
     clients = await asyncio.gather(*(harness.connect(context=context) for _ in range(20)))
     for client in clients:
@@ -136,13 +135,10 @@ async def test_strangers_wait_for_each_other_alone(
 
 
 async def test_who_ends_in_line_is_answered(
-    harness: Harness, certificates: CertificateFiles
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """A client that closes its half of the socket behind its request has its turn all the same."""
-    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
-    listener = await harness.start(
-        tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9, idle_seconds=1000)
-    )
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9, idle_seconds=1000))
     clients = [await speaker(harness, certificates) for _ in range(20)]
     for client in clients:
         client.writer.write(await client.greet() + client.sealed(GET))
@@ -153,10 +149,11 @@ async def test_who_ends_in_line_is_answered(
     await until(lambda: listener.counters.connections_open == 0)
 
 
-async def test_a_stop_waits_for_the_line(harness: Harness, certificates: CertificateFiles) -> None:
+async def test_a_stop_waits_for_the_line(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
     """A request that has come before the stop is answered, also if nobody has looked at it yet."""
-    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
-    listener = await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
     clients = [await speaker(harness, certificates) for _ in range(20)]
     for client in clients:
         client.writer.write(await client.greet())
@@ -173,11 +170,10 @@ async def test_a_stop_waits_for_the_line(harness: Harness, certificates: Certifi
 
 
 async def test_no_room_for_what_strangers_send(
-    harness: Harness, certificates: CertificateFiles
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """When others have sent all that can be held, whoever says little is served all the same."""
-    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
-    listener = await harness.start(tls=TlsMaterial(files), limits=short(strangers_seconds=1e-9))
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
     budget = listener._shared.budget
     assert budget.take(budget.bytes_max)
     clients = [await speaker(harness, certificates) for _ in range(10)]
@@ -188,10 +184,11 @@ async def test_no_room_for_what_strangers_send(
     budget.give_back(budget.bytes_max)
 
 
-async def test_short_records(harness: Harness, certificates: CertificateFiles) -> None:
+async def test_short_records(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
     """Of a request in records of one byte only some are decrypted in a turn, and none is lost."""
-    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
-    listener = await harness.start(tls=TlsMaterial(files))
+    listener = await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
     await until(lambda: listener.counters.connections_open == 1)
