@@ -6,13 +6,14 @@
 Each line is one event of one watch, with that watch's number before it. A watch that ends says so
 with the type END, one that is refused with ERROR before it, as any watch does. Every watch is a
 request of its own to the same application with the same headers, so it is allowed, limited and
-answered as if it had come alone. Not here: what is watched.
+answered as if it had come alone. Headers about the connection are left out: an inner watch cannot
+switch protocols. Not here: what is watched.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from restow.machinery import status
@@ -21,14 +22,17 @@ from restow.machinery.status_reading import status_from_response
 from restow.runtime import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.serving.context import Context
 from restow.serving.listener import (
+    Headers,
     Promise,
     PushStream,
     Request,
     Response,
     StreamWriter,
+    close_unused,
     header_block,
 )
 from restow.serving.request_info import parse_request
+from restow.serving.waiting import awaited
 
 WATCHES_MAX: Final = 10
 SECONDS_MAX: Final = 3600.0
@@ -44,6 +48,8 @@ _HEADERS: Final = header_block(
     ]
 )
 _END: Final = b'{"type":"END"}\n'
+_HOP_BY_HOP: Final = ("connection", "upgrade", "sec-websocket-")
+"""Headers of the outer connection, by how their names begin."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +63,8 @@ def bundle(
     targets = context.info.query.get("watch", [])
     if not 0 < len(targets) <= WATCHES_MAX:
         raise status.bad_request(f"1 to {WATCHES_MAX} parameters 'watch' are needed")
-    requests = [_request(context, target) for target in targets]
+    headers = _inner_headers(context.request.headers)
+    requests = [_request(context, target, headers) for target in targets]
 
     def start(writer: StreamWriter) -> None:
         _Bundle(writer, app, clock, tasks).open(requests, min(seconds_max, SECONDS_MAX))
@@ -65,16 +72,21 @@ def bundle(
     return PushStream(200, start, _HEADERS)
 
 
-def _request(context: Context, target: str) -> Request:
+def _inner_headers(outer: Headers) -> Headers:
+    """The headers of the inner requests: all but those about the outer connection."""
+    if not any(name.startswith(_HOP_BY_HOP) for name, _ in outer.items()):
+        return outer
+    return Headers([line for line in outer.items() if not line[0].startswith(_HOP_BY_HOP)])
+
+
+def _request(context: Context, target: str, headers: Headers) -> Request:
     """One of the watches, as the request that it would be alone."""
     info = parse_request("GET", target)
     if not info.is_resource or info.verb != "watch":
         raise status.bad_request(f"{target[:64]!r} is not the path of a watch")
     path, _, query = target.partition("?")
     outer = context.request
-    return Request(
-        "GET", path, query, outer.headers, b"", outer.peer, outer.received_seconds, 1, True
-    )
+    return Request("GET", path, query, headers, b"", outer.peer, outer.received_seconds, 1, True)
 
 
 class _Bundle:
@@ -100,13 +112,10 @@ class _Bundle:
                 channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
 
     async def _begin(self, channel: _Channel, request: Request) -> None:
-        promise = self._app(request)
-        answer = await promise if isinstance(promise, Awaitable) else promise
+        answer = await awaited(self._app(request))
         if self._outer.closed:
-            if isinstance(answer, PushStream):
-                answer.close()
-            return
-        if isinstance(answer, PushStream):
+            close_unused(answer)
+        elif isinstance(answer, PushStream):
             try:
                 answer.start(channel.writer)
             except Exception:  # lines are out already: the client must see a broken end
@@ -116,6 +125,7 @@ class _Bundle:
             body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
             channel.fail(status_from_response(answer.status, body))
         else:
+            close_unused(answer)
             channel.fail(status.internal("a watch was not answered by a stream"))
 
     def send(self, number: int, lines: bytes) -> None:

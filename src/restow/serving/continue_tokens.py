@@ -29,6 +29,8 @@ class Place(NamedTuple):
 
     revision: int
     start: str
+    note: str = ""
+    """What a server has to know of the pages before, if anything."""
 
 
 class ContinueTokens:
@@ -40,6 +42,8 @@ class ContinueTokens:
     def make(self, place: Place, *, bound_to: str) -> str:
         """A token for a list that is told apart by `bound_to`."""
         fields = {"v": "meta.k8s.io/v1", "rv": place.revision, "start": place.start}
+        if place.note:
+            fields["note"] = place.note
         body = orjson.dumps(fields)
         signed = self._sign(body, bound_to) + body
         return base64.urlsafe_b64encode(signed).decode().rstrip("=")
@@ -55,7 +59,7 @@ class ContinueTokens:
             if not hmac.compare_digest(signature, self._sign(body, bound_to)):
                 raise ValueError("not signed here, or for another list")
             fields = orjson.loads(body)
-            return Place(int(fields["rv"]), str(fields["start"]))
+            return Place(int(fields["rv"]), str(fields["start"]), str(fields.get("note", "")))
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise status.bad_request(f"continue key is not valid: {error}") from error
 

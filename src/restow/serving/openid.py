@@ -42,7 +42,7 @@ class OpenIdDocuments:
         self.is_public: Final = parts.scheme == "https" and not (parts.query or parts.fragment)
 
     def __call__(self, context: Context) -> Response:
-        path = context.info.path.rstrip("/")
+        path = context.info.path
         if not self.is_public or path not in (CONFIGURATION_PATH, KEYS_PATH):
             return respond_text(404, "404 page not found\n")
         if context.info.method not in ("GET", "HEAD"):

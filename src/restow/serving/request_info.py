@@ -37,6 +37,8 @@ class RequestInfo(Struct, frozen=True):
 
     method: str
     path: str
+    """As it came; of a request for no resource without a trailing slash, since authorization and
+    audit must see the path that is served."""
     verb: str
     is_resource: bool = False
     group: str = ""
@@ -108,7 +110,8 @@ def parse_request(method: str, target: str) -> RequestInfo:
     verb = _VERBS.get(method, method.lower())
     parts = _segments(raw_path)
     if len(parts) < 3 or parts[0] not in ("api", "apis") or (parts[0] == "apis" and len(parts) < 4):
-        return RequestInfo(method=method, path=raw_path, verb=method.lower(), query=query)
+        path = raw_path.rstrip("/") or "/"
+        return RequestInfo(method=method, path=path, verb=method.lower(), query=query)
     if parts[0] == "api":
         group, version, tail = "", parts[1], parts[2:]
     else:

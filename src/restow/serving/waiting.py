@@ -27,7 +27,14 @@ from restow.serving.handlers.committing import Committing, Freshening, Writing
 from restow.serving.handlers.reading import answer_from
 from restow.serving.handlers.server import Server
 from restow.serving.limits import InFlight, Seated
-from restow.serving.listener import Answer, Deferred, Promise, Response, Shielded
+from restow.serving.listener import (
+    Answer,
+    Deferred,
+    Promise,
+    Response,
+    Shielded,
+    close_unused,
+)
 from restow.serving.outcomes import RETRY_SECONDS, Outcomes, too_many
 from restow.storage.errors import StorageError
 from restow.storage.interface import Outcome
@@ -198,7 +205,7 @@ class Waiting:
                 context.resource = None
                 context.warnings.clear()
                 context.annotations = None
-                return await _awaited(self._chain(context))
+                return await awaited(self._chain(context))
             except DoAgain as next_lack:
                 lack = next_lack
         raise status.unavailable(
@@ -230,7 +237,7 @@ class Waiting:
         return answer
 
 
-async def _awaited(promise: Promise | Writing) -> Answer:
+async def awaited(promise: Promise | Writing) -> Answer:
     """The answer that a handler has promised, in whatever way."""
     if isinstance(promise, Freshening):
         return await promise.again()
@@ -242,7 +249,9 @@ async def _awaited(promise: Promise | Writing) -> Answer:
         return await promise.awaitable
     if isinstance(promise, Deferred):
         kept: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        promise.then(lambda answer: None if kept.done() else kept.set_result(answer))
+        promise.then(
+            lambda answer: close_unused(answer) if kept.done() else kept.set_result(answer)
+        )
         return await kept
     if isinstance(promise, Awaitable):
         return await promise

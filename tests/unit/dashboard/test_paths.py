@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -15,9 +16,11 @@ import pytest_asyncio
 
 from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
 from restow.dashboard import load_assets
+from restow.resources.errors import DoAgain
 from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication.sessions import COOKIE, TICKET_SECONDS
 from restow.serving.context import User
+from restow.serving.listener import Request
 from restow.storage.interface import Span
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply
@@ -29,6 +32,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.conformance.api.websockets import ASKED, KEY, ORIGIN, UPGRADE, VERSION
 
 SECONDS_MAX = 10.0
 
@@ -307,11 +311,14 @@ class Bundle:
         self._writer.close()
 
 
-async def open_bundle(server: RunningServer, *targets: str, token: str | None = None) -> Bundle:
+async def open_bundle(
+    server: RunningServer, *targets: str, token: str | None = None, lines: Sequence[str] = ()
+) -> Bundle:
     query = urlencode([("watch", target) for target in targets])
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    credential = f"Authorization: Bearer {token}\r\n" if token else ""
-    writer.write(f"GET /dashboard/watch?{query} HTTP/1.1\r\nHost: x\r\n{credential}\r\n".encode())
+    credential = [f"Authorization: Bearer {token}"] if token else []
+    head_lines = [f"GET /dashboard/watch?{query} HTTP/1.1", "Host: x", *credential, *lines]
+    writer.write("\r\n".join([*head_lines, "", ""]).encode())
     async with asyncio.timeout(SECONDS_MAX):
         head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
@@ -376,6 +383,105 @@ async def test_watches_end_with_their_client(server: RunningServer) -> None:
     async with asyncio.timeout(SECONDS_MAX):
         while any(map(len, server.assembly.server.fan_outs.values())):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def let_jane_watch(server: RunningServer) -> None:
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]
+    group = "rbac.authorization.k8s.io"
+    role = {"metadata": {"name": "watcher"}, "rules": rules}
+    binding = {
+        "metadata": {"name": "watcher"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "watcher"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "jane"}],
+    }
+    for path, body in (("clusterroles", role), ("clusterrolebindings", binding)):
+        assert (await server.client.post(f"/apis/{group}/v1/{path}", body)).status == 201
+
+
+async def assert_nothing_is_open(server: RunningServer) -> None:
+    """No watch slot, stream, tunnel or watcher is left, and the metric agrees."""
+    counters, streams = server.listener.counters, server.assembly.app.in_flight.streams
+
+    def left() -> tuple[int, ...]:
+        watchers = sum(map(len, server.assembly.server.fan_outs.values()))
+        return streams.taken, counters.streams_open, counters.tunnels_open, watchers
+
+    async with asyncio.timeout(SECONDS_MAX):
+        while any(left()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    metrics = (await server.client.get("/metrics")).body.decode()
+    assert "\napiserver_longrunning_requests 0.0\n" in metrics
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ASKED,
+        (*UPGRADE, VERSION, KEY),
+        ("connection: upgrade, keep-alive", "UPGRADE: websocket", VERSION, KEY, ORIGIN),
+        (*ASKED, "Sec-WebSocket-Protocol: base64.binary.k8s.io"),
+        ("Connection: Upgrade", "Upgrade: SPDY/3.1"),
+        ("Connection: keep-alive",),
+        (),
+    ],
+)
+async def test_bundled_watches_do_not_switch_protocols(
+    server: RunningServer, lines: Sequence[str]
+) -> None:
+    """A request to upgrade the connection is for the outer request only: the inner watches are
+    streams, and their slots are released when the client leaves."""
+    await let_jane_watch(server)
+    await server.client.post(CONFIG_MAPS, config_map("one"))
+    targets = [f"{CONFIG_MAPS}?watch=1"] * 2
+    bundle = await open_bundle(server, *targets, token=OTHER_TOKEN, lines=lines)
+    found = [await bundle.next() for _ in targets]
+    assert {(number, event["type"]) for number, event in found} == {(0, "ADDED"), (1, "ADDED")}
+    assert server.assembly.app.in_flight.streams.taken == 2
+    bundle.close()
+    await assert_nothing_is_open(server)
+
+
+async def test_a_bundle_closes_answers_that_it_cannot_use(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An inner watch that is answered with a tunnel is an error on its channel, and its slot is
+    released."""
+    await let_jane_watch(server)
+    monkeypatch.setattr("restow.serving.bundle._inner_headers", lambda outer: outer)
+    target = f"{CONFIG_MAPS}?watch=1"
+    bundle = await open_bundle(server, target, token=OTHER_TOKEN, lines=ASKED)
+    number, event = await bundle.next()
+    assert (number, event["type"], event["object"]["code"]) == (0, "ERROR", 500)
+    bundle.close()
+    await assert_nothing_is_open(server)
+
+
+class NotYet(DoAgain):
+    """Something that a request needs is not there at the first attempt."""
+
+
+async def test_bundled_watches_that_are_retried(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An inner watch that has to wait, as when a service account must be read again, is answered
+    and releases its slot."""
+    await let_jane_watch(server)
+    await server.client.post(CONFIG_MAPS, config_map("one"))
+    authentication = server.assembly.app._authentication
+    authenticate = authentication.authenticate
+    attempts = Counter[str]()
+
+    def authenticate_late(request: Request) -> User:
+        attempts[request.path] += 1
+        if request.path == CONFIG_MAPS and attempts[request.path] == 1:
+            raise NotYet
+        return authenticate(request)
+
+    monkeypatch.setattr(authentication, "authenticate", authenticate_late)
+    bundle = await open_bundle(server, f"{CONFIG_MAPS}?watch=1", token=OTHER_TOKEN)
+    assert (await bundle.next())[1]["type"] == "ADDED"
+    bundle.close()
+    await assert_nothing_is_open(server)
 
 
 @pytest.mark.parametrize(

@@ -39,3 +39,18 @@ def test_odd_names_are_read(name: str) -> None:
 def test_some_have_no_siblings(path: str) -> None:
     """Collections, subresources, namespaces and what is no resource stand for themselves."""
     assert not has_siblings(parse_request("DELETE", path), path.rpartition("/")[2])
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/metrics/", "/metrics"),
+        ("/metrics", "/metrics"),
+        ("/", "/"),
+        ("//", "/"),
+        ("/a/b/?c=/", "/a/b"),
+    ],
+)
+def test_paths_without_a_trailing_slash(target: str, path: str) -> None:
+    """The path that rules are compared with is the one that is served."""
+    assert parse_request("GET", target).path == path

@@ -1,7 +1,7 @@
 """HTTP/1.1 over TCP or TLS: bytes of clients become requests, answers become bytes.
 
     client -> Secured (secured.py) -> Connection (connection.py)
-           -> RequestReader (reader.py, head.py) -> Request -> the application
+           -> RequestReader (reader.py, head.py, chunks.py) -> Request -> the application
            -> Response, stream, or a promise -> Connection -> Secured -> client
 
 The application is one function; it answers at once whenever it can, and then nothing is scheduled
@@ -24,6 +24,7 @@ from restow.serving.listener.response import (
     Quick,
     Response,
     Shielded,
+    close_unused,
     header_block,
 )
 from restow.serving.listener.server import Listener
@@ -70,6 +71,7 @@ __all__ = [
     "Tunnel",
     "TunnelEnd",
     "check_pair",
+    "close_unused",
     "encode_chunk",
     "header_block",
     "open_front_sockets",

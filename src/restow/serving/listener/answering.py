@@ -21,6 +21,7 @@ from restow.serving.listener.response import (
     Promise,
     Response,
     Shielded,
+    close_unused,
     encode_response,
     encode_stream_head,
 )
@@ -55,7 +56,7 @@ class Answering(Wire):
     """The half of a connection that has a request and owes an answer."""
 
     __slots__ = (
-        *("_pull", "_refusals", "_request", "_ticket", "_timer", "_tunnel"),
+        *("_pull", "_pump_pending", "_refusals", "_request", "_ticket", "_timer", "_tunnel"),
         *("_unbegun", "_waiting_for", "_writer", "turn_pending"),
     )
 
@@ -75,6 +76,8 @@ class Answering(Wire):
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
         self._pull: PullStream | None = None
+        # Whether the next pieces of the pulled stream wait for the budget of all streams.
+        self._pump_pending = False
         self._tunnel: TunnelEnd | None = None
 
     def _go_on(self) -> None:
@@ -207,13 +210,13 @@ class Answering(Wire):
     def _deliver(self, answer: Answer, ticket: int) -> None:
         request = self._request
         if self.state is not ANSWERING or ticket != self._ticket or request is None:
-            if not isinstance(answer, Response):
-                self._call_back(answer.close)
+            self._call_back(lambda: close_unused(answer))
             return
         self._stop_waiting(READING)
         try:
             self._take(answer, request)
         except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._call_back(lambda: close_unused(answer))
             self._take(self._internal_error(request, error), request)
         self._go_on()
 
@@ -302,20 +305,33 @@ class Answering(Wire):
         return True
 
     def _pump(self) -> None:
-        """Send pieces of a pulled stream while the client keeps up."""
+        """Send pieces of a pulled stream, when the budget of all streams allows it."""
+        if not self._pump_pending:
+            self._pump_pending = True
+            self._shared.streams_budget.take(self._pump_step)
+
+    def _pump_step(self) -> None:
+        """Send pieces while the client keeps up, for a bounded time; the rest in another step."""
+        self._pump_pending = False
         stream, request = self._pull, self._request
-        assert stream is not None
-        assert request is not None
+        if stream is None or request is None:
+            return  # it was cut meanwhile
         chunked = stream.length is None and request.version_minor == 1
         is_closing = self._transport.is_closing
+        end_seconds = self._monotonic() + self._shared.limits.streams_seconds
         try:
             # A transport that is closing drops what it gets, and would take it all in one breath.
             while not self._writing_paused and self._pull is stream and not is_closing():
                 piece = next(stream.pieces, None)
                 if piece is None:
                     self.stream_done()
-                elif piece:
+                    return
+                if piece:
                     self._write(encode_chunk(piece) if chunked else piece)
+                if self._monotonic() >= end_seconds:
+                    self._pump_pending = True
+                    self._shared.streams_budget.wait(self._pump_step)
+                    return
         except Exception:  # the head is out already: the client must see a broken end
             logger.exception("the stream of %r failed", request)
             self._transport.abort()

@@ -85,7 +85,7 @@ class Connection(Answering):
             ssl_object=transport.get_extra_info("ssl_object"),
         )
         self._reader = RequestReader(
-            shared.limits, budget=shared.budget, peer=self.peer, lines=shared.lines
+            shared.limits, budgets=shared.budgets, peer=self.peer, lines=shared.lines
         )
         self.deadline_seconds = self._monotonic() + shared.limits.head_seconds
         if not shared.add(self):
@@ -246,8 +246,6 @@ class Connection(Answering):
             self._set_deadline(now, reader.phase)
         if self.turn_pending or self._writing_paused:
             return
-        if reader.half_read is not None and reader.half_read is not self._met:
-            self._meet(reader.half_read)
         if self._reading_paused:
             self._resume_reading()
         self._direct = reader.is_empty
@@ -269,6 +267,8 @@ class Connection(Answering):
                     break
                 request = reader.next_request(now)
                 if request is None:
+                    if self._reads_on(out):
+                        continue
                     break
                 self._met = None
                 answered += 1
@@ -281,6 +281,19 @@ class Connection(Answering):
             self._counters.requests_total += answered
             self._flush(out)
         return answered
+
+    def _reads_on(self, out: list[bytes]) -> bool:
+        """Whether the rest of what came is to be read now. The gate decides on a request before its
+        body is read, and a body that takes long to read gives way to other connections."""
+        reader = self._reader
+        request = reader.half_read
+        if request is not None and request is not self._met:
+            self._flush(out)  # older answers are out before one of the gate
+            self._meet(request)
+            return reader.has_unread_body
+        if reader.has_unread_body:
+            self._wait_for_turn(0)
+        return False
 
     def _ask(self, request: Request) -> Promise:
         try:

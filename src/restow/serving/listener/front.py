@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Final
 
 from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
-from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.limits import Budgets, Limits
 from restow.serving.listener.secured import Secured
 from restow.serving.listener.turns import Turns
 from restow.serving.listener.wire import Wire
@@ -117,7 +117,7 @@ class FrontDoor:
         tls: ssl.SSLContext | None,
         limits: Limits,
         turns: Turns,
-        budget: Budget,
+        budgets: Budgets,
         runtime: Runtime,
         is_shared: bool,
     ) -> None:
@@ -126,7 +126,7 @@ class FrontDoor:
         self._tls = tls
         self._limits = limits
         self._turns = turns
-        self._budget = budget
+        self._budgets = budgets
         self._clock = runtime.clock
         self._is_shared = is_shared
         # A greeting that fails is logged, and nobody else's business.
@@ -232,7 +232,7 @@ class FrontDoor:
                 self._tls,
                 self._make,
                 turns=self._turns,
-                budget=self._budget,
+                budgets=self._budgets,
                 dropped_bytes_max=limits.linger_bytes_max,
             )
             await connect(lambda: secured, accepted)

@@ -97,6 +97,7 @@ class Collector:
 
     __slots__ = (
         "_headers_max",
+        "_trailers",
         "body",
         "body_bytes_max",
         "complete",
@@ -108,6 +109,7 @@ class Collector:
 
     def __init__(self, limits: Limits) -> None:
         self._headers_max = limits.headers_max
+        self._trailers = 0
         self.body_bytes_max = limits.body_bytes_max
         self.lines: list[tuple[str, str]] = []
         # Content-Length is the listener's alone: the body says how long it is.
@@ -119,7 +121,11 @@ class Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_body:
-            return  # trailers: nothing here reads them, and they must not overwrite a header
+            # Trailers: nothing here reads them, and they must not overwrite a header.
+            self._trailers += 1
+            if self._trailers > self._headers_max:
+                self._refuse(Refused(431, f"more than {self._headers_max} trailer lines"))
+            return
         lines = self.lines
         if len(lines) >= self._headers_max:
             self._refuse(Refused(431, f"more than {self._headers_max} header lines"))

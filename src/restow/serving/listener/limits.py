@@ -28,8 +28,11 @@ class Limits:
     head_bytes_max: int = MIB
     """Request line and header lines together: 431."""
 
+    unauthenticated_head_bytes_max: int = 64 * KIB
+    """The same until a request of the connection was authenticated: 431. A credential fits."""
+
     headers_max: int = 1_000
-    """Header lines: 431."""
+    """Header lines, and trailer lines of a chunked body: 431."""
 
     target_bytes_max: int = 64 * KIB
     """Path and query: 414."""
@@ -38,10 +41,22 @@ class Limits:
     """A request body, announced or chunked: 413."""
 
     bodies_bytes_max: int = 256 * MIB
-    """Half-read bodies and heads of all connections together: 503."""
+    """Half-read bodies and heads of all authenticated connections together: 503."""
+
+    unauthenticated_bytes_max: int = 32 * MIB
+    """The same of all connections without an authenticated request so far: 503. What TLS holds of
+    them before it is decrypted counts too: then the connection is cut."""
+
+    unauthenticated_address_bytes_max: int = 16 * MIB
+    """Of these, what the connections from one address may hold: enough for some 50 clients that
+    begin with a long body at the same time."""
 
     chunk_overhead_bytes_max: int = MIB
     """Chunk sizes, extensions and trailers of one chunked body: 400."""
+
+    chunks_at_once_max: int = 512
+    """Chunks of one body that are parsed before other connections get their turn; less than a
+    millisecond."""
 
     pipelined_requests_max: int = 16
     """Requests of one connection that are answered before other connections get their turn."""
@@ -53,6 +68,10 @@ class Limits:
     """Time of one turn of the loop for connections that have not shown who they are, of all of them
     together: to be accepted, to shake hands, to ask something. The others stand in line, so that
     however many come at once, who is known waits only for these."""
+
+    streams_seconds: float = 0.002
+    """Time in one iteration of the event loop for all pulled streams (long lists) together; the
+    last piece that was begun is finished."""
 
     accepted_at_once_max: int = 1
     """New connections in one turn of the loop: a handshake costs as much as many requests."""
@@ -130,7 +149,7 @@ class Limits:
 
 
 class Budget:
-    """Bytes that all connections together may hold."""
+    """Bytes that some connections together may hold."""
 
     __slots__ = ("bytes_held", "bytes_max")
 
@@ -146,3 +165,55 @@ class Budget:
 
     def give_back(self, nbytes: int) -> None:
         self.bytes_held -= nbytes
+
+
+class AddressShare:
+    """What unauthenticated connections from one address may hold of their budget."""
+
+    __slots__ = ("_address", "_budgets")
+
+    def __init__(self, budgets: Budgets, address: str) -> None:
+        self._budgets = budgets
+        self._address = address
+
+    def take(self, nbytes: int) -> bool:
+        budgets = self._budgets
+        held = budgets.by_address.get(self._address, 0) + nbytes
+        if held > budgets.address_bytes_max or not budgets.unauthenticated.take(nbytes):
+            return False
+        if held:
+            budgets.by_address[self._address] = held
+        return True
+
+    def give_back(self, nbytes: int) -> None:
+        if not nbytes:
+            return
+        budgets = self._budgets
+        budgets.unauthenticated.give_back(nbytes)
+        held = budgets.by_address.pop(self._address) - nbytes
+        if held:
+            budgets.by_address[self._address] = held
+
+
+class Budgets:
+    """Bytes of unfinished requests that the connections of a listener may hold.
+
+    Unauthenticated connections have a budget of their own, so that they cannot use up that of
+    authenticated ones, and each address has a share of it.
+    """
+
+    __slots__ = ("address_bytes_max", "authenticated", "by_address", "unauthenticated")
+
+    def __init__(self, limits: Limits) -> None:
+        self.authenticated = Budget(limits.bodies_bytes_max)
+        self.unauthenticated = Budget(limits.unauthenticated_bytes_max)
+        self.address_bytes_max = limits.unauthenticated_address_bytes_max
+        self.by_address: dict[str, int] = {}
+
+    def share_of(self, address: str) -> AddressShare:
+        return AddressShare(self, address)
+
+    @property
+    def bytes_held(self) -> int:
+        """Of all connections together."""
+        return self.authenticated.bytes_held + self.unauthenticated.bytes_held

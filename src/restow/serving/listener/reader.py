@@ -1,8 +1,10 @@
 """Bytes in, whole requests out: where one message ends and the next begins.
 
 Nothing here knows a transport or a clock, so the same bytes cut in any way give the same requests.
-The parser is fed exactly one message at a time: a head that is complete, then chunks up to a
-point where the body can end. So nothing behind a message is parsed before it was answered.
+The parser is fed exactly one message at a time: a head that is complete, then the chunks of its
+body, some at a time. So nothing behind a message is parsed before it was answered. A body that is
+not whole when its head is read is not looked at before `next_request` is called again: until then
+its sender can be refused.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from restow.serving.listener.chunks import ChunkScanner
 from restow.serving.listener.head import (
     CHUNKED,
     LENGTH_DIGITS,
@@ -25,7 +28,7 @@ from restow.serving.listener.head import (
     refuse_method,
     too_large,
 )
-from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.limits import AddressShare, Budget, Budgets, Limits
 from restow.serving.listener.request import Peer, Request, RequestLine
 
 _END: Final = b"\r\n\r\n"
@@ -79,12 +82,13 @@ class RequestReader:
 
     __slots__ = (
         "_body",
-        "_budget",
+        "_budgets",
         "_chunks",
         "_chunks_bytes",
         "_data",
         "_head_end",
         "_held_bytes",
+        "_holder",
         "_length",
         "_limits",
         "_line_checked",
@@ -94,6 +98,7 @@ class RequestReader:
         "_peer",
         "_position",
         "_request",
+        "_scanner",
         "_skipped",
         "block",
         "head_bytes",
@@ -101,11 +106,13 @@ class RequestReader:
     )
 
     def __init__(
-        self, limits: Limits, *, budget: Budget, peer: Peer, lines: Lines | None = None
+        self, limits: Limits, *, budgets: Budgets, peer: Peer, lines: Lines | None = None
     ) -> None:
         self._limits = limits
         self._lines = Lines() if lines is None else lines
-        self._budget = budget
+        self._budgets = budgets
+        # Where what is held is counted: it stays there until it is given back.
+        self._holder: Budget | AddressShare = budgets.authenticated
         self._peer = peer
         self._data = b""
         self._position = 0
@@ -125,6 +132,7 @@ class RequestReader:
         self._body = bytearray()
         self._chunks: HeadParser | None = None
         self._chunks_bytes = 0
+        self._scanner = ChunkScanner()
         self._held_bytes = 0
         # An empty line came, and no request behind it yet.
         self._skipped = False
@@ -134,6 +142,11 @@ class RequestReader:
     def unread_bytes(self) -> int:
         """Bytes taken in that belong to no request yet."""
         return len(self._data) - self._position + len(self._partial)
+
+    @property
+    def has_unread_body(self) -> bool:
+        """Whether bytes of a half-read body are there that `next_request` would read."""
+        return self._request is not None and self._position < len(self._data)
 
     @property
     def is_empty(self) -> bool:
@@ -153,7 +166,7 @@ class RequestReader:
         block = self.block
         if self._request is None or block is None or not block.expects_continue:
             return False
-        return not self._body and self._chunks_bytes == 0
+        return not self._body and self._chunks_bytes == 0 and not self.has_unread_body
 
     def feed(self, data: bytes) -> None:
         """Take in what came. Call `next_request` afterwards, until it has nothing more."""
@@ -191,7 +204,11 @@ class RequestReader:
         return Request(name, path, query, block.headers, b"", self._peer, now_seconds)
 
     def next_request(self, now_seconds: float) -> Request | None:
-        """The next whole request, or None if more bytes are needed; raises Refused."""
+        """The next whole request, or None if more bytes are needed; raises Refused.
+
+        None also when a head is read and its body is not whole, and when much of a body was read:
+        with `has_unread_body`, call it again, after others have been served.
+        """
         if self._request is not None:
             return self._read_body()
         data = self._data
@@ -295,7 +312,7 @@ class RequestReader:
         method, target, minor = line.groups()
         if len(target) > self._limits.target_bytes_max:
             raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
-        if len(head) > self._limits.head_bytes_max:
+        if len(head) > self._head_bytes_max:
             raise self._head_too_large()
         if method not in METHODS:
             raise refuse_method(method)
@@ -367,7 +384,7 @@ class RequestReader:
             return
         if lone:
             raise Refused(400, "a line ends without a carriage return")
-        if len(partial) > self._limits.head_bytes_max:
+        if len(partial) > self._head_bytes_max:
             raise self._head_too_large()
         if not self._line_checked:
             self._check_line(partial)
@@ -383,8 +400,16 @@ class RequestReader:
         elif LINE_BEGIN.match(partial) is None and partial != b"\r":  # half an empty line
             raise Refused(400, "malformed request line")
 
+    @property
+    def _head_bytes_max(self) -> int:
+        limits = self._limits
+        if self._peer.is_known:
+            return limits.head_bytes_max
+        return min(limits.unauthenticated_head_bytes_max, limits.head_bytes_max)
+
     def _head_too_large(self) -> Refused:
-        return Refused(431, f"the header lines are over {self._limits.head_bytes_max} bytes")
+        why = "" if self._peer.is_known else ", the limit until a request is authenticated"
+        return Refused(431, f"the header lines are over {self._head_bytes_max} bytes{why}")
 
     # --- bodies ------------------------------------------------------------------------------
 
@@ -404,8 +429,11 @@ class RequestReader:
         self._length = length
         self._body = bytearray()
         self._chunks_bytes = 0
+        self._scanner = ChunkScanner()
         self.phase = BODY
-        return self._read_body()
+        if not self.has_unread_body:
+            self._drop_data()
+        return None
 
     def _read_body(self) -> Request | None:
         if self._chunks is not None:
@@ -421,30 +449,27 @@ class RequestReader:
         return self._end_body(self._body)
 
     def _read_chunks(self, parser: HeadParser) -> Request | None:
-        """Feed up to each point where the body can end, so that nothing behind it is fed."""
-        data = self._data
-        collector = parser.collector
+        """Feed some chunks, and nothing behind the body."""
+        begin = self._position
+        if begin == len(self._data):
+            return None
+        collector, scanner = parser.collector, self._scanner
         body_bytes = len(collector.body)
-        # A mark can begin in what was fed before: behind the first bytes every place is tried.
-        first = self._position
-        singly = first + len(_END) - 1 if self._chunks_bytes else first
-        while self._position < len(data) and not collector.complete:
-            begin = self._position
-            end = begin + 1
-            if begin >= singly:
-                mark = data.find(_END, max(first, begin - len(_END) + 1))
-                end = len(data) if mark < 0 else mark + len(_END)
-            parser.feed(data[begin:end])
-            self._position = end
-            self._chunks_bytes += end - begin
+        end = scanner.scan(self._data, begin, chunks_max=self._limits.chunks_at_once_max)
+        parser.feed(self._data[begin:end])
+        if collector.complete != scanner.complete:
+            raise Refused(400, "the message has no clear end")
+        self._position = end
+        self._chunks_bytes += end - begin
         self._hold(len(collector.body) - body_bytes)
         overhead_bytes = self._chunks_bytes - len(collector.body)
         if overhead_bytes > self._limits.chunk_overhead_bytes_max:
             raise Refused(400, "the chunks of the body have too little in them")
-        if not collector.complete:
+        if collector.complete:
+            return self._end_body(collector.body)
+        if not self.has_unread_body:
             self._drop_data()
-            return None
-        return self._end_body(collector.body)
+        return None
 
     def _end_body(self, body: bytearray) -> Request:
         request = self._request
@@ -459,10 +484,14 @@ class RequestReader:
         return request
 
     def _hold(self, nbytes: int) -> None:
-        if not self._budget.take(nbytes):
+        if not self._held_bytes:
+            budgets, peer = self._budgets, self._peer
+            known = peer.is_known
+            self._holder = budgets.authenticated if known else budgets.share_of(peer.address)
+        if not self._holder.take(nbytes):
             raise Refused(503, "too many requests are being read, please try again")
         self._held_bytes += nbytes
 
     def _give_back(self) -> None:
-        self._budget.give_back(self._held_bytes)
+        self._holder.give_back(self._held_bytes)
         self._held_bytes = 0

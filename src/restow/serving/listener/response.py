@@ -95,8 +95,9 @@ class Deferred:
         return self._answer
 
     def resolve(self, answer: Answer) -> None:
-        """Answer, once. Later calls are ignored."""
+        """Answer, once. Answers of later calls, and those after `abandon`, are closed unused."""
         if self._answer is not None:
+            close_unused(answer)
             return
         self._answer = answer
         receive, self._receive = self._receive, None
@@ -112,7 +113,7 @@ class Deferred:
 
     def abandon(self) -> None:
         """Nobody waits any longer."""
-        self._receive = None
+        self._receive = close_unused
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None and self._answer is None:
             abandoned()
@@ -125,6 +126,13 @@ class Shielded:
 
     def __init__(self, awaitable: Awaitable[Answer]) -> None:
         self.awaitable = awaitable
+
+
+def close_unused(answer: Answer) -> None:
+    """Close an answer that will not be sent. A stream or a tunnel may hold an in-flight slot or a
+    connection, and releases them only when it ends or is closed."""
+    if not isinstance(answer, Response):
+        answer.close()
 
 
 Answer: TypeAlias = "Response | PushStream | PullStream | Tunnel"

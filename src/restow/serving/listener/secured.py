@@ -30,7 +30,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from restow.serving.listener.limits import Budget
+from restow.serving.listener.limits import AddressShare, Budgets
 from restow.serving.listener.turns import Turns
 from restow.serving.listener.wire import IN_LINE, Wire
 
@@ -53,7 +53,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     """One connection that speaks TLS. `make` makes its protocol when both sides know each other."""
 
     __slots__ = (
-        "_budget",
+        "_budgets",
         "_charged_bytes",
         "_decrypt",
         "_dropped_bytes",
@@ -74,6 +74,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         "_protocol",
         "_reading_paused",
         "_send",
+        "_share",
         "_ssl",
         "_transport",
         "_turns",
@@ -81,6 +82,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     )
 
     _transport: asyncio.Transport
+    _share: AddressShare
     _send: Callable[[bytes], None]
     _hand_on: Callable[[bytes], None]
 
@@ -90,13 +92,13 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         make: Callable[[], Wire],
         *,
         turns: Turns,
-        budget: Budget,
+        budgets: Budgets,
         dropped_bytes_max: int,
     ) -> None:
         super().__init__()
         self._make = make
         self._turns = turns
-        self._budget = budget
+        self._budgets = budgets
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
@@ -126,6 +128,8 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         # No check of the class: uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._send = self._transport.write
+        name = transport.get_extra_info("peername")
+        self._share = self._budgets.share_of(str(name[0]) if isinstance(name, tuple) else "")
 
     def data_received(self, data: bytes) -> None:
         if not self._is_direct:
@@ -200,7 +204,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         more = self._held_bytes - FREE_BYTES - self._charged_bytes
         if more <= 0 or self._is_known:
             return True
-        if not self._budget.take(more):
+        if not self._share.take(more):
             return False
         self._charged_bytes += more
         return True
@@ -237,7 +241,8 @@ class Secured(asyncio.Transport, asyncio.Protocol):
 
     def _let_go(self) -> None:
         """Nothing is held any longer."""
-        self._budget.give_back(self._charged_bytes)
+        if self._charged_bytes:
+            self._share.give_back(self._charged_bytes)
         self._held, self._held_bytes, self._charged_bytes = [], 0, 0
         if self._is_held_up:
             self._is_held_up = False

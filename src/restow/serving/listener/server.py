@@ -15,7 +15,7 @@ from typing import Final
 from restow.runtime import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.front import FrontDoor, open_sockets
-from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.limits import Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import (
     App,
@@ -92,7 +92,6 @@ class Listener:
             clock=runtime.clock,
             fatal=runtime.fatal,
             tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
-            budget=Budget(limits.bodies_bytes_max),
         )
         listener = cls(shared, tls=tls)
         listener._sweep()
@@ -135,7 +134,7 @@ class Listener:
             tls=self._tls.context if self._tls else None,
             limits=self._shared.limits,
             turns=self._shared.turns,
-            budget=self._shared.budget,
+            budgets=self._shared.budgets,
             runtime=runtime,
             is_shared=is_shared,
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from restow.runtime import Clock, InvariantViolation, Tasks
-from restow.serving.listener.limits import Budget, Limits
+from restow.serving.listener.limits import Budgets, Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
 from restow.serving.listener.states import ANSWERING, STREAMING
@@ -54,7 +54,6 @@ class Shared:
     clock: Clock
     fatal: Callable[[InvariantViolation], None]
     tasks: Tasks
-    budget: Budget
     given_up: GivenUp | None = None
     quick: Quick | None = None
     quick_head: bytes = b""
@@ -75,8 +74,16 @@ class Shared:
     turns: Turns = field(init=False)
     """Work for strangers."""
 
+    budgets: Budgets = field(init=False)
+    """Bytes of unfinished requests."""
+
+    streams_budget: Turns = field(init=False)
+    """Work for pulled streams, such as long lists."""
+
     def __post_init__(self) -> None:
+        self.budgets = Budgets(self.limits)
         self.turns = Turns(self.clock.monotonic, self.limits.strangers_seconds)
+        self.streams_budget = Turns(self.clock.monotonic, self.limits.streams_seconds)
 
     def add(self, connection: Connection) -> bool:
         """Take in a connection; whether there is room for it."""

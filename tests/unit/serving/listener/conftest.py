@@ -191,7 +191,8 @@ async def harness() -> AsyncIterator[Harness]:
         assert listener.counters.connections_open == 0
         assert listener.counters.answers_pending == 0
         assert listener.counters.streams_open == 0
-        assert listener._shared.budget.bytes_held == 0
+        assert listener._shared.budgets.bytes_held == 0
+        assert listener._shared.budgets.by_address == {}
 
 
 def short(**limits: Any) -> Limits:

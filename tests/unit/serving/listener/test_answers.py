@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from restow.serving.listener import Deferred, Request, Response, Shielded
+from restow.serving.listener import Deferred, PushStream, Request, Response, Shielded, Tunnel
 from tests.unit.serving.listener.conftest import Harness, request_bytes, short, until
 
 
@@ -178,6 +178,27 @@ async def test_a_forgotten_answer(harness: Harness) -> None:
     assert abandoned == [True]
     forgotten[0].resolve(Response(200))
     assert await client.rest() == b""
+
+
+async def test_an_abandoned_answer_is_closed(harness: Harness) -> None:
+    """A stream or a tunnel that comes after its client has left, or as a second answer, is closed,
+    so that it releases what it holds."""
+    counters = (await harness.start()).counters
+    deferred = Deferred()
+    harness.app.paths["/"] = lambda _: deferred
+    client = await harness.connect()
+    client.get()
+    await until(lambda: counters.answers_pending == 1)
+    client.writer.close()
+    await until(lambda: counters.answers_pending == 0)
+    closed: list[str] = []
+    answers = (
+        PushStream(200, lambda _: None, on_dropped=lambda: closed.append("stream")),
+        Tunnel(lambda _: None, b"", on_dropped=lambda: closed.append("tunnel")),
+    )
+    for answer in answers:
+        deferred.resolve(answer)
+    assert closed == ["stream", "tunnel"]
 
 
 @pytest.mark.parametrize(

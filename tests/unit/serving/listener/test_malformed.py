@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from restow.serving.listener import Request, Response
 from tests.unit.serving.listener.conftest import Harness, request_bytes, short
 
 NEXT = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -193,15 +194,29 @@ async def test_too_many_header_lines(harness: Harness) -> None:
 
 
 async def test_a_large_head(harness: Harness) -> None:
-    """A header block below a mebibyte passes, one above does not: 431."""
+    """A header block below a mebibyte passes, one above does not: 431. Before a request of the
+    connection was authenticated, 64 KiB is the limit."""
+
+    def authenticated(request: Request) -> Response:
+        request.peer.is_known = True
+        return Response(200)
+
+    harness.app.paths["/known"] = authenticated
     await harness.start()
-    answer, _rest = await harness.ask(
-        GET + b"Connection: close\r\nA: " + b"x" * 1_000_000 + b"\r\n\r\n"
-    )
-    assert answer.status == 200
-    answer, rest = await harness.ask(GET + b"A: " + b"x" * 1_100_000 + b"\r\n\r\n")
-    assert (answer.status, rest) == (431, b"")
-    assert len(harness.app.seen) == 1
+    for before, length, status in (
+        (b"", 60_000, 200),
+        (b"", 70_000, 431),
+        (request_bytes("GET", "/known"), 1_000_000, 200),
+        (request_bytes("GET", "/known"), 1_100_000, 431),
+    ):
+        client = await harness.connect()
+        if before:
+            client.send(before)
+            assert (await client.answer()).status == 200
+        client.send(GET + b"Connection: close\r\nA: " + b"x" * length + b"\r\n\r\n")
+        assert (await client.answer()).status == status
+        assert await client.rest() == b""
+    assert len(harness.app.seen) == 4
 
 
 async def test_a_large_body_is_refused_so_that_the_client_hears_it(harness: Harness) -> None:

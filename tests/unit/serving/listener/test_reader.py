@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,19 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.serving.listener import Limits, Peer
-from restow.serving.listener.head import Refused
-from restow.serving.listener.limits import Budget
+from restow.serving.listener.head import HeadParser, Refused
+from restow.serving.listener.limits import Budgets
 from restow.serving.listener.reader import RequestReader
 
-LIMITS = Limits(body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500)
+LIMITS = Limits(
+    body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500, chunks_at_once_max=3
+)
+
+
+def known_peer() -> Peer:
+    """The sender of a request that was authenticated."""
+    peer = Peer(1)
+    peer.is_known = True
+    return peer
+
 
 Seen = tuple[str, str, str, tuple[tuple[str, str], ...], bytes]
 
 
 def read(pieces: list[bytes], *, short_way: bool = False) -> tuple[list[Seen], int | None]:
     """All requests in some pieces of data, and the status of the refusal that ended them."""
-    budget = Budget(1_000_000)
-    reader = RequestReader(LIMITS, budget=budget, peer=Peer(1))
+    budgets = Budgets(LIMITS)
+    reader = RequestReader(LIMITS, budgets=budgets, peer=Peer(1))
     seen: list[Seen] = []
     refusal = None
     try:
@@ -33,14 +44,16 @@ def read(pieces: list[bytes], *, short_way: bool = False) -> tuple[list[Seen], i
                     seen.append((request.method, request.path, request.query, lines, b""))
                     continue
             reader.feed(piece)
-            while (request := reader.next_request(0.0)) is not None:
+            while (request := reader.next_request(0.0)) or reader.has_unread_body:
+                if request is None:
+                    continue
                 lines = tuple(request.headers.items())
                 body = request.body
                 seen.append((request.method, request.path, request.query, lines, body))
     except Refused as refused:
         refusal = refused.status
     reader.close()
-    assert budget.bytes_held == 0
+    assert budgets.bytes_held == 0
     return seen, refusal
 
 
@@ -139,14 +152,96 @@ def test_chunks_are_limited() -> None:
     assert read([head, b"1;" + b"x" * (1 << 20), b"x" * 100]) == ([], 400)
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_chunks_are_read_some_at_a_time() -> None:
+    """A body of many chunks is read in steps, and its bytes make no difference to their number:
+    none of a body that comes behind its head before the head was looked at."""
+    limits = Limits(chunks_at_once_max=10)
+    for body, size, steps in (
+        (b"\r\n\r\n" * 100_000, 400_000, 1),
+        (b"0\r\n\r\n" * 100_000, 100_000, 1),
+        (b"x" * 1000, 1, 101),
+    ):
+        reader = RequestReader(limits, budgets=Budgets(limits), peer=Peer(1))
+        reader.feed(CHUNKED + chunked(body, size))
+        assert reader.next_request(0.0) is None
+        assert reader.half_read is not None
+        assert reader._chunks_bytes == 0
+        fed = 1
+        while (request := reader.next_request(0.0)) is None:
+            assert reader.has_unread_body
+            fed += 1
+        assert (request.body, fed) == (body, steps)
+        assert reader.next_request(0.0) is None
+
+
+def test_trailers_are_limited() -> None:
+    """Trailer lines count like header lines."""
+    assert read([CHUNKED + b"0\r\n" + b"a:b\r\n" * 1000 + b"\r\n"])[1] is None
+    assert read([CHUNKED + b"0\r\n" + b"a:b\r\n" * 1001 + b"\r\n"]) == ([], 431)
+
+
+def parsed_by_bytes(data: bytes) -> tuple[bytes, bytes] | None:
+    """The body of a chunked request by the parser alone, and what is behind it; None if it is
+    refused or has no end."""
+    parser = HeadParser(Limits())
+    try:
+        parser.feed(CHUNKED)
+        for end in range(1, len(data) + 1):
+            parser.feed(data[end - 1 : end])
+            if parser.collector.complete:
+                return bytes(parser.collector.body), data[end:]
+    except Refused:
+        pass
+    return None
+
+
+framing = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [b"\r\n", b"0", b"5", b"a", b"F", b";x=y", b"0\r\n", b"A: b\r\n", b"\r", b"\n"]
+        ),
+        st.sampled_from([b"5\r\nabcde\r\n", b"2;a\r\n\r\n\r\n", b"0a\r\n0\r\n\r\n0\r\n\r\n\r\n"]),
+        st.binary(max_size=3),
+    ),
+    max_size=12,
+).map(b"".join)
+
+
+@given(framing, st.integers(1, 5), st.integers(1, 50))
+def test_the_scanner_agrees_with_the_parser(data: bytes, chunks_max: int, size: int) -> None:
+    """A chunked body and its end are what the parser finds byte by byte, wherever it is cut."""
+    data += b"0\r\n\r\n"
+    limits = Limits(chunks_at_once_max=chunks_max)
+    reader = RequestReader(limits, budgets=Budgets(limits), peer=Peer(1))
+    reader.feed(CHUNKED)
+    found: tuple[bytes, bytes] | None = None
+    try:
+        for begin in range(0, len(data), size):
+            reader.feed(data[begin : begin + size])
+            while (request := reader.next_request(0.0)) or reader.has_unread_body:
+                if request is not None:
+                    found = request.body, reader.take_rest() + data[begin + size :]
+                    raise StopIteration
+    except (Refused, StopIteration):
+        pass
+    assert found == parsed_by_bytes(data)
+
+
 def test_half_read_bodies_share_a_budget() -> None:
-    """When all connections together hold too much, the next byte is refused with 503."""
-    budget = Budget(100)
+    """When all authenticated connections together hold too much, the next byte is a 503."""
+    budgets = Budgets(replace(LIMITS, bodies_bytes_max=100))
     head = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n"
-    first, second = (RequestReader(LIMITS, budget=budget, peer=Peer(1)) for _ in range(2))
+    first, second = (RequestReader(LIMITS, budgets=budgets, peer=known_peer()) for _ in range(2))
     first.feed(head + b"x" * 60)
     assert first.next_request(0.0) is None
+    assert (first.has_unread_body, budgets.authenticated.bytes_held) == (True, 0)
+    assert first.next_request(0.0) is None
+    assert (first.has_unread_body, budgets.authenticated.bytes_held) == (False, 60)
     second.feed(head + b"x" * 60)
+    assert second.next_request(0.0) is None
     with pytest.raises(Refused) as refused:
         second.next_request(0.0)
     assert refused.value.status == 503
@@ -155,16 +250,16 @@ def test_half_read_bodies_share_a_budget() -> None:
     assert request is not None
     assert request.body == b"x" * 90
     second.close()
-    assert budget.bytes_held == 0
+    assert budgets.authenticated.bytes_held == 0
 
 
 def test_half_read_heads_share_it() -> None:
     """Unfinished heads count too, and are given back when they are whole or given up."""
-    budget = Budget(100)
-    first, second = (RequestReader(LIMITS, budget=budget, peer=Peer(1)) for _ in range(2))
+    budgets = Budgets(replace(LIMITS, bodies_bytes_max=100))
+    first, second = (RequestReader(LIMITS, budgets=budgets, peer=known_peer()) for _ in range(2))
     first.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
     assert first.next_request(0.0) is None
-    assert budget.bytes_held == 68
+    assert budgets.authenticated.bytes_held == 68
     second.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
     with pytest.raises(Refused) as refused:
         second.next_request(0.0)
@@ -172,14 +267,93 @@ def test_half_read_heads_share_it() -> None:
     first.feed(b"\r\n\r\n")
     assert first.next_request(0.0) is not None
     second.close()
-    assert budget.bytes_held == 0
+    assert budgets.authenticated.bytes_held == 0
+
+
+def refusal_of(reader: RequestReader, pieces: list[bytes]) -> tuple[int, str] | None:
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+            reader.next_request(0.0)
+    except Refused as refused:
+        return refused.status, refused.message
+    return None
+
+
+def test_unauthenticated_connections_have_a_budget_of_their_own() -> None:
+    """What they hold of unfinished heads and bodies is limited for all of them and for each
+    address, and leaves the budget of authenticated connections alone."""
+    limits = replace(
+        LIMITS,
+        bodies_bytes_max=100,
+        unauthenticated_bytes_max=100,
+        unauthenticated_address_bytes_max=70,
+    )
+    budgets = Budgets(limits)
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX: "
+
+    def reader_from(address: str) -> RequestReader:
+        return RequestReader(limits, budgets=budgets, peer=Peer(1, address=address))
+
+    def is_refused(reader: RequestReader, data: bytes) -> bool:
+        return refusal_of(reader, [data]) == (
+            503,
+            "too many requests are being read, please try again",
+        )
+
+    one, two, other = reader_from("10.0.0.1"), reader_from("10.0.0.1"), reader_from("10.0.0.2")
+    assert not is_refused(one, head + b"x" * 20)
+    assert is_refused(two, head)  # the share of its address
+    assert not is_refused(other, head + b"x" * 20)
+    assert is_refused(reader_from("10.0.0.3"), head)  # all together
+    assert (budgets.unauthenticated.bytes_held, budgets.authenticated.bytes_held) == (96, 0)
+    known = RequestReader(limits, budgets=budgets, peer=known_peer())
+    known.feed(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n" + b"x" * 80)
+    assert known.next_request(0.0) is None
+    assert known.next_request(0.0) is None
+    assert budgets.authenticated.bytes_held == 80
+    one.feed(b"\r\n\r\n")
+    assert one.next_request(0.0) is not None
+    assert not is_refused(two, head)
+    for reader in (two, other, known):
+        reader.close()
+    assert (budgets.bytes_held, budgets.by_address) == (0, {})
+
+
+def test_what_is_held_is_given_back_where_it_was_taken() -> None:
+    """A sender that is authenticated while its request is read does not change the accounts."""
+    budgets, peer = Budgets(LIMITS), Peer(1, address="10.0.0.1")
+    reader = RequestReader(LIMITS, budgets=budgets, peer=peer)
+    reader.feed(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n" + b"x" * 50)
+    for _ in range(2):
+        assert reader.next_request(0.0) is None
+    peer.is_known = True
+    reader.feed(b"x" * 30)
+    assert reader.next_request(0.0) is None
+    assert (budgets.unauthenticated.bytes_held, budgets.authenticated.bytes_held) == (80, 0)
+    reader.feed(b"x" * 10)
+    assert reader.next_request(0.0) is not None
+    assert (budgets.bytes_held, budgets.by_address) == (0, {})
+
+
+def test_heads_are_shorter_until_a_request_is_authenticated() -> None:
+    """64 KiB before, 1 MiB afterwards, in one piece or in several."""
+    limits, peer = Limits(), Peer(1)
+    too_long = "the header lines are over 65536 bytes, the limit until a request is authenticated"
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 100_000 + b"\r\n\r\n"
+    for pieces in ([head], [head[:50_000], head[50_000:]], [head[:70_000], head[70_000:]]):
+        for is_known in (False, True):
+            peer.is_known = is_known
+            reader = RequestReader(limits, budgets=Budgets(limits), peer=peer)
+            refusal = refusal_of(reader, pieces)
+            assert refusal == (None if is_known else (431, too_long))
 
 
 def test_large_heads_are_not_kept() -> None:
     """An idle connection holds header lines to compare the next ones with, unless they are large;
     a large head that comes again is read again."""
     limits = Limits()
-    reader = RequestReader(limits, budget=Budget(limits.bodies_bytes_max), peer=Peer(1))
+    reader = RequestReader(limits, budgets=Budgets(limits), peer=known_peer())
     for nbytes, is_kept in ((100, True), (100_000, False), (100_000, False), (100, True)):
         reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * nbytes + b"\r\n\r\n")
         request = reader.next_request(0.0)
@@ -206,7 +380,7 @@ def test_long_heads_in_pieces(size: int) -> None:
     line = b"GET /%d HTTP/1.1\r\nHost: h\r\nX-Long: %b\r\n\r\n"
     lengths = (30_000, 0, 40_000, 5, 5, 20_000)
     sent = b"".join(line % (number, b"x" * length) for number, length in enumerate(lengths))
-    reader = RequestReader(Limits(), budget=Budget(1_000_000), peer=Peer(1))
+    reader = RequestReader(Limits(), budgets=Budgets(Limits()), peer=Peer(1))
     seen = []
     for begin in range(0, len(sent), size):
         reader.feed(sent[begin : begin + size])

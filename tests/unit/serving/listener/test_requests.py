@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from restow.runtime import InvariantViolation
-from restow.serving.listener import Headers, Request, Response, header_block
+from restow.serving.listener import Headers, Request, Response, encode_chunk, header_block
+from restow.serving.listener.chunks import ChunkScanner
 from tests.unit.serving.listener.conftest import Client, Harness, request_bytes, short, until
 
 
@@ -91,6 +92,88 @@ async def test_continue_is_sent_once_and_only_when_waited_for(harness: Harness) 
     assert (await client.answer()).body == b"/|ok"
     client.send(request_bytes("POST", "/", "Expect: 100-continue", body=b"ok"))
     assert (await client.answer()).body == b"/|ok"
+
+
+def chunk_bytes(body: bytes, size: int) -> bytes:
+    cuts = [body[begin : begin + size] for begin in range(0, len(body), size)]
+    return b"".join(map(encode_chunk, cuts)) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [b"\r\n\r\n" * 20_000, b"x" * 5_000])
+async def test_the_gate_comes_before_the_chunks(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """A refused request has no byte of its chunked body parsed, however much has come with the
+    head; one that is let in is read whole."""
+    scanned: list[int] = []
+    scan = ChunkScanner.scan
+
+    def scan_noted(self: ChunkScanner, data: bytes, begin: int, *, chunks_max: int) -> int:
+        scanned.append(begin)
+        return scan(self, data, begin, chunks_max=chunks_max)
+
+    monkeypatch.setattr(ChunkScanner, "scan", scan_noted)
+    await harness.start(gate=lambda request: Response(403) if request.path == "/no" else None)
+    chunks = chunk_bytes(body, 20)
+    no, yes = (
+        request_bytes("POST", path, "Transfer-Encoding: chunked") for path in ("/no", "/yes")
+    )
+    answer, _rest = await harness.ask(no + chunks)
+    assert (answer.status, scanned) == (403, [])
+    client = await harness.connect()
+    client.send(yes + chunks + request_bytes("GET", "/after"))
+    assert (await client.answer()).body == b"/yes|" + body
+    assert (await client.answer()).body == b"/after|"
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_others_are_served_while_chunks_are_read(harness: Harness, *, known: bool) -> None:
+    """A body of very many chunks is read a few at a time, and others are answered meanwhile."""
+    steps = 0
+
+    def gate(request: Request) -> None:
+        request.peer.is_known = known
+
+    await harness.start(gate=gate, limits=short(chunks_at_once_max=10, strangers_seconds=1e-9))
+    client, other = await harness.connect(), await harness.connect()
+    head = request_bytes("POST", "/many", "Transfer-Encoding: chunked")
+    client.send(head + chunk_bytes(b"x" * 5_000, 1))
+    while not harness.app.seen:
+        steps += 1
+        if steps == 100:
+            other.get("/other")
+        await asyncio.sleep(0)
+    assert harness.app.lines() == ["GET /other"]
+    assert (await client.answer()).body == b"/many|" + b"x" * 5_000
+
+
+async def test_unfinished_heads_leave_authenticated_clients_alone(harness: Harness) -> None:
+    """When unauthenticated connections hold all that they may, a long body is read whose sender is
+    authenticated, by its first request or before; and short requests of others."""
+
+    def gate(request: Request) -> None:
+        request.peer.is_known = "authorization" in request.headers
+
+    limits = short(unauthenticated_bytes_max=200_000, unauthenticated_address_bytes_max=100_000)
+    listener = await harness.start(gate=gate, limits=limits)
+    budgets = listener._shared.budgets
+    for _ in range(10):
+        client = await harness.connect()
+        client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 30_000)
+    await until(lambda: listener.counters.requests_refused == 7)
+    assert 90_000 < budgets.unauthenticated.bytes_held <= 100_000
+    other = await harness.connect()
+    other.get("/other")
+    assert (await other.answer()).status == 200
+    known = await harness.connect()
+    body = b"y" * 1_000_000
+    for _ in range(2):
+        head = request_bytes("PUT", "/long", "Authorization: x", f"Content-Length: {len(body)}")
+        known.send(head + body[:500_000])
+        await until(lambda: budgets.authenticated.bytes_held >= 500_000)
+        known.send(body[500_000:])
+        assert (await known.answer()).body == b"/long|" + body
+    assert budgets.unauthenticated.bytes_held <= 100_000
 
 
 async def test_the_gate_spares_the_body(harness: Harness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -230,6 +231,59 @@ async def test_a_long_list_is_pulled(harness: Harness, sized: bool) -> None:
     assert pieces.closed
     client.get("/after")
     assert (await client.answer()).body == b"/after|"
+
+
+async def test_others_are_served_during_a_list(harness: Harness) -> None:
+    """Pieces that take long to make, of several lists at once, do not hold the event loop: in one
+    iteration there is time for a piece or two, and requests of others are answered meanwhile."""
+    made = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal made
+        for _ in range(40):
+            time.sleep(0.003)
+            made += 1
+            yield b"x"
+
+    harness.app.paths["/list"] = lambda _: PullStream(200, pieces(), JSON)
+    await harness.start()
+    lists = [await harness.connect() for _ in range(5)]
+    other = await harness.connect()
+    for client in lists:
+        client.get("/list")
+    at_once: list[int] = []
+    while made < 200:
+        before = made
+        await asyncio.sleep(0)
+        at_once.append(made - before)
+        if len(at_once) == 20:
+            other.get("/other")
+            assert (await other.answer()).body == b"/other|"
+            assert made < 200
+    assert max(at_once) <= 2
+    for client in lists:
+        assert (await client.answer()).body == b"x" * 40
+
+
+async def test_a_client_that_leaves_between_two_steps(harness: Harness) -> None:
+    """A list that waits for the budget of streams is closed with its connection."""
+    closed: list[bool] = []
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            while True:
+                time.sleep(0.003)
+                yield b""
+        finally:
+            closed.append(True)
+
+    harness.app.paths["/list"] = lambda _: PullStream(200, pieces(), JSON)
+    await harness.start()
+    client = await harness.connect()
+    client.get("/list")
+    await client.reader.readuntil(b"\r\n\r\n")
+    client.writer.transport.abort()
+    await until(lambda: closed == [True])
 
 
 async def test_short_lists_pipelined(harness: Harness) -> None:

@@ -174,7 +174,7 @@ async def test_no_room_for_what_strangers_send(
 ) -> None:
     """When others have sent all that can be held, whoever says little is served all the same."""
     listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
-    budget = listener._shared.budget
+    budget = listener._shared.budgets.unauthenticated
     assert budget.take(budget.bytes_max)
     clients = [await speaker(harness, certificates) for _ in range(10)]
     for client in clients:
