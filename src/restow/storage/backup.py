@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -83,11 +84,22 @@ def unseen(_done: int, _total: int) -> None:
 
 def check_target(path: Path, *, overwrite: bool) -> None:
     """Refuse a name under which no backup can be written, before anything is read."""
-    if path.is_dir():
-        raise OpenRefused(f"{path} is a directory: give the name of a file in it")
     if not path.parent.is_dir():
         raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another one")
-    if path.exists() and not overwrite:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise OpenRefused(f"{path} is a directory: give the name of a file in it")
+    if stat.S_ISLNK(mode):
+        raise OpenRefused(f"{path} is a symbolic link: give the name of the file itself")
+    if not stat.S_ISREG(mode):
+        # The backup would replace it: a device would be a file from then on.
+        raise OpenRefused(f"{path} is not a regular file: name one, or a new file")
+    if not overwrite:
         raise OpenRefused(f"{path} exists: choose another name, or say --overwrite")
 
 

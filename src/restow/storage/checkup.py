@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.runtime import Runtime
-from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
+from restow.storage.identity import IDENTITY_KEY, Seen, decode_record
 from restow.storage.private_files import changeable_by_others
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class FileFacts:
     """Room on its file system, for its owner."""
     mode: int = 0
     """Who may read and write it."""
+    links: int = 1
+    """How many names it has."""
     exposures: tuple[str, ...] = ()
     """How others can change it, or what lies beside it; each says what to do."""
 
@@ -66,35 +69,73 @@ async def check_up(address: str, runtime: Runtime) -> FileFacts | EtcdFacts:
             raise OpenRefused(f"{address!r} is no store to look at: {CHECKUP_FORMS}")
 
 
-def _look_at_file(path: Path) -> FileFacts:
-    from restow.storage.interface import EVERYTHING  # noqa: PLC0415
-    from restow.storage.sqlite.backup import problems_of  # noqa: PLC0415
+async def see_identity(address: str, runtime: Runtime) -> Seen:
+    """What the store at this address shows of itself; raises a `StorageError`."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "sqlite":
+        return await asyncio.to_thread(_see_file, Path(rest))
+    from restow.storage.etcd import open_etcd, parse_address  # noqa: PLC0415
+
+    storage = await open_etcd(parse_address(address), runtime)
+    try:
+        return await storage.look()
+    finally:
+        await storage.close()
+
+
+def _see_file(path: Path) -> Seen:
+    from restow.storage.sqlite import schema  # noqa: PLC0415
     from restow.storage.sqlite.read_only import open_read_only  # noqa: PLC0415
 
+    file = open_read_only(path)
     try:
-        file = open_read_only(path)
+        rows = file.query(schema.GET, (IDENTITY_KEY,))
+        return Seen(decode_record(rows[0][1] if rows else None), file.revision, cluster_id="")
+    finally:
+        file.close()
+
+
+def _look_at_file(path: Path) -> FileFacts:
+    from restow.storage.sqlite.backup import problems_of  # noqa: PLC0415
+
+    revision = keys = 0
+    try:
         try:
-            revision, keys = int(file.revision), file.count((EVERYTHING,))
-        finally:
-            file.close()
-        damages = problems_of(path, is_thorough=False)
+            damages = problems_of(path, is_thorough=False)
+            if not damages:
+                revision, keys = _counted(path)
+        except StoreDamaged as error:
+            damages = [str(error)]
         status, room = path.stat(), os.statvfs(path)
+        log = path.with_name(path.name + "-wal")
+        return FileFacts(
+            path=path,
+            damages=tuple(damages),
+            revision=revision,
+            keys=keys,
+            size=status.st_size,
+            log_size=log.stat().st_size if log.exists() else 0,
+            free=room.f_bavail * room.f_frsize,
+            mode=status.st_mode & 0o777,
+            links=status.st_nlink,
+            exposures=_exposures(path),
+        )
     except StorageError as error:
         return FileFacts(path=path, problem=str(error))
     except OSError as error:
         return FileFacts(path=path, problem=f"{path} cannot be read: {error.strerror}")
-    log = path.with_name(path.name + "-wal")
-    return FileFacts(
-        path=path,
-        damages=tuple(damages),
-        revision=revision,
-        keys=keys,
-        size=status.st_size,
-        log_size=log.stat().st_size if log.exists() else 0,
-        free=room.f_bavail * room.f_frsize,
-        mode=status.st_mode & 0o777,
-        exposures=_exposures(path),
-    )
+
+
+def _counted(path: Path) -> tuple[int, int]:
+    """The revision of a store file, and the number of its keys."""
+    from restow.storage.interface import EVERYTHING  # noqa: PLC0415
+    from restow.storage.sqlite.read_only import open_read_only  # noqa: PLC0415
+
+    file = open_read_only(path)
+    try:
+        return int(file.revision), file.count((EVERYTHING,))
+    finally:
+        file.close()
 
 
 def _exposures(path: Path) -> tuple[str, ...]:

@@ -9,6 +9,7 @@
     ├── Unavailable             nothing happened; try again later
     │   ├── StoreFull               no room; works again when there is
     │   ├── PluginSilent            who keeps the encryption keys does not answer
+    │   ├── StoreReplaced           it is not the store that acknowledged earlier writes
     │   └── StorageClosed           this handle was closed
     ├── StoreDamaged            what was read cannot be right
     │   └── CannotOpen              it is encrypted, and no key of this server opens it
@@ -26,6 +27,13 @@ from restow.storage.interface import Revision
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of an OSError that mean: no room."""
+
+REPLACED_TOLD: Final = (
+    "the store was replaced or went back to an earlier state, so this server neither reads nor"
+    " writes it; an operator finds the reason and what to do in the server's log and with `restow"
+    " doctor`"
+)
+"""What clients are told of `StoreReplaced`."""
 
 
 class StorageError(Exception):
@@ -82,6 +90,18 @@ class StoreFull(Unavailable):
 
 class PluginSilent(Unavailable):
     """A plug-in that keeps encryption keys does not answer: values under them cannot be opened."""
+
+
+class StoreReplaced(Unavailable):
+    """The store was replaced, or went back to an earlier state: nothing may rely on it.
+
+    The text is for people who run the store; clients are told less.
+    """
+
+    def __init__(self, text: str, *, passes: bool = False) -> None:
+        """`passes`: the open store is the right one, and its cause can be removed."""
+        super().__init__(text, told=REPLACED_TOLD)
+        self.passes = passes
 
 
 class StorageClosed(Unavailable):

@@ -72,7 +72,7 @@ class Feed:
         # Ordered, unlike sets: who is told first must not hang on where things lie in memory.
         self._watches: dict[FeedWatch, None] = {}
         self._waiting: dict[FeedWatch, None] = {}
-        self._closed = False
+        self._refusal: StorageError | None = None
 
     @property
     def position(self) -> Revision:
@@ -87,8 +87,8 @@ class Feed:
         # Nothing can have happened before the first revision, so no watch is too old for that.
         watch = FeedWatch(self, span, after=max(after, REVISION_FIRST))
         self._watches[watch] = None
-        if self._closed:
-            watch.fail(_closed())
+        if self._refusal is not None:
+            watch.fail(self._refusal)
         return watch
 
     def append(self, entries: Iterable[Entry]) -> None:
@@ -131,8 +131,16 @@ class Feed:
 
     def close(self) -> None:
         """End every watch, and those that are still asked for."""
-        self._closed = True
-        self.fail(_closed())
+        self.block(_closed())
+
+    def block(self, error: StorageError) -> None:
+        """End every watch with `error`, and those that are asked for until `unblock`."""
+        self._refusal = error
+        self.fail(error)
+
+    def unblock(self) -> None:
+        """Take watches again."""
+        self._refusal = None
 
     def _trim(self) -> None:
         if len(self._entries) <= self._entries_max and self._bytes <= self._bytes_max:

@@ -6,6 +6,7 @@ pays for gRPC who uses SQLite.
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from restow.runtime import Runtime
@@ -38,6 +39,19 @@ async def open_storage(address: str, runtime: Runtime) -> Storage:
             return storage
         case _:
             raise OpenRefused(f"{address!r} is no address of a store: {ADDRESS_FORMS}")
+
+
+def place_name(address: str) -> str:
+    """What tells the place of this store from others, however its address is written; without
+    credentials. For etcd, the members in order."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "sqlite":
+        return f"sqlite:{os.path.realpath(rest)}"
+    if scheme in {"etcd", "etcds"} and rest:
+        from restow.storage.etcd import parse_address
+
+        return f"etcd://{','.join(sorted(parse_address(address).endpoints))}"
+    return address
 
 
 async def _check_restored(storage: Storage, address: str) -> None:

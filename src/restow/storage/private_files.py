@@ -149,6 +149,17 @@ def changeable_by_others(path: Path) -> str | None:
     )
 
 
+def links_problem(path: Path, links: int) -> str | None:
+    """Why a file with so many hard links may not be used; None if it may."""
+    if links == 1:
+        return None
+    return (
+        f"{path} has {links} hard links: under another name it would have another write-ahead log,"
+        " and servers would overwrite each other's writes. Find the other names with `find DIR"
+        f" -xdev -samefile {path}` and remove them; copy a store with `restow backup`"
+    )
+
+
 def key_problem(path: Path) -> str | None:
     """Why a key is no secret, or None. Raises OSError."""
     return ownership_problem(path) or _mode_problem(path, path.stat(), is_secret=True)

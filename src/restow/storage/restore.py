@@ -41,6 +41,7 @@ from restow.storage.errors import (
     StorageError,
     Unavailable,
 )
+from restow.storage.identity import IDENTITY_KEY, accept
 from restow.storage.interface import (
     EVERYTHING,
     Absent,
@@ -70,7 +71,7 @@ IN_FLIGHT: Final = 128
 ATTEMPTS_MAX: Final = 5
 COMPACT_EVERY: Final = 10_000
 _SESSIONS: Final = "/restow/etcd-sessions/"
-_OWN: Final = frozenset({UNFINISHED_RESTORE_KEY})
+_OWN: Final = frozenset({UNFINISHED_RESTORE_KEY, IDENTITY_KEY})
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
@@ -119,6 +120,8 @@ async def restore_backup(
         )
         async with opened as storage:
             await _write_all(storage, source, total=keys, on_progress=on_progress)
+            # Servers that know another store take this one: who restores it has chosen it.
+            await accept(storage, runtime.ids)
             revision = await _finish(storage)
     finally:
         await source.close()

@@ -57,6 +57,15 @@ def root_of(rest: str) -> str:
     return f"{head}/{word}" if slash else head
 
 
+def is_whole(root: str) -> bool:
+    """Whether every key that begins with this root belongs to it.
+
+    A key without a name under a group, such as `example.com/a`, has the group alone as its root;
+    the keys of the resources of that group begin with it as well.
+    """
+    return "/" in root or bool(root and "." not in root and root not in _long_heads())
+
+
 def name_of(root: str, api_version: str) -> GroupResource | None:
     """The resource of a root; None if it cannot be named.
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+from restow.storage.census.counting import Counter, Group, Place, Scope
 from restow.storage.census.naming import (
     PREFIX_DEFAULT,
     TARGET_ROOTS,
     Selection,
     means,
     name_of,
-    root_of,
 )
 from restow.storage.census.targets import Target, Targets, target_of_argument
 from restow.storage.census.values import Stored, inside, read_value
@@ -64,7 +64,9 @@ class Row:
     objects: int
     verdict: Verdict
     keys: tuple[str, ...]
-    """The first of their keys; how many, the one who counts has said."""
+    """The first of their keys, at most `samples_max`."""
+    scope: Scope = "Namespaced"
+    """By the number of parts of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +138,6 @@ class Census:
         )
 
 
-class _Group:
-    """Objects stored alike under one root: how many, and some of the keys."""
-
-    __slots__ = ("keys", "objects")
-
-    def __init__(self) -> None:
-        self.objects = 0
-        self.keys: list[str] = []
-
-    def add(self, key: str, samples_max: int) -> None:
-        self.objects += 1
-        keys = self.keys
-        keys.append(key)
-        if len(keys) > 2 * samples_max:  # they may come in any order; the first in order stay
-            keys.sort()
-            del keys[samples_max:]
-
-
 async def take_census(
     source: Readable,
     *,
@@ -170,30 +154,24 @@ async def take_census(
     than what the store says.
     """
     selection = selection or Selection()
-    groups: dict[tuple[str, Stored], _Group] = {}
+    counter = Counter(prefix, samples_max=samples_max)
     targets = Targets()
     done = 0
     async for page in source.pages(selection.prefixes(prefix)):
         for key, value in page:
-            rest = key[len(prefix) :]
-            root = root_of(rest)
             stored = read_value(value)
             if opener is not None and stored.form == "encrypted":
                 opened = await opener(key, value)
                 if opened is not None:
                     stored, value = inside(stored, opened), opened  # noqa: PLW2901
-            place = (root, stored)
-            group = groups.get(place)
-            if group is None:
-                group = groups[place] = _Group()
-            group.add(key, samples_max)
-            if root in _TARGETS:
-                targets.note(root, key.rpartition("/")[2], value)
+            place = counter.add_as(key, stored)
+            if place.root in _TARGETS:
+                targets.note(place.root, key.rpartition("/")[2], value)
         done += len(page)
         if on_progress is not None:
             on_progress(done)
     return _sum_up(
-        groups,
+        counter.groups,
         revision=source.revision,
         prefix=prefix,
         selection=selection,
@@ -204,7 +182,7 @@ async def take_census(
 
 
 def _sum_up(
-    groups: Mapping[tuple[str, Stored], _Group],
+    groups: Mapping[Place, Group],
     *,
     revision: int,
     prefix: str,
@@ -213,26 +191,32 @@ def _sum_up(
     arguments: Mapping[str, str],
     samples_max: int,
 ) -> Census:
-    by_resource: dict[str, list[tuple[Stored, _Group]]] = {}
-    for (root, stored), group in groups.items():
-        resource = name_of(root, stored.api_version)
-        name = str(resource) if resource else f"{prefix}{root}/" if root else prefix
+    by_resource: dict[str, list[tuple[Place, Group]]] = {}
+    for place, group in groups.items():
+        resource = name_of(place.root, place.stored.api_version)
+        name = str(resource) if resource else f"{prefix}{place.root}/" if place.root else prefix
         if name in selection:
-            by_resource.setdefault(name, []).append((stored, group))
+            by_resource.setdefault(name, []).append((place, group))
     counted: list[ResourceCount] = []
     for name, members in sorted(by_resource.items()):
         target = _target_of(name, found, arguments)
         rows = sorted(
             (
                 Row(
-                    stored,
-                    group.objects,
-                    _judge(stored, target),
-                    tuple(sorted(group.keys)[:samples_max]),
+                    place.stored,
+                    group.values,
+                    _judge(place.stored, target),
+                    group.samples(samples_max),
+                    place.scope,
                 )
-                for stored, group in members
+                for place, group in members
             ),
-            key=lambda row: (not row.stored.api_version, row.stored.api_version, row.stored),
+            key=lambda row: (
+                not row.stored.api_version,
+                row.stored.api_version,
+                row.stored,
+                row.scope,
+            ),
         )
         counted.append(ResourceCount(name, target, tuple(rows)))
     return Census(revision, tuple(counted), found)

@@ -51,6 +51,9 @@ class Stored(NamedTuple):
     """The name of the key; of kms, the name of the plugin."""
     key_id: str = ""
     """What the plugin of kms v2 calls its key."""
+    is_object: bool = True
+    """False: it gives a version, and is still no object that a server reads: it has no kind or no
+    metadata, or is not UTF-8."""
 
 
 UNREADABLE: Final = Stored("unreadable")
@@ -58,9 +61,14 @@ UNREADABLE_SEAL: Final = Stored("unreadable", provider="")
 """It begins like an encrypted value, but does not say under which key."""
 
 
+class _Metadata(msgspec.Struct):
+    """Any object: what is in it is skipped."""
+
+
 class _Head(msgspec.Struct):
     apiVersion: str  # noqa: N815  (as it is written)
     kind: str = ""
+    metadata: _Metadata | msgspec.UnsetType = msgspec.UNSET
 
 
 # Skips what it is not asked for, but sees to it that all of it is JSON: a value that was cut off
@@ -78,13 +86,28 @@ def read_value(value: bytes) -> Stored:
         head = _decode_head(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_yaml(value)
-    return _stored("json", head.apiVersion, head.kind)
+    found = _stored("json", head.apiVersion, head.kind)
+    is_object = head.kind and head.metadata is not msgspec.UNSET and _is_utf8(value)
+    return found if is_object or found is UNREADABLE else found._replace(is_object=False)
+
+
+def _is_utf8(value: bytes) -> bool:
+    """The decoder does not look into the texts that it skips."""
+    if value.isascii():
+        return True
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def inside(sealed: Stored, opened: bytes) -> Stored:
     """How an encrypted value is stored, for one who has opened it."""
     found = read_value(opened)
-    return sealed._replace(api_version=found.api_version, kind=found.kind)
+    return sealed._replace(
+        api_version=found.api_version, kind=found.kind, is_object=found.is_object
+    )
 
 
 def unwrap(value: bytes) -> bytes | None:

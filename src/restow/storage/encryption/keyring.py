@@ -22,6 +22,7 @@ from restow.storage.encryption.asking import key_named_in
 from restow.storage.encryption.configuration import (
     PLAIN,
     Configuration,
+    IdentityProvider,
     KmsProvider,
     LocalProvider,
     Provider,
@@ -231,6 +232,21 @@ class Keyring:
         if len(self._by_root) < ROOTS_MAX:
             self._by_root[root] = ring
         return ring
+
+
+def readable_ids(configuration: Configuration, resource: GroupResource) -> tuple[str, ...]:
+    """The ids of the keys that a configuration reads a resource with. No plug-in is asked."""
+    found: list[str] = []
+    for provider in configuration.providers_of(resource):
+        match provider:
+            case LocalProvider():
+                # Nothing is encrypted here, so nothing random is drawn.
+                found += [cipher.key_id for cipher in ciphers_of(provider, bytes)]
+            case KmsProvider():
+                found.append(f"kms:{provider.name}:{ANY}")
+            case IdentityProvider():
+                found.append(IDENTITY)
+    return tuple(dict.fromkeys(found))
 
 
 @cache

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.storage.checks import check_transaction
-from restow.storage.errors import Unavailable
+from restow.storage.errors import StoreReplaced, Unavailable
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.encoding import (
     decode_refusal,
@@ -26,7 +26,7 @@ from restow.storage.etcd.messages import TXN
 from restow.storage.etcd.reading import Reader
 from restow.storage.etcd.resolve import Attempt, Resolver
 from restow.storage.etcd.session import Session
-from restow.storage.interface import Done, Outcome, Revision, Transaction
+from restow.storage.interface import Done, Outcome, Revision, Transaction, Unknown
 
 _ATTEMPTS_MAX: Final = 4
 
@@ -45,6 +45,7 @@ class Committer:
         timeout_seconds = connection.options.request_timeout_seconds
         deadline: float | None = None
         for _ in range(_ATTEMPTS_MAX):
+            connection.check_usable()
             attempt = Attempt(transaction, connection.newest, self._session.guard)
             request = encode_transaction(transaction, session=attempt.session)
             try:
@@ -63,7 +64,12 @@ class Committer:
                 if timeout_seconds <= 0:
                     break
                 continue
-            revision = connection.note(response.header.revision)
+            try:
+                revision = connection.note(response.header, before=attempt.before)
+            except StoreReplaced as error:
+                if response.succeeded:  # in a store that may not be the one to go on with
+                    return Unknown(str(error))
+                raise
             if response.succeeded:
                 return Done(revision)
             if not reads_inside(transaction):

@@ -12,7 +12,7 @@ from restow.runtime import Tasks
 from restow.storage.errors import Compacted, StorageError
 from restow.storage.etcd.backlog import EtcdBacklog
 from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.errors import CallFailed
+from restow.storage.etcd.errors import CallFailed, Cause
 from restow.storage.etcd.mending import mend, wait_after
 from restow.storage.etcd.reading import Reader
 from restow.storage.etcd.stream import EventStream
@@ -33,6 +33,7 @@ class Hub:
         self._backlogs: set[EtcdBacklog] = set()
         self._expected = Revision(0)
         self._is_guarded = False
+        self._restarts = 0
         self.feed = Feed(
             position=connection.newest,
             open_backlog=self._open_backlog,
@@ -43,6 +44,24 @@ class Hub:
     def close(self) -> None:
         """End all watches. The hub's own task is its owner's to end."""
         self.feed.close()
+        self._end_backlogs()
+
+    def block(self, error: StorageError) -> None:
+        """End all watches with `error`, and those that are asked for until `restart`."""
+        self.feed.block(error)
+        self._end_backlogs()
+
+    def restart(self, position: Revision) -> None:
+        """Go on at a revision of the store as it is now; it may be below those of before."""
+        self._restarts += 1
+        self._expected = position
+        self._end_backlogs()
+        self.feed.unblock()
+        self.feed.reset(position, Compacted(position))
+        if self._stream is not None:
+            self._stream.close()
+
+    def _end_backlogs(self) -> None:
         for backlog in list(self._backlogs):
             backlog.end()
 
@@ -50,8 +69,11 @@ class Hub:
         failures = 0
         while True:
             try:
+                restarts = self._restarts
                 stream = await EventStream.open(self._connection, after=self.feed.position)
                 self._stream = stream
+                if restarts != self._restarts:
+                    raise CallFailed(Cause.LOST, "the watch began at a revision that is void")
                 while True:
                     self.feed.append(await stream.read())
                     failures = 0

@@ -94,6 +94,8 @@ class Reader:
     async def _ask(self, request: dict[str, Any], revision: Revision | None) -> Any:
         """One Range; raises what the contract says."""
         connection = self._connection
+        connection.check_usable()
+        before = connection.newest
         if revision is not None:
             # To etcd, 0 is now. Here it is before everything, like the first revision.
             request["revision"] = encode_revision(max(revision, REVISION_FIRST))
@@ -106,7 +108,7 @@ class Reader:
             )
         except CallFailed as failed:
             raise await self.explain(failed, revision) from failed
-        connection.note(response.header.revision)
+        connection.note(response.header, before=before)
         return response
 
     async def explain(self, failed: CallFailed, asked: Revision | None) -> StorageError:

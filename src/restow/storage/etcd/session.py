@@ -38,7 +38,8 @@ class Session:
     async def end(self, guard: tuple[bytes, int], *, timeout_seconds: float) -> Revision:
         """End that session, if nobody has yet, and say up to which revision it may have written.
 
-        Raises `CallFailed`. May be repeated: it writes only while the session still lives.
+        Raises `CallFailed` or `StoreReplaced`. May be repeated: it writes only while the session
+        still lives.
         """
         async with self._lock:
             if self._guard != guard:
@@ -48,10 +49,11 @@ class Session:
             request.compare.add(target=COMPARE_MOD, key=key, mod_revision=revision)
             request.success.add().request_put.key = key
             request.failure.add().request_range.key = key
+            before = self._connection.newest
             response = await self._connection.call(
                 TXN, request, timeout_seconds=timeout_seconds, repeatable=True
             )
-            now = self._connection.note(response.header.revision)
+            now = self._connection.note(response.header, before=before)
             if response.succeeded:
                 self._guard = (key, now)
             elif kvs := response.responses[0].response_range.kvs:

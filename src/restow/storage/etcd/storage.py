@@ -7,17 +7,25 @@ from typing import Final
 
 from restow.runtime import Runtime, TaskFailure
 from restow.storage.checks import check_key
-from restow.storage.errors import Compacted, OpenRefused, StoreDamaged
+from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, StoreReplaced
 from restow.storage.etcd.commit import Committer
 from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.encoding import encode_revision, encode_span
-from restow.storage.etcd.errors import CallFailed, translate_opening
+from restow.storage.etcd.encoding import encode_key, encode_revision, encode_span
+from restow.storage.etcd.errors import CallFailed, translate, translate_opening
 from restow.storage.etcd.hub import Hub
-from restow.storage.etcd.messages import COMPACT, STATUS, CompactionRequest, StatusRequest
+from restow.storage.etcd.messages import (
+    COMPACT,
+    RANGE,
+    STATUS,
+    CompactionRequest,
+    RangeRequest,
+    StatusRequest,
+)
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.etcd.reading import Reader
 from restow.storage.etcd.releases import VERSION_MIN, is_too_old, known_fault
 from restow.storage.etcd.stream import find_compacted
+from restow.storage.identity import IDENTITY_KEY, Seen, decode_record
 from restow.storage.interface import (
     Item,
     Key,
@@ -72,6 +80,7 @@ class EtcdStorage:
         self._reader = Reader(connection, self._tasks)
         self._committer = Committer(connection, self._reader)
         self._hub: Hub | None = None
+        connection.on_replaced = self._on_replaced
         if connection.options.has_files:
             self._tasks.spawn("certificates", self._follow_files())
 
@@ -98,6 +107,7 @@ class EtcdStorage:
     def revision_now(self) -> Revision | None:
         """Only etcd knows, and it must be asked."""
         self._connection.check_open()
+        self._connection.check_usable()
         return None
 
     async def commit(self, transaction: Transaction) -> Outcome:
@@ -112,10 +122,13 @@ class EtcdStorage:
         encode_span(span)  # raises for one that no range could ask for either
         if self._hub is None:
             self._hub = Hub(self._connection, self._reader, self._tasks)
+            if self._connection.replaced is not None:
+                self._hub.block(self._connection.replaced)
         return self._hub.feed.watch(span, after=after)
 
     async def compact(self, revision: Revision) -> None:
         self._connection.check_open()
+        self._connection.check_usable()
         try:
             if revision < 1:
                 raise Compacted(await find_compacted(self._connection))
@@ -137,6 +150,53 @@ class EtcdStorage:
         await self._tasks.close()
         self._reader.close()
         await self._connection.close()
+
+    # Whether it is still the etcd that was opened (`identity.IdentifiedStorage`).
+
+    @property
+    def newest(self) -> Revision:
+        return self._connection.newest
+
+    @property
+    def blocked(self) -> StoreReplaced | None:
+        return self._connection.replaced
+
+    @property
+    def places(self) -> tuple[None, None]:
+        return None, None
+
+    async def look(self) -> Seen:
+        """Asks etcd also while it is blocked; what is concluded from the answer is not known
+        here."""
+        connection = self._connection
+        try:
+            response = await connection.call(
+                RANGE,
+                RangeRequest(key=encode_key(IDENTITY_KEY)),
+                timeout_seconds=connection.options.request_timeout_seconds,
+                repeatable=True,
+            )
+        except CallFailed as failed:
+            raise translate(failed) from failed
+        record = decode_record(response.kvs[0].value if response.kvs else None)
+        header = response.header
+        return Seen(record, Revision(header.revision), cluster_id=f"{header.cluster_id:x}")
+
+    def block(self, problem: StoreReplaced) -> None:
+        self._connection.block(str(problem))
+
+    def unblock(self, seen: Seen) -> None:
+        connection = self._connection
+        connection.newest = seen.revision
+        connection.cluster_id = int(seen.cluster_id, 16)
+        connection.replaced = None
+        if self._hub is not None:
+            self._hub.restart(seen.revision)
+
+    def _on_replaced(self, error: StoreReplaced) -> None:
+        logger.error("%s", error)
+        if self._hub is not None:
+            self._hub.block(error)
 
     async def _follow_files(self) -> None:
         """Use renewed certificates; those that cannot be used are not taken, and named once."""

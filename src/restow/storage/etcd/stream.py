@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import grpc
 
-from restow.storage.errors import Compacted
+from restow.storage.errors import Compacted, StoreReplaced
 from restow.storage.etcd.connection import Connection, is_cancelled
 from restow.storage.etcd.encoding import decode_events
 from restow.storage.etcd.errors import MOVE_ON, CallFailed, Cause, classify, failure_of
@@ -79,6 +79,11 @@ class EventStream:
         response = await self._guarded(self._call.read())
         if response is grpc.aio.EOF:
             raise CallFailed(Cause.LOST, "etcd ended the watch")
+        try:
+            self._connection.check_cluster(response.header)
+        except StoreReplaced as error:
+            self.close()
+            raise CallFailed(Cause.LOST, str(error)) from error
         if response.compact_revision:
             self.close()
             raise Compacted(response.compact_revision)

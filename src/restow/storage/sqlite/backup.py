@@ -11,7 +11,7 @@ them (`storage.restore`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +20,12 @@ import apsw
 from restow.storage.errors import StorageError, StoreDamaged, StoreFull
 from restow.storage.interface import Revision
 from restow.storage.sqlite import opening, schema
-from restow.storage.sqlite.errors import translate
+from restow.storage.sqlite.errors import FOREIGN, translate
 from restow.storage.sqlite.read_only import open_read_only
 
 PAGES_PER_STEP: Final = 1000
-PROBLEMS_SHOWN_MAX: Final = 10
+PROBLEMS_ASKED_MAX: Final = 10
+PROBLEMS_SHOWN_MAX: Final = 3
 
 _DANGLING: Final = (
     "SELECT count(*) FROM keys WHERE NOT EXISTS"
@@ -52,8 +53,10 @@ def copy_store(
     try:
         _mark(target, taken_at)
         check_file(target)
-    except apsw.Error as error:
+    except apsw.FullError as error:
         raise _failed(target, error) from error
+    except (StoreDamaged, *FOREIGN) as error:
+        raise _damaged(source, error) from error
     return revision
 
 
@@ -64,7 +67,7 @@ def check_file(path: Path) -> None:
     except StoreDamaged as error:
         raise StoreDamaged(f"{path} is damaged, or was not copied whole: {error}") from error
     if found:
-        raise StoreDamaged(f"{path} is damaged: {'; '.join(found)}")
+        raise StoreDamaged(f"{path} is damaged: {some_of(found)}")
 
 
 def problems_of(path: Path, *, is_thorough: bool) -> list[str]:
@@ -72,14 +75,22 @@ def problems_of(path: Path, *, is_thorough: bool) -> list[str]:
     file = open_read_only(path)
     try:
         check = "integrity_check" if is_thorough else "quick_check"
-        rows = file.query(f"PRAGMA {check}({PROBLEMS_SHOWN_MAX})")
-        found = [str(row[0]) for row in rows]
-        if found != ["ok"]:
-            return found
+        rows = file.query(f"PRAGMA {check}({PROBLEMS_ASKED_MAX})")
+        # SQLite puts several lines into a row, the first of which only names the database.
+        lines = [line for row in rows for line in str(row[0]).splitlines()]
+        if lines != ["ok"]:
+            return [line for line in lines if not line.startswith("***")] or lines
         dangling: Any = file.query(_DANGLING)[0][0]
         return [f"{dangling} keys have no value"] if dangling else []
     finally:
         file.close()
+
+
+def some_of(problems: Sequence[str]) -> str:
+    """The first problems, and how many more there are."""
+    shown = "; ".join(problems[:PROBLEMS_SHOWN_MAX])
+    more = len(problems) - PROBLEMS_SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def make_store_at(path: Path, revision: Revision) -> None:
@@ -102,6 +113,17 @@ def _mark(path: Path, taken_at: int) -> None:
         connection.execute(schema.SET_BACKUP, (taken_at,))
     finally:
         opening.disconnect(connection)
+
+
+def _damaged(source: Path, error: Exception) -> StoreDamaged:
+    """A copy that is damaged: because the store is, or because it was not written whole."""
+    try:
+        found = problems_of(source, is_thorough=True)
+    except StoreDamaged as problem:
+        found = [str(problem)]
+    if found:
+        return StoreDamaged(f"{source} is damaged, so no backup was written: {some_of(found)}")
+    return StoreDamaged(f"{source} is sound, but its copy is damaged: check the disk ({error})")
 
 
 def _failed(target: Path, error: apsw.Error) -> StorageError:

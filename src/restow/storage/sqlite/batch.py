@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from restow.storage.checks import holds
+from restow.storage.errors import StoreDamaged
 from restow.storage.feed import Entry
 from restow.storage.interface import (
     Done,
@@ -181,7 +182,15 @@ def read_compacted(connection: apsw.Connection) -> Revision:
 
 def read_item(execute: Execute, key: Key) -> Item | None:
     row: Any = execute(schema.GET, (key,)).fetchone()
-    return None if row is None else Item(*row)
+    return None if row is None else item_of(row)
+
+
+def item_of(row: tuple[Any, ...]) -> Item:
+    """A row of the table of keys. Raises StoreDamaged for what is none, such as a missing value."""
+    key, value, revision, created = row
+    if type(value) is not bytes or type(revision) is not int or type(created) is not int:
+        raise StoreDamaged(f"the value of {key} is missing or damaged")
+    return Item(*row)
 
 
 def _check_guards(state: _State, transaction: Transaction, revision: Revision) -> Refused | None:
@@ -206,5 +215,6 @@ def _write_all(state: _State, writes: tuple[Write, ...], revision: Revision) -> 
 
 
 def _integer(value: Any) -> int:
-    assert isinstance(value, int)
+    if not isinstance(value, int):
+        raise StoreDamaged(f"the store file is damaged: {value!r:.40} is in place of a number")
     return value

@@ -32,12 +32,15 @@ class Checkpointer:
         *,
         finish: Callable[[Callable[[], None]], Awaitable[None]],
         tasks: Tasks,
+        check_file: Callable[[], None],
         vfs: str | None = None,
     ) -> None:
-        """`finish` runs the short step in the writer's thread, under the write lock."""
+        """`finish` runs the short step in the writer's thread, under the write lock. `check_file`
+        raises when the path names another file, which pages of this log would damage."""
         self._path = path
         self._finish = finish
         self._tasks = tasks
+        self._check_file = check_file
         self._vfs = vfs
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="restow-sqlite-checkpoint")
         self._running = False
@@ -65,6 +68,7 @@ class Checkpointer:
             self._running = False
 
     def _step(self) -> None:
+        self._check_file()
         connection = opening.connect(self._path, cache_kib=1000, vfs=self._vfs)
         try:
             with suppress(apsw.BusyError):  # another process is at it

@@ -17,6 +17,9 @@ from restow.storage.errors import (
 
 NO_ROOM: Final = "no space left for the store"
 
+FOREIGN: Final = (apsw.Error, UnicodeDecodeError)
+"""What apsw raises while it reads a file: errors of SQLite, and damaged text."""
+
 
 def translate(error: Exception) -> StorageError:
     """The storage error that says the same; total over everything that apsw can raise."""
@@ -27,6 +30,8 @@ def translate(error: Exception) -> StorageError:
             return StoreFull(f"no space left for the store: {error}", told=NO_ROOM)
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(f"the store file is damaged: {error}")
+        case UnicodeDecodeError():
+            return StoreDamaged(f"the store file is damaged: it holds text that is none: {error}")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             text = "the store file cannot be opened for writing"
             return OpenRefused(f"{text}: {error}", told=text)

@@ -54,7 +54,8 @@ def check_sqlite(version: tuple[int, int, int]) -> None:
 
 
 def check_file_system(path: Path, mounts: str) -> None:
-    """Refuse a network file system; `mounts` is the text of /proc/self/mountinfo."""
+    """Refuse a network file system, and a file that is mounted by itself: its log would be
+    another one under another name. `mounts` is the text of /proc/self/mountinfo."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split()
@@ -63,6 +64,11 @@ def check_file_system(path: Path, mounts: str) -> None:
         point = fields[4].replace("\\040", " ")
         if path.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, fields[fields.index("-") + 1]
+    if best == str(path):
+        raise OpenRefused(
+            f"{path} is a mount point, so that its write-ahead log is not beside the file that was"
+            " mounted: mount the directory instead"
+        )
     if kind in NETWORK_FILE_SYSTEMS:
         raise OpenRefused(
             f"{path} lies on a network file system ({kind} at {best}), where SQLite cannot be"
@@ -79,6 +85,8 @@ def check_writable(path: Path) -> None:
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise OpenRefused(f"{path} is not a regular file")
+    if (problem := private_files.links_problem(path, path.stat().st_nlink)) is not None:
+        raise OpenRefused(problem)
     if not mode & 0o222 or not os.access(path, os.W_OK):
         raise OpenRefused(f"{path} is read-only: make it writable for this user")
 

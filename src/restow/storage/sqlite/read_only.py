@@ -14,7 +14,7 @@ that says so, and the next attempt will find the `-shm` file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unava
 from restow.storage.interface import Key, Revision, Span
 from restow.storage.sqlite import opening, schema
 from restow.storage.sqlite.batch import read_revision
-from restow.storage.sqlite.errors import translate
+from restow.storage.sqlite.errors import FOREIGN, translate
 
 _NO_LIMIT: Final = -1
 _SUFFIXES: Final = ("", "-wal", "-journal")
@@ -65,9 +65,9 @@ class ReadOnlyFile:
                 for row in self._connection.execute(query, _wanted(span)):
                     key, value = row[0], row[1]
                     if not isinstance(value, bytes):
-                        raise StoreDamaged(f"the value of {key} is missing: restore a backup")
+                        raise StoreDamaged(f"the value of {key} is missing or damaged")
                     yield Key(str(key)), value
-        except apsw.Error as error:
+        except FOREIGN as error:
             self._check_unchanged()
             raise _translate(self._path, error) from error
         self._check_unchanged()
@@ -91,11 +91,13 @@ class ReadOnlyFile:
             opening.disconnect(copy)
         self._check_unchanged()
 
-    def query(self, statement: str) -> list[tuple[Any, ...]]:
+    def query(
+        self, statement: str, values: Mapping[str, Any] | tuple[Any, ...] | None = None
+    ) -> list[tuple[Any, ...]]:
         """The rows of a question about the file itself; it changes nothing."""
         try:
-            rows: list[Any] = self._connection.execute(statement).fetchall()
-        except apsw.Error as error:
+            rows: list[Any] = self._connection.execute(statement, values).fetchall()
+        except FOREIGN as error:
             self._check_unchanged()
             raise _translate(self._path, error) from error
         self._check_unchanged()
@@ -106,8 +108,7 @@ class ReadOnlyFile:
 
     def _count(self, span: Span) -> int:
         query = schema.count_slice(bounded=span.end is not None)
-        row: Any = self._connection.execute(query, {**_wanted(span), "then": 0}).fetchone()
-        return int(row[0])
+        return int(self.query(query, {**_wanted(span), "then": 0})[0][0])
 
     def _check_unchanged(self) -> None:
         if self._before is not None and _look(self._path) != self._before:
@@ -127,7 +128,7 @@ def open_read_only(path: Path) -> ReadOnlyFile:
         connection, with_locks = _connect(path)
         _check_marks(path, connection)
         return ReadOnlyFile(path, connection, before=None if with_locks else before)
-    except (apsw.Error, OSError) as error:
+    except (*FOREIGN, OSError) as error:
         if connection is not None:
             opening.disconnect(connection)
         raise _translate(path, error) from error

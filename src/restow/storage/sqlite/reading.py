@@ -21,7 +21,13 @@ from restow.storage.errors import Compacted, FutureRevision, StorageClosed, Stor
 from restow.storage.feed import Chunk, Entry
 from restow.storage.interface import Event, Item, Key, Page, Revision, Span
 from restow.storage.sqlite import opening, schema
-from restow.storage.sqlite.batch import read_compacted, read_revision, work_of, work_of_event
+from restow.storage.sqlite.batch import (
+    item_of,
+    read_compacted,
+    read_revision,
+    work_of,
+    work_of_event,
+)
 
 SLICE_WORK: Final = 1024 * 1024
 LOG_WORK: Final = 2 * 1024 * 1024
@@ -201,7 +207,7 @@ def readable(connection: apsw.Connection, revision: Revision | None) -> tuple[Re
 def _rows_now(connection: apsw.Connection, span: Span, *, limit: int) -> Iterator[Item | None]:
     wanted = {**_bounds(span), "limit": limit + 1 if limit else _NO_LIMIT}
     rows: Any = connection.execute(schema.range_now(bounded=span.end is not None), wanted)
-    return (Item(*row) for row in rows)
+    return map(item_of, rows)
 
 
 def _rows_then(

@@ -24,8 +24,10 @@ from restow.storage.errors import (
     StorageClosed,
     StorageError,
     StoreDamaged,
+    StoreReplaced,
 )
 from restow.storage.feed import Chunk, Feed
+from restow.storage.identity import IDENTITY_KEY, Place, Seen, decode_record
 from restow.storage.interface import (
     EVERYTHING,
     Item,
@@ -44,7 +46,8 @@ from restow.storage.sqlite.batch import (
     read_item,
     read_revision,
 )
-from restow.storage.sqlite.errors import translate
+from restow.storage.sqlite.errors import FOREIGN, translate
+from restow.storage.sqlite.file_identity import FileIdentity
 from restow.storage.sqlite.locks import FileLock, WriteLock
 from restow.storage.sqlite.notices import Notices
 from restow.storage.sqlite.pulse import HEADER_BYTES, Pulse
@@ -72,11 +75,11 @@ async def open_sqlite(
     file = Path(await asyncio.to_thread(os.path.realpath, path))
     try:
         users = await asyncio.to_thread(opening.prepare, file, vfs=vfs)
-    except (apsw.Error, OSError) as error:
+    except (*FOREIGN, OSError) as error:
         raise translate(error) from error
     try:
         return SqliteStorage(file, runtime, users=users, vfs=vfs)
-    except (apsw.Error, OSError) as error:
+    except (*FOREIGN, OSError) as error:
         users.close()
         raise translate(error) from error
 
@@ -96,8 +99,11 @@ class SqliteStorage:
             self._connection = connect_reader(path, vfs=vfs)
             undo.callback(opening.disconnect, self._connection)
             self._revision = read_revision(self._connection)
+            self._newest = self._revision
             self._pulse = Pulse(path)
             undo.callback(self._pulse.close)
+            self._file = FileIdentity(path)
+            undo.callback(self._file.close)
             self._tasks = runtime.tasks("sqlite-storage")
             self._writer = Writer(
                 path,
@@ -105,12 +111,16 @@ class SqliteStorage:
                 tasks=self._tasks,
                 in_thread_after_commit=self._notices.send,
                 on_commit=self._committed,
+                file=self._file,
+                in_thread_when_replaced=self._note_replaced,
                 vfs=vfs,
             )
             undo.pop_all()  # all is open: `close` is responsible from here on
         self._readers = Readers(path, runtime.clock, vfs=vfs)
         self._seen = b""
         self._closed = False
+        self._refusal: StorageError | None = None
+        """Why nothing is read or written: it was closed, or the file was replaced."""
         self._closers = runtime.tasks("sqlite-close")
         self._closing: TaskHandle | None = None
         self._feed = Feed(
@@ -163,7 +173,7 @@ class SqliteStorage:
 
     def revision_now(self) -> Revision | None:
         # Asked by each read.
-        if self._closed:
+        if self._refusal is not None:
             self._check_open()
         if self._pulse.memory[:HEADER_BYTES] == self._seen:
             return self._revision
@@ -171,19 +181,21 @@ class SqliteStorage:
             return self._current_revision()
         except apsw.BusyError:
             return None
-        except apsw.Error as error:
+        except FOREIGN as error:
             raise translate(error) from error
 
     async def commit(self, transaction: Transaction) -> Outcome:
-        check_transaction(transaction)
-        return await self._writer.submit(transaction)
+        return await self.submit(transaction)
 
     def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         check_transaction(transaction)
+        if self._refusal is not None:
+            self._check_open()
         return self._writer.submit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
-        self._check_open()
+        if self._closed:
+            self._check_open()
         check_span(span)
         return self._feed.watch(span, after=after)
 
@@ -201,6 +213,7 @@ class SqliteStorage:
         """Who gives up waiting for the close leaves it running, and may come back to it."""
         if not self._closed:
             self._closed = True
+            self._refusal = StorageClosed("the store has been closed")
             self._closing = self._closers.spawn("close", self._close())
         if self._closing is not None:
             await self._closing.wait()
@@ -221,12 +234,65 @@ class SqliteStorage:
         # The last one to leave makes a checkpoint, which waits for the disk.
         await asyncio.to_thread(opening.disconnect, self._connection)
         self._pulse.close()
+        self._file.close()
         self._lock.close()
         self._users.close()
 
     def _check_open(self) -> None:
+        refusal = self._refusal
+        if refusal is not None:
+            raise type(refusal)(str(refusal))  # a new one: each keeps the traceback of its caller
+
+    # Whether it is still the file that was opened (`identity.IdentifiedStorage`).
+
+    @property
+    def newest(self) -> Revision:
+        self._newest = max(self._newest, self._revision, self._writer.newest)
+        return self._newest
+
+    @property
+    def blocked(self) -> StoreReplaced | None:
+        return self._refusal if isinstance(self._refusal, StoreReplaced) else None
+
+    @property
+    def places(self) -> tuple[Place, Place | None]:
+        return self._file.file, self._file.log
+
+    async def look(self) -> Seen:
         if self._closed:
-            raise StorageClosed("the store has been closed")
+            self._check_open()
+        try:
+            self._file.check()
+        except StoreReplaced as error:
+            self.block(error)
+            raise
+        return await self._patiently(self._look)
+
+    async def _look(self) -> Seen:
+        item = read_item(self._connection.execute, IDENTITY_KEY)
+        record = decode_record(None if item is None else item.value)
+        return Seen(record, self._current_revision(), cluster_id="")
+
+    def block(self, problem: StoreReplaced) -> None:
+        if not self._closed:
+            self._refusal = problem
+            self._feed.block(problem)
+
+    def unblock(self, seen: Seen) -> None:
+        if self._closed:
+            return
+        self._refusal = None
+        self._feed.unblock()
+        if seen.revision < self.newest:
+            self._newest = self._writer.newest = seen.revision
+            self._feed.reset(seen.revision, Compacted(seen.revision))
+
+    def _note_replaced(self) -> None:
+        """In the writer's thread: block before the batch is answered."""
+        try:
+            self._file.check()
+        except StoreReplaced as error:
+            self._loop.call_soon_threadsafe(self.block, error)
 
     async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read, trying again for a while when someone holds the whole file, as after a crash."""
@@ -237,7 +303,7 @@ class SqliteStorage:
             except apsw.BusyError as error:
                 if self._clock.monotonic() > deadline:
                     raise translate(error) from error
-            except apsw.Error as error:
+            except FOREIGN as error:
                 raise translate(error) from error
             await self._clock.sleep(POLL_SECONDS)
 
@@ -276,7 +342,7 @@ class SqliteStorage:
             except Compacted as error:
                 # The state at the compacted revision can be read, and all changes after it.
                 self._feed.reset(error.compacted, error)
-            except (StorageError, apsw.Error) as error:
+            except (StorageError, *FOREIGN) as error:
                 await self._note_trouble(translate(error))
 
     async def _note_trouble(self, error: StorageError) -> None:
@@ -296,7 +362,7 @@ class _SqliteBacklog:
     async def read(self) -> Chunk:
         try:
             chunk = await self._readers.read_backlog(self._span, self._after)
-        except apsw.Error as error:
+        except FOREIGN as error:
             raise translate(error) from error
         self._after = chunk.upto
         return chunk

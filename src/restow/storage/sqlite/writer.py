@@ -22,12 +22,13 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 import apsw
 
 from restow.runtime import Tasks
-from restow.storage.errors import StorageClosed, StorageError, Unavailable
-from restow.storage.interface import Outcome, Transaction, Unknown
+from restow.storage.errors import StorageClosed, StorageError, StoreReplaced, Unavailable
+from restow.storage.interface import Outcome, Revision, Transaction, Unknown
 from restow.storage.sqlite import opening, schema
 from restow.storage.sqlite.batch import Applied, apply, read_revision
 from restow.storage.sqlite.checkpoints import Checkpointer
 from restow.storage.sqlite.errors import is_settled, translate
+from restow.storage.sqlite.file_identity import FileIdentity
 from restow.storage.sqlite.locks import WriteLock
 
 T = TypeVar("T")
@@ -65,6 +66,8 @@ class Writer:
         tasks: Tasks,
         in_thread_after_commit: Callable[[], None],
         on_commit: Callable[[Applied], None],
+        file: FileIdentity,
+        in_thread_when_replaced: Callable[[], None],
         vfs: str | None = None,
     ) -> None:
         self._path = path
@@ -72,6 +75,10 @@ class Writer:
         self._lock = lock
         self._in_thread_after_commit = in_thread_after_commit
         self._on_commit = on_commit
+        self._file = file
+        self._in_thread_when_replaced = in_thread_when_replaced
+        self.newest = Revision(0)
+        """The newest revision that this process has committed."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="restow-sqlite-writer")
         self._waiting: deque[_Waiting] = deque()
@@ -85,7 +92,9 @@ class Writer:
         self._closed = False
         self._log_pages = 0
         self._connection: apsw.Connection | None = self._connect()
-        self._checkpointer = Checkpointer(path, finish=self.run_locked, tasks=tasks, vfs=vfs)
+        self._checkpointer = Checkpointer(
+            path, finish=self.run_locked, tasks=tasks, check_file=file.check, vfs=vfs
+        )
 
     def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         """Put a transaction into the next batch."""
@@ -183,12 +192,22 @@ class Writer:
             self._hand_over(partial(self._abandon, error), done)
             return
         try:
-            applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
+            applied = self._apply(connection, transactions)
         except Exception as error:  # noqa: BLE001 - whatever it is, the batch is answered with it
             self._hand_over(partial(self._abandon, error), done)
             return
         self._put_back(batch, applied)
         self._hand_over(partial(self._commit, connection, applied), done)
+
+    def _apply(self, connection: apsw.Connection, transactions: list[Transaction]) -> Applied:
+        applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
+        if applied.before < self.newest:
+            raise StoreReplaced(
+                f"{self._path} is at revision {applied.before:,}, and revision {self.newest:,} was"
+                " acknowledged: it was replaced by an older copy. Stop all servers of this store"
+                " and restore a backup with `restow restore`"
+            )
+        return applied
 
     def _hand_over(self, work: Callable[[], T], done: Callable[[ThreadFuture[T]], None]) -> None:
         future = self._thread.submit(work)
@@ -215,6 +234,7 @@ class Writer:
         if applied is not None:
             self._put_back(batch, applied)
         if applied is not None and applied.entries:
+            self.newest = applied.after
             self._on_commit(applied)
         for index, waiting in enumerate(batch):
             if waiting.answer.done():
@@ -243,7 +263,7 @@ class Writer:
             connection = self._connection = self._connection or self._connect()
             connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
             connection.execute("BEGIN IMMEDIATE")
-            applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
+            applied = self._apply(connection, transactions)
         except Exception as error:  # noqa: BLE001 - as above
             return self._abandon(error)
         finally:
@@ -264,6 +284,9 @@ class Writer:
                 return None, self._settle(error, applied)
         finally:
             self._lock.release()
+        if not self._file.is_linked_once():  # in 1 µs, for a whole batch
+            self._in_thread_when_replaced()
+            return None, Unknown(f"{self._path} was replaced or linked while it was written")
         self._in_thread_after_commit()
         return applied, None
 
@@ -326,6 +349,7 @@ class Writer:
         return result
 
     def _connect(self) -> apsw.Connection:
+        self._file.check()
         connection = opening.connect(self._path, cache_kib=opening.WRITER_CACHE_KIB, vfs=self._vfs)
         connection.set_busy_timeout(0)
         connection.set_wal_hook(self._note_log_pages)

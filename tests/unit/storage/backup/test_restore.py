@@ -15,6 +15,7 @@ from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.messages import TXN, TxnRequest
 from restow.storage.etcd.session import SESSIONS_PREFIX
 from restow.storage.etcd.storage import EtcdStorage
+from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import (
     EVERYTHING,
     Delete,
@@ -49,7 +50,11 @@ async def check(address: str, restored: Restored, wanted: dict[str, bytes]) -> N
     """The store holds this and nothing else, all of it above the backup's revisions."""
     async with opened(address) as storage:
         page = await storage.range(EVERYTHING)
-        assert {item.key: item.value for item in page.items} == wanted
+        found = {item.key: item.value for item in page.items}
+        record = decode_record(found.pop(IDENTITY_KEY))
+        assert record is not None
+        assert record.accepted
+        assert found == wanted
         assert await storage.revision() == restored.revision
         assert min(item.revision for item in page.items) > restored.backup_revision
         for old in (1, restored.backup_revision, restored.backup_revision + 1):
@@ -282,7 +287,9 @@ async def test_any_keys_and_values(
         await write_backup(f"sqlite:{directory / 'a.db'}", directory / "b", runtime)
         address = f"sqlite:{directory / 'c.db'}"
         restored = await restore_backup(directory / "b", address, runtime, ahead=ahead)
-        assert restored.revision == revision + ahead + len(values)
-        assert await read_all(address) == values
+        assert restored.revision == revision + ahead + len(values) + 1  # and its identity
+        found = await read_all(address)
+        assert found.pop(IDENTITY_KEY)
+        assert found == values
     finally:
         shutil.rmtree(directory)

@@ -17,7 +17,7 @@ IN_FLIGHT = 200
 
 
 def as_json(api_version: str, kind: str, **rest: object) -> bytes:
-    return orjson.dumps({"kind": kind, "apiVersion": api_version, **rest}) + b"\n"
+    return orjson.dumps({"kind": kind, "apiVersion": api_version, "metadata": {}, **rest}) + b"\n"
 
 
 def as_protobuf(api_version: str, kind: str, raw: bytes = b"\x01\x02") -> bytes:

@@ -14,15 +14,41 @@ NESTED = b'{"kind":"Pod","apiVersion":"v1","a":' + b"[" * 100_000
     ("value", "api_version", "kind"),
     [
         (as_json("apps/v1", "Deployment", spec={"apiVersion": "no"}), "apps/v1", "Deployment"),
-        (b'{"apiVersion":"example.com/v2","kind":"Widget"}\n', "example.com/v2", "Widget"),
+        (b'{"apiVersion":"a.dev/v2","kind":"Widget","metadata":{}}\n', "a.dev/v2", "Widget"),
         (b'{"metadata":{"name":"a"},"spec":{},"kind":"Pod",\n "apiVersion" : "v1"}', "v1", "Pod"),
-        (b'{"apiVersion":"\\u0076\\u0031","kind":"Pod"}', "v1", "Pod"),
-        (b'{"apiVersion":"v1"}', "v1", ""),
+        (b'{"apiVersion":"\\u0076\\u0031","kind":"Pod","metadata":{}}', "v1", "Pod"),
     ],
 )
 def test_json(value: bytes, api_version: str, kind: str) -> None:
     """The version is found wherever it stands in the object, and only at its top."""
     assert read_value(value) == Stored("json", api_version, kind)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"apiVersion":"v1","metadata":{"name":"a"}}',
+        b'{"kind":"","apiVersion":"v1","metadata":{"name":"a"}}',
+        b'{"kind":"Pod","apiVersion":"v1"}',
+        b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"data":"\xff"}',
+    ],
+)
+def test_a_version_and_no_object(value: bytes) -> None:
+    """A value with a version that servers cannot read is not taken for an object."""
+    found = read_value(value)
+    assert (found.api_version, found.is_object) == ("v1", False)
+
+
+@pytest.mark.parametrize("metadata", [b"5", b"null", b"[]", b'"a"'])
+def test_metadata_that_is_no_object(metadata: bytes) -> None:
+    """Servers cannot read such a value."""
+    assert read_value(b'{"kind":"Pod","apiVersion":"v1","metadata":%b}' % metadata) == UNREADABLE
+
+
+def test_texts_that_are_not_ascii() -> None:
+    """UTF-8 is read."""
+    value = '{"kind":"Pod","apiVersion":"v1","metadata":{},"data":"é"}'.encode()
+    assert read_value(value) == Stored("json", "v1", "Pod")
 
 
 def test_protobuf() -> None:

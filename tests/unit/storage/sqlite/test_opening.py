@@ -187,3 +187,12 @@ async def test_a_refused_start_leaves_nothing_open(tmp_path: Path) -> None:
     for _ in range(5):
         await refusal(path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_file_that_is_mounted_by_itself() -> None:
+    """Its log would not be beside the file that was mounted; a mounted directory is taken."""
+    line = "36 35 98:0 /store.db {} rw,noatime master:1 - ext4 /dev/root rw"
+    path = Path("/data/store.db")
+    with pytest.raises(OpenRefused, match="is a mount point"):
+        opening.check_file_system(path, line.format(path))
+    opening.check_file_system(path, line.format("/data"))

@@ -1,0 +1,214 @@
+"""The identity of a store: which store it is, and how a server recognises another one.
+
+A store holds a random id under `IDENTITY_KEY`. A server keeps that id and the newest revision that
+it has seen outside of the store (`store_mark`), and compares. A store with another id, another
+cluster id of etcd, or an older revision is not the one that acknowledged the server's writes: it
+was replaced, emptied, or went back to an earlier state.
+
+An operator who wants servers to go on with such a store accepts it: `accept` gives it a new id that
+is marked as accepted. A server takes an accepted id that it has not had before.
+
+Not here: when servers compare, and what they do then (`restow.apiserver.store_guard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from restow.runtime import Ids
+from restow.storage.errors import Compacted, StoreReplaced, Unavailable
+from restow.storage.interface import (
+    Absent,
+    Done,
+    Key,
+    Outcome,
+    Put,
+    Revision,
+    Storage,
+    Transaction,
+    ValueIs,
+)
+
+IDENTITY_KEY: Final = Key("/restow/store-identity")
+ID_BYTES: Final = 16
+ATTEMPTS_MAX: Final = 5
+RAISE_MAX: Final = 100_000
+"""As many writes as are made to raise the revision of an accepted store; etcd takes some thousands
+in a second."""
+RAISED_AT_ONCE: Final = 64
+
+ACCEPT_ADVICE: Final = (
+    "put the right store back; or, to go on with this one and give up what it lacks: restow store"
+    " accept --store ADDRESS"
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the store holds under `IDENTITY_KEY`."""
+
+    id: str
+    accepted: bool = False
+    """Whether an operator chose this store in place of another one."""
+
+
+class Seen(NamedTuple):
+    """What a store shows of itself now."""
+
+    record: Record | None
+    revision: Revision
+    cluster_id: str
+    """etcd's; empty for a file."""
+
+
+class Place(NamedTuple):
+    """Which file of the file system it is."""
+
+    device: int
+    inode: int
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a server remembers of its store, outside of it."""
+
+    id: str
+    revision: int
+    """The newest one that was seen. Every acknowledged write is at or below it."""
+    address: str
+    cluster_id: str = ""
+    file: Place | None = None
+    log: Place | None = None
+    """The file of SQLite and its write-ahead log."""
+    suspect: str = ""
+    """Why a store of this id was found to be another state of it; only `accept` ends that, since
+    its revision may have grown past `revision` meanwhile."""
+    former: tuple[str, ...] = ()
+    """Ids of stores that this one took the place of, oldest first."""
+
+
+@runtime_checkable
+class IdentifiedStorage(Storage, Protocol):
+    """A storage that can be replaced while it is open: SQLite and etcd, not memory."""
+
+    @property
+    def newest(self) -> Revision:
+        """The newest revision that this handle has seen."""
+
+    @property
+    def blocked(self) -> StoreReplaced | None:
+        """Why every call is refused now, if so."""
+
+    @property
+    def places(self) -> tuple[Place | None, Place | None]:
+        """The store file and its write-ahead log; None where there is no file."""
+
+    async def look(self) -> Seen:
+        """What the store shows now, also while it is blocked.
+
+        Raises `StoreReplaced` if the driver itself knows that it is another one, and blocks then.
+        """
+
+    def block(self, problem: StoreReplaced) -> None:
+        """Answer every call with this error until `unblock`; watches end with it."""
+
+    def unblock(self, seen: Seen) -> None:
+        """Go on with the store as it was seen. What was read from another state is void."""
+
+
+def decode_record(value: bytes | None) -> Record | None:
+    """The record; one that cannot be read counts as none."""
+    try:
+        return None if value is None else msgspec.json.decode(value, type=Record)
+    except msgspec.MsgspecError:
+        return None
+
+
+async def ensure_identity(storage: Storage, ids: Ids) -> None:
+    """Give a store without an id a new one."""
+    value = msgspec.json.encode(Record(ids.nonce(ID_BYTES)))
+    await _write(storage, Transaction((Absent(IDENTITY_KEY),), (Put(IDENTITY_KEY, value),)))
+
+
+async def accept(storage: Storage, ids: Ids) -> str:
+    """Give a store a new id that servers take in place of the one they know; the id."""
+    record = Record(ids.nonce(ID_BYTES), accepted=True)
+    put = Put(IDENTITY_KEY, msgspec.json.encode(record))
+    outcome = await _write(storage, Transaction((), (put,)))
+    assert isinstance(outcome, Done)
+    return record.id
+
+
+async def expire_revisions(storage: Storage, *, upto: int) -> None:
+    """Let no client go on from a revision of the store that this one took the place of: raise the
+    revision above those, and compact. Clients then get 410 and list again."""
+    item, now = await storage.get(IDENTITY_KEY), await storage.revision()
+    if upto - now > RAISE_MAX:
+        logger.warning(
+            "the store is %d revisions behind, and is not raised: restart clients that watch, or"
+            " they may miss changes",
+            upto - now,
+        )
+    elif item is not None:
+        same = ValueIs(IDENTITY_KEY, item.value)
+        write = Transaction((same,), (Put(IDENTITY_KEY, item.value),))
+        while now <= upto:
+            count = min(RAISED_AT_ONCE, upto + 1 - now)
+            await asyncio.gather(*(storage.commit(write) for _ in range(count)))
+            before, now = now, await storage.revision()
+            if now == before:
+                break  # accepted once more meanwhile: the next look finds that
+    with suppress(Compacted):
+        await storage.compact(now)
+
+
+async def _write(storage: Storage, transaction: Transaction) -> Outcome:
+    for _ in range(ATTEMPTS_MAX):
+        outcome = await storage.commit(transaction)
+        if isinstance(outcome, Done) or transaction.guards:
+            return outcome  # refused: it has one already
+    raise Unavailable("the store does not say whether its identity was written: try again")
+
+
+def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
+    """Why a store is not the one that a server remembers; None when it is, or was accepted."""
+    record = seen.record
+    if record is None:
+        if mark.address != address:
+            return None
+        return f"it has no identity, and {mark.id} was expected: it was emptied or replaced"
+    if record.id != mark.id:
+        if mark.address != address or is_accepted(mark, record):
+            return None
+        return f"its identity is {record.id}, and {mark.id} was expected: it was replaced"
+    if mark.suspect:
+        return mark.suspect
+    if mark.cluster_id != seen.cluster_id:
+        return (
+            f"its etcd cluster id is {seen.cluster_id}, and {mark.cluster_id} was expected: etcd"
+            " was restored from a snapshot or replaced"
+        )
+    if seen.revision < mark.revision:
+        return (
+            f"it is at revision {seen.revision:,}, and revision {mark.revision:,} was seen before:"
+            " it was replaced by an older copy, or lost its write-ahead log"
+        )
+    return None
+
+
+def is_accepted(mark: Mark, record: Record) -> bool:
+    """Whether an operator chose this store in place of the remembered one."""
+    return record.accepted and record.id not in mark.former
+
+
+def explain(address: str, why: str) -> str:
+    """The message for people who run the store: what, why, and what to do."""
+    return (
+        f"the store {address} is not the one that acknowledged this server's writes: {why}."
+        f" Nothing is read or written until you {ACCEPT_ADVICE}"
+    )

@@ -1,0 +1,67 @@
+"""Which file is open, and whether its path still names it.
+
+A path can come to name another file while this one is open: it was moved, deleted or replaced, or
+its write-ahead log was. What is committed then is lost when the last process closes it. A second
+hard link is as bad: opened by that name, the file has another log.
+
+The descriptor is one that only names the file (`O_PATH`): closing it drops no lock of SQLite's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from restow.storage.errors import StoreReplaced
+from restow.storage.identity import Place
+from restow.storage.private_files import links_problem
+from restow.storage.store_mark import place_of
+
+ADVICE = (
+    "stop all servers of this store, put the right file back with its -wal, or restore a backup"
+    " with `restow restore`, and start them"
+)
+
+
+class FileIdentity:
+    """One handle's file. Make it while a connection is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(path.name + "-wal")
+        self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        status = os.fstat(self._descriptor)
+        self.file = Place(status.st_dev, status.st_ino)
+        self.log = place_of(self._log)
+
+    def is_linked_once(self) -> bool:
+        """Whether the open file has exactly one name. One call of the system, for the write path:
+        it sees a file that was replaced or deleted and one with another link, not one that was
+        moved."""
+        return os.fstat(self._descriptor).st_nlink == 1
+
+    def check(self) -> None:
+        """Raises `StoreReplaced` unless the paths name the open file and its log, and no other
+        path does."""
+        problem = self._problem()
+        if problem is not None:
+            raise StoreReplaced(problem, passes=True)
+
+    def _problem(self) -> str | None:
+        found = place_of(self._path)
+        if found is None:
+            return f"{self._path} was deleted or moved away while it was in use: {ADVICE}"
+        if found != self.file:
+            return (
+                f"{self._path} was replaced by another file while it was in use (inode"
+                f" {found.inode}, and {self.file.inode} is open): {ADVICE}"
+            )
+        if self.log is not None and place_of(self._log) != self.log:
+            return (
+                f"{self._log} was deleted or replaced while it was in use, so that the newest"
+                f" writes are in no file: {ADVICE}"
+            )
+        return links_problem(self._path, os.fstat(self._descriptor).st_nlink)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
