@@ -69,14 +69,16 @@ class Gadgets:
         assert found is not None
         return found
 
-    async def create(self, versions: Sequence[str], *, plural: str = PLURAL) -> Revision:
-        """Define it anew; the first version is the stored one."""
+    async def create(
+        self, versions: Sequence[str], *, plural: str = PLURAL, kind: str = KIND
+    ) -> Revision:
+        """Create the CRD; the first version is the stored one."""
         self._made += 1
         names = {
             "plural": plural,
-            "singular": KIND.lower(),
-            "kind": KIND,
-            "listKind": f"{KIND}List",
+            "singular": kind.lower(),
+            "kind": kind,
+            "listKind": f"{kind}List",
         }
         obj = {
             "kind": "CustomResourceDefinition",
@@ -192,6 +194,10 @@ class Gadgets:
         assert item is not None
         assert not await self.instances()
         return await self._commit(RevisionIs(KEY, item.revision), write=Delete(KEY))
+
+    async def remove_by_force(self) -> Revision:
+        """End it with its finalizers patched away: its instances stay."""
+        return await self._commit(write=Delete(KEY))
 
     async def instances(self) -> list[str]:
         """The names of its objects."""

@@ -11,6 +11,10 @@
     keys s1 k2,k1  its encryption keys, the one to write with first, if that is not refused
     advance 17s                                move time on
     write s1 a     write, and wait for it      send s1 a   write, and do not wait
+    narrow v1      the state lists one version only, as after a verified migration
+    recreate-state the state is deleted and created again by hand, which leaves it without a status
+    foreign-lease k 60   a kube-apiserver that does not take part shows a lease of so many seconds
+    plant b v2     an object appears in the store, as such a server writes it
     hang-up        the clients of all writes that were sent go away
     heal           wake and mend all, and let two minutes pass
     seed 7         what all chance comes from, if not 1
@@ -31,13 +35,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from restow.api.encryption_keys import IDENTITY
 from restow.coordination.changes import hash_of
 from restow.coordination.errors import KeyUnsupported, ModeRefused
 from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH
+from restow.coordination.wire import LEASES_PREFIX, state_key
 from restow.machinery.status_error import StatusError
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
-from restow.storage.interface import Event, Span
+from restow.storage.interface import Event, Key, Put, RevisionIs, Span, Transaction
+from restow.storage.memory import MemoryStorage
 from restow.testing.wires import Chances
 from tests.scenarios.cluster import Cluster, Node
 from tests.unit.coordination.named_keys import NamedKeys
@@ -175,7 +183,7 @@ class Runner:
                     given["keys"] = NamedKeys(value.split(","))
                 case _:
                     raise ValueError(f"no option of start: {option}")
-        if given.get("mode") == "loose":
+        if given.get("mode") in ("loose", "off"):
             self.cluster.storage.is_fenced = False
         node = self.cluster.node(name, release, **given)
         if name in self._crashes:
@@ -279,6 +287,48 @@ class Runner:
                 self._refusals[name] = f"{error.code}: {error}"
 
         self.sent.append(asyncio.create_task(write(), name=f"write {obj}"))
+        await self.cluster.clock.settle()
+
+    async def do_narrow(self, version: str) -> None:
+        persisted = [hash_of("Widget", f"{GROUP}/{version}")]
+        await self._change_state(lambda state: state["status"].update(
+            persistedStorageVersionHashes=persisted))  # fmt: skip
+
+    async def do_recreate_state(self) -> None:
+        metadata = {"name": f"widgets.{GROUP}", "uid": "made-by-hand"}
+        await self._change_state(lambda state: state.update(metadata=metadata, status={}))
+
+    async def do_foreign_lease(self, name: str, seconds: str) -> None:
+        lease = {
+            "kind": "Lease",
+            "apiVersion": "coordination.k8s.io/v1",
+            "metadata": {
+                "name": name,
+                "namespace": "kube-system",
+                "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"},
+            },
+            "spec": {"leaseDurationSeconds": int(seconds)},
+        }
+        await self._plant(Put(Key(f"{LEASES_PREFIX}{name}"), orjson.dumps(lease)))
+
+    async def do_plant(self, name: str, version: str) -> None:
+        metadata = {"name": name, "namespace": "ns", "uid": name}
+        obj = {"kind": "Widget", "apiVersion": f"{GROUP}/{version}", "metadata": metadata}
+        await self._plant(Put(Key(f"/registry/{GROUP}/widgets/ns/{name}"), orjson.dumps(obj)))
+
+    async def _plant(self, write: Put) -> None:
+        """Past the audit, which knows the rules of servers that take part."""
+        await MemoryStorage.commit(self.cluster.storage, Transaction((), (write,)))
+        await self.cluster.clock.settle()
+
+    async def _change_state(self, edit: Callable[[dict[str, Any]], None]) -> None:
+        item = await self.cluster.storage.get(state_key(f"{GROUP}.widgets"))
+        assert item is not None
+        state = orjson.loads(item.value)
+        edit(state)
+        guard = RevisionIs(item.key, item.revision)
+        put = Put(item.key, orjson.dumps(state))
+        await self.cluster.storage.commit(Transaction((guard,), (put,)))
         await self.cluster.clock.settle()
 
     async def do_hang_up(self) -> None:

@@ -41,6 +41,9 @@ class StorageVersionCondition(msgspec.Struct, kw_only=True):
     last_transition_time: str | None = msgspec.field(name="lastTransitionTime", default=None)
     reason: str = ""
     message: str = ""
+    observed_generation: int | msgspec.UnsetType = msgspec.field(
+        name="observedGeneration", default=msgspec.UNSET
+    )
 
 
 class StorageVersionStatus(msgspec.Struct, kw_only=True, omit_defaults=True):

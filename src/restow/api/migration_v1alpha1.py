@@ -9,6 +9,19 @@ import msgspec
 GROUP: Final = "migration.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 STORAGE_STATE: Final = "StorageState"
+UNKNOWN_HASH: Final = "Unknown"
+"""In the persisted hashes: objects may be stored in any version (KEP-2343)."""
+
+
+def persisted_hashes(found: object) -> tuple[str, ...]:
+    """The persisted hashes in the status of a StorageState, each once.
+
+    "Unknown" is the default value: an empty or missing list, and an element that is no hash, mean
+    that objects may be stored in any version.
+    """
+    listed = found if isinstance(found, list) else []
+    hashes = [each if isinstance(each, str) and each else UNKNOWN_HASH for each in listed]
+    return tuple(dict.fromkeys(hashes)) or (UNKNOWN_HASH,)
 
 
 class GroupResourceRef(msgspec.Struct, kw_only=True):

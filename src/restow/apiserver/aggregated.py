@@ -39,6 +39,7 @@ from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
+from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
@@ -60,7 +61,6 @@ from restow.serving.barrier import WriteBarrier
 from restow.serving.listener import Listener
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
-from restow.storage.opening import open_storage
 from restow.storage.private_files import make_data_directory
 
 NOT_READY_SECONDS: Final = 0.2
@@ -184,6 +184,7 @@ class _Starting:
         self._encryption: Encryption | None = None
         self._coordinator: Coordinator
         self._namespaces: MainNamespaces
+        self._guard: StoreGuard | None
 
     async def meet_main(self, undo: AsyncExitStack) -> None:
         """Have keys, and know whom to believe."""
@@ -197,9 +198,11 @@ class _Starting:
 
     async def open_store(self, undo: AsyncExitStack) -> None:
         """Open the store, and see whose it is."""
-        self._storage = await open_storage(self._options.serve.store_address, self._runtime)
-        undo.push_async_callback(self._storage.close)
-        config = self._options.serve.encryption_provider_config
+        serve = self._options.serve
+        self._storage, self._guard = await open_guarded(
+            serve.store_address, self._runtime, undo, data_dir=serve.data_dir
+        )
+        config = serve.encryption_provider_config
         if config is not None:
             self._encryption = await Encryption.load(config, self._storage, self._runtime)
             undo.push_async_callback(self._encryption.close)
@@ -212,6 +215,8 @@ class _Starting:
             store_id = await ensure_store_id(self._storage, self._runtime)
             remote = Remote(main=main, store=store_id)
         self._coordinator = self._make_coordinator(remote)
+        if self._guard is not None:
+            self._guard.on_accepted = self._coordinator.store_replaced
         for store in self._options.forget_stores:
             if remote is not None and store == remote.store:
                 raise OpenRefused(f"--forget-store {store}: that is the store of this server")
@@ -323,6 +328,8 @@ class _Starting:
 
         tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
         tasks.spawn("certificates", self._renewal.run())
+        renew_seconds = self._options.serve.identity_lease_renew_interval_seconds
+        keep_guard(self._guard, assembly.health, tasks, interval_seconds=renew_seconds)
         tasks.spawn("trust", _for_ever("whom to believe", self._trust.follow, runtime))
         tasks.spawn("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
         if not self.shares_store and serve.compaction_interval_seconds > 0:

@@ -30,9 +30,12 @@ from restow.apiserver.service_accounts import (
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks
+from restow.coordination.contradictions import Contradictions
 from restow.coordination.custom import CustomResources, Registration, Unregistered
+from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rewrite import Rewriter
+from restow.coordination.store_scan import StoreScanner
 from restow.machinery.rbac import Rule
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
@@ -167,6 +170,23 @@ def object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str,
             yield (str(resource.kind.group_resource),), len(cache)
 
 
+def _publish_objects(
+    metrics: Metrics, catalog: Catalog, caches: Caches, contradictions: Contradictions | None
+) -> None:
+    metrics.gauge(
+        "apiserver_storage_objects",
+        "Objects in memory by resource, of those that were asked for.",
+        ("resource",),
+        lambda: object_counts(catalog, caches),
+    )
+    metrics.gauge(
+        "restow_storage_state_contradictions",
+        "StorageStates that listed less than was stored, and were corrected by this server.",
+        (),
+        lambda: [] if contradictions is None else [((), contradictions.corrected)],
+    )
+
+
 def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
     return version_hash_of(resource, version_of(resource))
 
@@ -196,6 +216,19 @@ def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
     if resource is not None:
         shape = DefinitionShape(resource.kind, resource.converter, written=custom.written)
         catalog.host(replace(resource, shape=shape))
+
+
+def _scanner(
+    storage: Storage,
+    sealed: Sealed | None,
+    runtime: Runtime,
+    rewriter: Rewriter,
+    contradictions: Contradictions | None,
+) -> StoreScanner:
+    """Scans below encryption: that is what a release has to read."""
+    raw, keys = (storage, None) if sealed is None else sealed
+    correct = None if contradictions is None else contradictions.correct
+    return StoreScanner(raw, keys, runtime.clock, rewriter.others, correct=correct)
 
 
 def _actions(
@@ -232,6 +265,7 @@ async def assemble(
     audit: Audit | None = None,
     accounts: AccountRules | None = None,
     entrance: Entrance | None = None,
+    mirror: Mirror | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
 
@@ -240,7 +274,8 @@ async def assemble(
     is for those who have a credential of the cluster itself. `sealed` is what lies beneath a
     storage that is encrypted. `passes_on` makes it one that others may stand behind. With
     `accounts` programs come in as service accounts, by tokens of this cluster. `entrance` has all
-    other ways in; without it certificates and the tokens of `secrets` are enough.
+    other ways in; without it certificates and the tokens of `secrets` are enough. With the `mirror`
+    of coordination, StorageStates that a scan contradicts are corrected.
     """
     limits = limits or RequestLimits()
     caches = Caches(storage, runtime)
@@ -249,6 +284,7 @@ async def assemble(
     policy = policy or FixedPolicy()
     store = ResourceStore(storage, caches, policy, runtime, sealed=sealed)
     rewriter = Rewriter(store, policy, runtime.clock)
+    contradictions = None if mirror is None else Contradictions(mirror, store, catalog, runtime)
     webhooks = Webhooks(runtime)
 
     def forget(resource: Resource) -> None:
@@ -318,17 +354,13 @@ async def assemble(
         admission=admitting.chain,
         # Those who leave their doors to a cluster keep nobody's house.
         collects_dependents=doors is None,
+        scanner=_scanner(storage, sealed, runtime, rewriter, contradictions),
         watch_seconds=limits.deadlines.watch_seconds,
     )
     probe = StorageProbe(storage, runtime.clock)
     health, metrics, version = _health(probe), Metrics(), version_document()
     tasks.spawn("probe", probe.run())
-    metrics.gauge(
-        "apiserver_storage_objects",
-        "Objects in memory by resource, of those that were asked for.",
-        ("resource",),
-        lambda: object_counts(catalog, caches),
-    )
+    _publish_objects(metrics, catalog, caches, contradictions)
     gates = gates or FeatureGates()
     publish(gates, metrics)
     admitting.publish(metrics)

@@ -13,10 +13,12 @@ from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.limit_options import LimitOptions
+from restow.apiserver.runtime_config import RuntimeConfig
 from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.apiserver.tls_options import TlsOptions
 
 PORT_DEFAULT: Final = 6443
+STORAGE_SCAN_SECONDS_DEFAULT: Final = 3600.0
 COMPACTION_SECONDS_DEFAULT: Final = 300.0
 EVENT_TTL_SECONDS_DEFAULT: Final = 3600.0
 LIVEZ_GRACE_SECONDS_DEFAULT: Final = 300.0
@@ -86,12 +88,15 @@ class ServeOptions:
     encryption_provider_config: Path | None = None
     """The keys that values are encrypted with; None: they are not, and none is readable that is."""
     compaction_interval_seconds: float = COMPACTION_SECONDS_DEFAULT
+    storage_scan_interval_seconds: float = STORAGE_SCAN_SECONDS_DEFAULT
+    """Between two scans of the raw store in the background; 0: none."""
     event_ttl_seconds: float = EVENT_TTL_SECONDS_DEFAULT
     grace_seconds: float = 10.0
     """How long requests in work may take when the server stops."""
     livez_grace_seconds: float = LIVEZ_GRACE_SECONDS_DEFAULT
     """How long `/livez` waits for the start to be finished."""
     feature_gates: FeatureGates = field(default_factory=FeatureGates)
+    runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     identity_lease_duration_seconds: int = LEASE_SECONDS_DEFAULT
     identity_lease_renew_interval_seconds: float = LEASE_RENEW_SECONDS_DEFAULT
     coordination: CoordinationOptions = field(default_factory=CoordinationOptions)

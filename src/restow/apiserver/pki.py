@@ -216,7 +216,12 @@ def check_mode(path: Path) -> None:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Replace a file at once and for good, readable by its owner only."""
+    """Replace a file at once and for good, readable by its owner only.
+
+    Raises PkiError for a device, a pipe or a directory, which would be gone afterwards.
+    """
+    if path.exists() and not path.is_file():
+        raise PkiError(f"{path} is not a regular file: give the name of a file")
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     # Exclusive: nobody else's file, nor where a link of theirs leads.

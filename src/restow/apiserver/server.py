@@ -38,13 +38,16 @@ from restow.apiserver.pki import (
 )
 from restow.apiserver.releases import find_release
 from restow.apiserver.renewal import Renewal, make_material
+from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import account_rules
+from restow.apiserver.store_guard import keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.remote_registration import check_not_reported
 from restow.coordination.remote_reports import RemoteReports
+from restow.coordination.store_scan import FIRST_SECONDS, BackgroundScan
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
@@ -55,7 +58,8 @@ from restow.resources.housekeeping import (
     HousekeepingOptions,
     ProxyTrust,
 )
-from restow.runtime import Runtime, in_own_thread
+from restow.resources.housekeeping.repeating import repeat
+from restow.runtime import Runtime, Tasks, in_own_thread
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier
@@ -64,7 +68,6 @@ from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
-from restow.storage.opening import open_storage
 from restow.storage.private_files import make_data_directory
 
 CLUSTER_KEY: Final = Key("/restow/cluster")
@@ -122,14 +125,17 @@ class ApiServer:
         async with AsyncExitStack() as undo:
             entrance = await _load_entrance(options, pki, runtime, undo)
             entrance.follow(renewal)
-            storage = await open_storage(options.store_address, runtime)
-            undo.push_async_callback(storage.close)
+            storage, guard = await open_guarded(
+                options.store_address, runtime, undo, data_dir=options.data_dir
+            )
             await check_not_reported(storage)
             await _check_cluster(storage, pki)
             encryption = await _load_encryption(options, storage, runtime, undo)
             opened: Storage = storage if encryption is None else encryption.storage
             sealed = None if encryption is None else Sealed(storage, encryption.keys)
             coordinator = _make_coordinator(options, storage, catalog, runtime, sealed)
+            if guard is not None:
+                guard.on_accepted = coordinator.store_replaced
             assembly = await assemble(
                 opened,
                 catalog,
@@ -149,6 +155,7 @@ class ApiServer:
                 limits=request_limits(options.limits),
                 audit=await load_audit(options.audit, runtime, undo),
                 accounts=accounts,
+                mirror=coordinator.mirror,
             )
             coordinator.custom = assembly.custom
             catalog.is_whole = lambda: assembly.custom.has_begun
@@ -177,18 +184,26 @@ class ApiServer:
             undo.push_async_callback(tasks.close)
             renewal.publish(assembly.metrics)
             tasks.spawn("certificates", renewal.run())
+            renew_seconds = options.identity_lease_renew_interval_seconds
+            keep_guard(guard, assembly.health, tasks, interval_seconds=renew_seconds)
             tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+            _scan_in_background(options, assembly, coordinator, tasks)
             undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
             announcer = Announcer(coordinator.mirror, assembly.store, assembly.catalog, runtime)
             own = _advertised(options.bind, listener.port)
+
+            async def joined() -> None:
+                coordinator.announce(announcer)
+                await assembly.custom.start()
+
             await take_part(
                 coordinator,
                 assembly,
                 address="" if own is None else f"{own.ip}:{own.port}",
                 livez_grace_seconds=options.livez_grace_seconds,
                 encryption=encryption,
-                joined=lambda: coordinator.announce(announcer),
-                reported=assembly.custom.start,
+                joined=joined,
+                reported=assembly.custom.wait_for_first,
             )
             housekeeping = Housekeeping(
                 opened,
@@ -259,6 +274,39 @@ class ApiServer:
             await self._clock.sleep(NOT_READY_SECONDS)
         await self._undo.aclose()
         logger.info("stopped")
+
+
+def _scan_in_background(
+    options: ServeOptions, assembly: Assembly, coordinator: Coordinator, tasks: Tasks
+) -> None:
+    """Compare the StorageStates with the raw store from time to time."""
+    runtime, scanner = assembly.server.runtime, assembly.server.scanner
+    if scanner is None or options.storage_scan_interval_seconds <= 0:
+        return
+    scan = BackgroundScan(
+        scanner,
+        runtime.clock,
+        interval_seconds=options.storage_scan_interval_seconds,
+        leads=lambda: coordinator.completed and coordinator.collector.leads,
+    )
+    assembly.metrics.gauge(
+        "restow_storage_scan_completed_timestamp_seconds",
+        "When this server has last completed a background scan of the store.",
+        (),
+        lambda: [] if scan.completed_at is None else [((), scan.completed_at)],
+    )
+    assembly.metrics.gauge(
+        "restow_storage_scan_values",
+        "Values of the last background scan.",
+        (),
+        lambda: [((), scan.values)],
+    )
+
+    async def run() -> None:
+        await runtime.clock.sleep(min(FIRST_SECONDS, options.storage_scan_interval_seconds))
+        await repeat("storage scan", scan.step, runtime)
+
+    tasks.spawn("storage scan", run())
 
 
 async def _load_encryption(
@@ -342,9 +390,12 @@ def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> 
 
 
 def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:
-    """What the server hosts. Raises `ReleaseError` naming the line that is wrong."""
+    """What the server hosts. Raises `ReleaseError` naming the line that is wrong, and ValueError
+    for what `--runtime-config` names and the release does not have."""
     release = find_release(options.release)
-    return Catalog([*release_catalog(release), *kinds], name=release.name)
+    hosted = [*release_catalog(release), *kinds]
+    served = with_served(hosted, options.runtime_config, options.feature_gates)
+    return Catalog(served, name=release.name)
 
 
 def _publish(metrics: Metrics, listener: Listener) -> None:

@@ -22,11 +22,7 @@ from restow.serving.hooks import (
 )
 
 
-def _nothing() -> None:
-    return None
-
-
-async def _nothing_to_wait_for() -> None:
+async def _nothing() -> None:
     return None
 
 
@@ -37,12 +33,13 @@ async def take_part(
     address: str,
     livez_grace_seconds: float,
     encryption: Encryption | None,
-    joined: Callable[[], None] = _nothing,
-    reported: Callable[[], Awaitable[None]] = _nothing_to_wait_for,
+    joined: Callable[[], Awaitable[None]] = _nothing,
+    reported: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Join the servers, reachable at an address, and report; from then on objects can be written.
 
-    `joined` and `reported` are called when each is done, before the hooks say so.
+    `joined` is called when this server is a member, `reported` when all built-in resources are
+    registered, before the hooks say so. The second may never come; the first does.
     """
     clock = assembly.server.runtime.clock
     hooks = Hooks(assembly.health, clock, livez_grace_seconds=livez_grace_seconds)
@@ -61,7 +58,7 @@ async def take_part(
         encryption.publish(assembly.health, assembly.metrics, coordinator)
     await coordinator.join(address=address)
     identity.finish()
-    joined()
+    await joined()
     await coordinator.register()
     await reported()
     if encryption is not None:

@@ -20,7 +20,7 @@ from restow.client.errors import (
 )
 from restow.client.informer import Change, Informer
 from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
-from restow.client.leader import LeaderElector, Leadership, LeaderTiming
+from restow.client.leader import LeaderElector, Leadership, LeaderTiming, unique_identity
 from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
 from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
 from restow.client.retrying import NO_RETRY, RetryPolicy
@@ -70,5 +70,6 @@ __all__ = [
     "metadata_of",
     "read_kubeconfig",
     "uid_of",
+    "unique_identity",
     "version_of",
 ]

@@ -31,8 +31,9 @@ from restow.client.objects import Object
 from restow.client.retrying import NO_RETRY
 from restow.machinery.status import AlreadyExists, Conflict, NotFound
 from restow.machinery.status_error import StatusError
+from restow.runtime import Ids
 
-__all__ = ["LeaderElector", "LeaderTiming", "Leadership"]
+__all__ = ["LeaderElector", "LeaderTiming", "Leadership", "unique_identity"]
 
 RELEASE_SECONDS_MAX: Final = 3.0
 # As client-go: those who wait look again after once to about twice the retry time.
@@ -90,8 +91,13 @@ class Leadership:
             raise self._elector.lost()
 
 
+def unique_identity(name: str, ids: Ids) -> str:
+    """The identity of one process, `<name>_<uid>`: no other process has it, before or after."""
+    return f"{name}_{ids.uid()}"
+
+
 class LeaderElector:
-    """One candidate. Its identity is made unique: a restarted process is another candidate."""
+    """One candidate. A restarted process is another candidate, so its identity must be unique."""
 
     def __init__(
         self,
@@ -100,12 +106,14 @@ class LeaderElector:
         namespace: str,
         name: str,
         identity: str,
+        is_unique: bool = False,
         timing: LeaderTiming | None = None,
     ) -> None:
+        """Without `is_unique` the identity is made so (`unique_identity`)."""
         self.runtime = client.runtime
         self.namespace = namespace
         self.name = name
-        self.identity = f"{identity}_{self.runtime.ids.uid()}"
+        self.identity = identity if is_unique else unique_identity(identity, self.runtime.ids)
         self.timing = timing or LeaderTiming()
         # Its own loop tries again, with a look at the clock.
         self._client = client.with_retry(NO_RETRY)

@@ -141,7 +141,7 @@ class Announcer:
             message = f"all servers write {name} in {report.agreement.version}"
         else:
             kind, reason = "Warning", "StorageVersionAgreementLost"
-            versions = sorted({entry.encoding_version for entry in report.entries})
+            versions = sorted({version for entry in report.entries for version in entry.written})
             message = f"servers write {name} in {', '.join(versions)}"
         now = self._runtime.clock.wall()
         event = {
@@ -160,5 +160,5 @@ class Announcer:
             "lastTimestamp": timestamp(now),
             "count": 1,
         }
-        version = resource.served[0]
+        version = resource.own_version
         await self._store.create(resource, version, event, namespace=EVENT_NAMESPACE)

@@ -11,15 +11,18 @@ comes back, anyone may repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import (
     MODES_KEY,
+    UNREPORTED_KEY,
     Encoder,
     EpochRecord,
     decode_epoch,
@@ -31,13 +34,16 @@ from restow.coordination.records import (
 )
 from restow.coordination.rules import (
     UNFENCED,
+    UNKNOWN_HASH,
     Agreement,
     Entry,
     Obstacle,
     Report,
     State,
+    are_remote,
     report_after,
     state_after,
+    verifier_of,
 )
 from restow.coordination.wire import (
     StoredReport,
@@ -81,6 +87,9 @@ class View:
     stored: StoredReport | None
     epoch: EpochRecord | None
     state: StoredState | None
+    unreported: str
+    """The last server that joined to write without reporting; empty: there was none. It is written
+    together with `modes_item`, and seen together with it."""
 
     @classmethod
     def of(cls, mirror: Mirror, name: str) -> View:
@@ -96,6 +105,7 @@ class View:
             stored=None if report_item is None else decode_report(report_item),
             epoch=None if epoch_item is None else decode_epoch(epoch_item.value),
             state=None if state_item is None else decode_state(state_item),
+            unreported=_text(mirror.get(UNREPORTED_KEY)),
         )
 
     @property
@@ -111,6 +121,17 @@ class View:
             agreement=self.epoch.agreement,
             epoch=self.epoch.epoch,
         )
+
+    @property
+    def persisted(self) -> tuple[str, ...]:
+        """The hashes of what may be stored: also of what a server wrote without reporting that the
+        state does not take into account yet."""
+        if self.state is None:
+            return (UNKNOWN_HASH,)
+        known = self.state.state
+        is_missing = bool(self.unreported) and self.unreported != known.unreported
+        extra = (UNKNOWN_HASH,) if is_missing and not are_remote(self.report.entries) else ()
+        return tuple(dict.fromkeys((*extra, *known.persisted)))
 
     def guards(self) -> list[Guard]:
         """That all of it is still so."""
@@ -149,13 +170,17 @@ def change(
     own: ServerId | None = None,
     selected: str | None = None,
     selection_moves: bool = False,
+    location: str = "",
+    aggregated: Collection[ServerId] = (),
 ) -> Change:
-    """The change of a resource's entries to these; `kind` is what its objects are called.
+    """The change of a resource's entries to these; `kind` is what its objects are called, and
+    `location` the form of their keys; empty: as before.
 
     `guards` and `writes` belong to whoever makes the change; `own` is the server that makes it, if
     it may take itself out while it lives; `selected` a version that may be written from now on,
     whatever the entries say yet. A selection that moves touches the state even if it says the same
-    afterwards: whoever would narrow it by what was read before must not succeed.
+    afterwards: whoever would narrow it by what was read before must not succeed. `aggregated` are
+    the aggregated servers of this store.
 
     Without entries the StorageVersion is deleted; the epoch and the state stay, as they tell what
     may be stored.
@@ -165,19 +190,55 @@ def change(
     own_guards, own_writes = _encoder_changes(view.name, before.entries, entries, own=own)
     found: list[Write] = [*writes, *own_writes]
     found += _report_writes(view, after, now=now, new_uid=new_uid)
-    is_custom = _is_custom(view, after)
-    if _epoch_changes(view, after, kind, is_custom=is_custom):
-        value = _epoch_value(after, kind, is_custom=is_custom)
-        found.append(Put(epoch_key(view.name), value))
-    versions = [entry.encoding_version for entry in after.entries]
+    record = _epoch_after(view, after, kind=kind, location=location)
+    if record != view.epoch and (view.epoch is not None or after.entries):
+        found.append(Put(epoch_key(view.name), encode_epoch(record)))
+    versions = [version for entry in after.entries for version in entry.written]
     if selected is not None:
         versions.append(selected)
     is_moved = after.epoch != before.epoch or selection_moves
     is_unknown = obstacle is not None and obstacle.reason == UNFENCED
-    state = _state_after(view, after, versions, kind=kind, is_unknown=is_unknown)
+    # While such a server runs, its mark stays open, whatever becomes of the state meanwhile.
+    unreported = "" if is_unknown or are_remote(entries) else view.unreported
+    state = _state_after(
+        view,
+        after,
+        versions,
+        kind=kind,
+        is_unknown=is_unknown,
+        unreported=unreported,
+        verifier=verifier_of(after.entries, aggregated),
+    )
     found += _state_writes(view, state, is_moved=is_moved, now=now, new_uid=new_uid)
-    transaction = Transaction((*guards, *own_guards, *view.guards()), tuple(found))
+    marks = _closed_marks(view, state)
+    transaction = Transaction((*guards, *own_guards, *marks, *view.guards()), tuple(found))
     return Change(view.name, transaction, before, after)
+
+
+def contradicted_change(view: View) -> Transaction | None:
+    """Adds "Unknown" to a StorageState that lists less than is stored; None: it claims nothing.
+
+    The epoch moves, although the agreement stays: a verification that began before this one is
+    found wrong, and narrows nothing.
+    """
+    if view.state is None or UNKNOWN_HASH in view.state.state.persisted:
+        return None
+    report = replace(view.report, epoch=view.report.epoch + 1)
+    state = replace(
+        view.state.state,
+        persisted=(UNKNOWN_HASH, *view.state.state.persisted),
+        epoch=report.epoch,
+    )
+    writes: list[Write] = [
+        Put(state_key(view.name), encode_state(view.name, replace(view.state, state=state)))
+    ]
+    if view.epoch is not None:
+        moved = msgspec.structs.replace(view.epoch, epoch=report.epoch)
+        writes.append(Put(epoch_key(view.name), encode_epoch(moved)))
+    if view.stored is not None:
+        value = encode_report(report, view.stored.metadata)
+        writes.append(Put(report_key(view.name), value))
+    return Transaction(tuple(view.guards()), tuple(writes))
 
 
 def hash_of(kind: str, api_version: str) -> str:
@@ -226,8 +287,24 @@ def _report_writes(
     return [] if value == view.report_item.value else [Put(key, value)]
 
 
+def _closed_marks(view: View, state: State | None) -> list[Guard]:
+    """A state that takes a server without reports into account for good: that server has gone."""
+    if state is None or not state.unreported or state.unreported != view.unreported:
+        return []
+    if view.state is not None and view.state.state.unreported == state.unreported:
+        return []
+    return [Absent(server_key(ServerId(state.unreported)))]
+
+
 def _state_after(
-    view: View, after: Report, versions: list[str], *, kind: str, is_unknown: bool
+    view: View,
+    after: Report,
+    versions: list[str],
+    *,
+    kind: str,
+    is_unknown: bool,
+    unreported: str,
+    verifier: str,
 ) -> State | None:
     """The state; None when there is none and nobody writes, so that nobody asks what is stored."""
     if view.state is None and not versions:
@@ -239,6 +316,8 @@ def _state_after(
         epoch=after.epoch,
         keys=[entry.key_id for entry in after.entries],
         is_unknown=is_unknown,
+        unreported=unreported,
+        verifier=verifier,
     )
 
 
@@ -265,29 +344,24 @@ def _is_custom(view: View, after: Report) -> bool:
     return view.epoch is not None and view.epoch.is_custom
 
 
-def _epoch_changes(view: View, after: Report, kind: str, *, is_custom: bool) -> bool:
-    if view.epoch is None:
-        return bool(after.entries)
-    known = view.epoch
-    is_renamed = bool(kind and kind != known.kind)
-    return after.epoch != known.epoch or is_renamed or is_custom != known.is_custom
-
-
 def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:
     return None if agreement is None else hash_of(kind, agreement.version)
 
 
-def _epoch_value(report: Report, kind: str, *, is_custom: bool) -> bytes:
-    agreed = report.agreement
-    return encode_epoch(
-        EpochRecord(
-            epoch=report.epoch,
-            kind=kind,
-            version=None if agreed is None else agreed.version,
-            key_id="" if agreed is None else agreed.key_id,
-            is_custom=is_custom,
-        )
+def _epoch_after(view: View, after: Report, *, kind: str, location: str) -> EpochRecord:
+    known, agreed = view.epoch, after.agreement
+    return EpochRecord(
+        epoch=after.epoch,
+        kind=kind or ("" if known is None else known.kind),
+        version=None if agreed is None else agreed.version,
+        key_id="" if agreed is None else agreed.key_id,
+        is_custom=_is_custom(view, after),
+        location=location or ("" if known is None else known.location),
     )
+
+
+def _text(item: Item | None) -> str:
+    return "" if item is None else item.value.decode(errors="replace")
 
 
 def _unchanged(key: Key, item: Item | None) -> Guard:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from restow.coordination.ballots import BALLOTS_PREFIX, name_of_ballot
@@ -38,10 +39,13 @@ from restow.coordination.records import (
     resource_of_name,
 )
 from restow.coordination.roster import Roster
+from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import (
     LEASES_PREFIX,
     REPORTS_PREFIX,
     STATES_PREFIX,
+    decode_state,
+    encode_state,
     is_foreign_lease,
     lease_key,
     lease_seconds_of,
@@ -53,6 +57,7 @@ from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import definition_key
 from restow.runtime import Runtime
+from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Absent,
@@ -60,11 +65,14 @@ from restow.storage.interface import (
     Done,
     Item,
     Key,
+    Put,
     Refused,
     Revision,
     RevisionIs,
+    Span,
     Storage,
     Transaction,
+    Write,
 )
 
 SWEEP_SECONDS: Final = 30.0
@@ -218,10 +226,6 @@ class Collector:
         own = self._membership.id
         return self._membership.is_member and own <= min(living, default=own)
 
-    def has_living_peers(self) -> bool:
-        """Whether other servers that take part have shown themselves within their lease time."""
-        return any(server_of(key) != self._membership.id for key in self._living())
-
     def _living(self) -> list[Key]:
         now = self._clock.monotonic()
         return [
@@ -323,16 +327,30 @@ class Collector:
                 await self.forget_state(name)
 
     async def forget_state(self, name: str) -> None:
-        """Nobody reports a custom resource: if its definition is gone, nothing is stored that
-        anybody could ask for, and what may be stored is no question any more."""
-        state = await self._storage.get(state_key(name))
-        if state is not None:
-            guards = (
-                Absent(definition_key(str(resource_of_name(name)))),
-                Absent(report_key(name)),
-                RevisionIs(state.key, state.revision),
-            )
-            await self._storage.commit(Transaction(guards, (Delete(state.key),)))
+        """Delete the StorageState of a custom resource whose CRD is gone and that no server
+        reports.
+
+        A CRD that was removed by force (its finalizers patched away) leaves objects behind. Then
+        the state stays and says "Unknown", so that a CRD of the same name, and every preflight,
+        finds them. It is deleted by the first sweep after they are gone.
+        """
+        item = await self._storage.get(state_key(name))
+        if item is None:
+            return
+        guards = (
+            Absent(definition_key(str(resource_of_name(name)))),
+            Absent(report_key(name)),
+            RevisionIs(item.key, item.revision),
+        )
+        write: Write = Delete(item.key)
+        if await self._storage.count(Span.of_prefix(_custom_root(name))):
+            stored = decode_state(item)
+            if UNKNOWN_HASH in stored.state.persisted:
+                return
+            persisted = (UNKNOWN_HASH, *stored.state.persisted)
+            unknown = replace(stored, state=replace(stored.state, persisted=persisted))
+            write = Put(item.key, encode_state(name, unknown))
+        await self._storage.commit(Transaction(guards, (write,)))
 
     def _kind(self, name: str) -> str:
         """What the resource's objects are called; whoever registered it first has noted it."""
@@ -351,3 +369,9 @@ class Collector:
                 continue  # It goes with its entry.
             guards = (Absent(server_key(server_id)), *view.guards())
             await self._storage.commit(Transaction(guards, (Delete(item.key),)))
+
+
+def _custom_root(name: str) -> str:
+    """How the keys of a custom resource begin."""
+    group, resource = resource_of_name(name)
+    return f"{OBJECTS_PREFIX}{group}/{resource}/"

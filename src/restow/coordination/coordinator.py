@@ -20,10 +20,15 @@ from typing import Final
 
 from restow.coordination.agreements import Agreements, Announcer
 from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
+from restow.coordination.changes import View
 from restow.coordination.collector import Collector
 from restow.coordination.custom import CustomResources
 from restow.coordination.custom_registration import CustomRegistration
-from restow.coordination.encoding_table import EncodingTable, LooseTable
+from restow.coordination.encoding_table import (
+    OLDER_WRITES_SECONDS,
+    EncodingTable,
+    LooseTable,
+)
 from restow.coordination.errors import (
     CoordinationError,
     KeyUnsupported,
@@ -48,7 +53,9 @@ from restow.coordination.registrar import Registrar
 from restow.coordination.remote_reconciling import RemoteReconciler
 from restow.coordination.remote_registration import Remote, RemoteRegistrar
 from restow.coordination.roster import Roster
-from restow.coordination.selection import OLDER_WRITES_SECONDS, Selection
+from restow.coordination.rules import are_remote
+from restow.coordination.selection import Selection
+from restow.coordination.unreported import mark_states
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
@@ -59,7 +66,7 @@ from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
 from restow.resources.housekeeping.repeating import repeat
 from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.encryption.interface import Keys
-from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 
 MIRRORED: Final = (
@@ -139,6 +146,7 @@ class Coordinator:
             may_force=options.may_force,
             keys=keys,
             loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
+            still_written=self.table.still_written,
         )
         planner = votes if mode in ("strict", "loose") else reports
         make = Registrar if remote is None else partial(RemoteRegistrar, remote=remote)
@@ -163,7 +171,6 @@ class Coordinator:
                 planner=votes,
                 registrar=self.registrar,
                 table=self.table,
-                is_strict=mode == "strict",
                 runtime=runtime,
                 tasks=self._tasks,
             )
@@ -189,6 +196,7 @@ class Coordinator:
         self._unsupported: set[str] = set()
         """Where resources are stored that this server cannot read or write now."""
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._joining = asyncio.Lock()
         self._completed = False
         self._is_closing = False
         self.custom_registration = CustomRegistration(
@@ -234,8 +242,12 @@ class Coordinator:
         return _MemberPolicy(self) if self._is_off else self.table
 
     def version_of(self, resource: Resource) -> str:
-        """The version in which a resource is written now; if it is closed, was written last. What
-        it would be written in when it is opened for the first time, if it never was."""
+        """The version in which a resource is written now. If it is closed: the selected one with
+        voting, otherwise the one in which it was written last, or would be written first."""
+        if self._selection is not None and self.table.find(resource) is None:
+            selected = self._selection.selected(resource)
+            if selected is not None:
+                return selected
         last = self.table.last(resource)
         known = (*resource.decodable, resource.storage_api_version)
         return last if last is not None and last in known else resource.storage_api_version
@@ -295,10 +307,10 @@ class Coordinator:
         What cannot be registered yet is tried again for ever. Raises `OpenRefused` when something
         is encrypted with a key that this server does not have: that does not come by itself.
         """
-        if self._is_off:
-            await self._come_without_a_fence()
-            return
         self._loops.append(self._tasks.spawn("collector", self._collect()))
+        if self._is_off:
+            await self._join_unreported()
+            return
         if self.reconciler is not None:
             told = self.reconciler.run()
             self._loops.append(self._tasks.spawn("reports to the main servers", told))
@@ -353,20 +365,28 @@ class Coordinator:
             )
 
     async def _wait_for_no_agreement(self) -> None:
-        """Before a server writes without a fence, nobody may trust in an agreement any more.
+        """Before a server writes without reporting, no agreement may be published any more.
 
-        Those that run see its key, and take back what they have agreed on.
+        All collectors see its key, its own included, and unset what was agreed on.
         """
         gives_up_at = self._clock.monotonic() + NO_AGREEMENT_SECONDS_MAX
-        while agreed := [name for name, is_agreed in self.agreements.agreed.items() if is_agreed]:
-            if not self.collector.has_living_peers():
-                return  # What the dead have agreed on binds nobody.
+        while agreed := self._agreed_here():
             if self._clock.monotonic() > gives_up_at:
                 raise ModeRefused(
                     f"the running servers still agree on {len(agreed)} resources, such as"
                     f" {agreed[0]}: a server without a fence would break what they promise"
                 )
             await self._clock.sleep(0.1)
+
+    def _agreed_here(self) -> list[str]:
+        """The resources of this store that servers agree on."""
+        agreed = [name for name, is_agreed in self.agreements.agreed.items() if is_agreed]
+        found = []
+        for name in agreed:
+            with suppress(StoreDamaged):  # Nobody can act on an agreement that cannot be read.
+                if not are_remote(View.of(self.mirror, name).report.entries):
+                    found.append(name)
+        return found
 
     def _other_modes(self) -> set[Mode]:
         """The other modes of servers that were here before this one."""
@@ -408,19 +428,29 @@ class Coordinator:
         except TimeoutError:
             return
 
-    async def _come_without_a_fence(self) -> None:
-        """Be a member, and write only when nobody relies on an agreement any more."""
-        if not self.membership.is_member:
-            await self._join()
-        await self._wait_for_no_agreement()
-        self._completed = True
+    async def _join_unreported(self) -> None:
+        """Be a member, and write only when no agreement is published and all states list "Unknown".
+
+        The mark that outlives this server was written when it joined.
+        """
+        async with self._joining:
+            while not self._completed:
+                try:
+                    if not self.membership.is_member:
+                        await self._join()
+                    await self._wait_for_no_agreement()
+                    await mark_states(self._storage, self.mirror, self.membership, self._clock)
+                except MembershipLost as error:
+                    logger.warning("this server joins again: %s", error)
+                    continue
+                self._completed = self.membership.is_member
 
     async def _try_to_settle(self) -> bool:
         """Join if need be, register everything, say that it is done; whether all that worked."""
         hosted = self._own_resources()
         try:
             if self._is_off:
-                await self._come_without_a_fence()
+                await self._join_unreported()
                 return True
             if not self.membership.is_member:
                 self.table.close_all()
@@ -521,6 +551,15 @@ class Coordinator:
             work = self._register_until_done()
             self._registering = self._tasks.spawn("registration", work)
         return self._registering
+
+    def store_replaced(self) -> None:
+        """The store is another one, or an earlier state of it: join under a new id, and scan and
+        register everything again before the next write."""
+        if not self._is_closing:
+            self.table.close_all()
+            self.membership.forget()
+            self._completed = False
+            self._registration()
 
     def _register_later(self) -> None:
         """What was closed, and could not be opened, is tried until it can."""

@@ -49,6 +49,8 @@ FIRST_SECONDS_MAX: Final = 15.0
 """So long a server that starts waits for all of them."""
 MOVED_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
+UNREADABLE_SECONDS: Final = 5.0
+"""Between two scans of raw values that this server cannot read."""
 STALE: Final = "this server does not know whether its definition has changed"
 
 logger = logging.getLogger(__name__)
@@ -144,7 +146,12 @@ class CustomResources:
         return self._began.is_set()
 
     async def start(self) -> None:
-        """Host everything that is defined; returns when that is done, or takes too long."""
+        """Follow the definitions: each custom resource is served when its own registration is done.
+
+        Call it when this server has joined. Built-in resources are not waited for: a server that
+        cannot register one of them serves custom resources all the same (KEP-2339, exception 5 of
+        the write barrier).
+        """
         clock = self._runtime.clock
         self._tasks = tasks = self._runtime.tasks("custom-resources", on_failure=lambda _: None)
         await self._mirror.start(tasks)
@@ -153,8 +160,11 @@ class CustomResources:
             self._began.set()
         for number in range(WORKERS):
             tasks.spawn(f"worker {number}", work_off(self._queue, self._reconcile))
+
+    async def wait_for_first(self) -> None:
+        """Return when everything that was defined at the start is served, or takes too long."""
         try:
-            async with clock.timeout(FIRST_SECONDS_MAX):
+            async with self._runtime.clock.timeout(FIRST_SECONDS_MAX):
                 await self._began.wait()
         except TimeoutError:
             logger.warning("%d custom resources are not served yet", len(self._first))
@@ -236,7 +246,8 @@ class CustomResources:
             if self._errors.get(name) != str(error):
                 self._errors[name] = str(error)
                 logger.warning("%s is not served as defined: %s", name, error)
-            again_seconds = RETRY_SECONDS
+            is_unreadable = isinstance(error, VersionUnsupported)
+            again_seconds = UNREADABLE_SECONDS if is_unreadable else RETRY_SECONDS
         finally:
             for tried in waiting:
                 if not tried.done():

@@ -120,8 +120,8 @@ class CustomRegistration:
 
     def written(self, group: str, plural: str) -> frozenset[str]:
         """The versions, without the group, that servers say they write."""
-        entries = self._entries(group, plural)
-        return frozenset(GroupVersion.parse(e.encoding_version).version for e in entries)
+        written = [version for e in self._entries(group, plural) for version in e.written]
+        return frozenset(GroupVersion.parse(version).version for version in written)
 
     def _own_entry(self, resource: Resource) -> Entry | None:
         entries = self._entries(resource.group, resource.plural)

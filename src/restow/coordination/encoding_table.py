@@ -15,6 +15,8 @@ from restow.resources.encoding import Encoding, Readable
 from restow.runtime import Clock
 from restow.storage.interface import Revision
 
+OLDER_WRITES_SECONDS: Final = 30.0
+"""By then every commit that was sent before a switch has been answered, one way or the other."""
 RETRY_SECONDS: Final = 1
 NO_ERROR: Final = "<nil>"
 
@@ -34,7 +36,7 @@ class EncodingTable:
         self.on_stale: Callable[[Resource], Awaitable[None]] | None = None
         """Called when a fence has failed, to find out what is true now."""
         self.on_switch: Callable[[], None] | None = None
-        """Called in the same step in which a resource is written in another version."""
+        """Called in the same step in which a resource is written in another version, or no more."""
         self.fence_failures = 0
 
     def encoding(self, resource: Resource) -> Encoding:
@@ -55,6 +57,15 @@ class EncodingTable:
         """The version in which it is written, or was before it was closed; None: it never was."""
         return self._last.get(resource.root)
 
+    def still_written(self, _resource: Resource) -> set[str]:
+        """Versions in which writes of this server may land now without any further check. None:
+        the fence refuses each that is not in the version of the entry."""
+        return set()
+
+    def settles_in_seconds(self, _resource: Resource) -> float:
+        """After so long, no write in an earlier version can land. With a fence: at once."""
+        return 0.0
+
     def readable(self, resource: Resource) -> Readable:
         """As long as this server is a member and has reported what it can read, nobody stores
         anything else."""
@@ -72,22 +83,28 @@ class EncodingTable:
         before = self._encodings.get(resource.root)
         self._encodings[resource.root] = encoding
         self._last[resource.root] = encoding.api_version
-        if self.on_switch is not None and (
-            before is None or before.api_version != encoding.api_version
-        ):
-            self.on_switch()
+        if before is None or before.api_version != encoding.api_version:
+            self.tell_switch()
         self._errors.pop(resource.root, None)
 
     def close(self, resource: Resource, *, error: str = "") -> None:
         """Write it no more; `error` says why."""
-        self._encodings.pop(resource.root, None)
+        before = self._encodings.pop(resource.root, None)
         self._since.pop(resource.root, None)
         if error:
             self._errors[resource.root] = error
+        if before is not None:
+            self.tell_switch()
 
     def close_all(self) -> None:
         self._encodings.clear()
         self._since.clear()
+        self.tell_switch()
+
+    def tell_switch(self) -> None:
+        """The version that discovery shows of a resource may be another one now."""
+        if self.on_switch is not None:
+            self.on_switch()
 
     def pending(self, resource: Resource) -> str | None:
         """None when it may be written; otherwise the last error seen."""
@@ -112,6 +129,42 @@ class LooseTable(EncodingTable):
         self._clock = clock
         self._bound_seconds = bound_seconds
         self._fresh_at = clock.monotonic() - bound_seconds
+        self._older: dict[tuple[str, str], dict[str, float]] = {}
+        """By root and CRD uid: until when writes in an earlier version may land."""
+
+    def open(self, resource: Resource, encoding: Encoding) -> None:
+        self._note_older(resource, encoding.api_version)
+        super().open(resource, encoding)
+
+    def close(self, resource: Resource, *, error: str = "") -> None:
+        self._note_older(resource, "")
+        super().close(resource, error=error)
+
+    def still_written(self, resource: Resource) -> set[str]:
+        """The version that is written now, and those of writes that may still be on their way."""
+        current = self.find(resource)
+        found = set() if current is None else {current.api_version}
+        return found | self._not_over(resource).keys()
+
+    def settles_in_seconds(self, resource: Resource) -> float:
+        current = self.find(resource)
+        older = self._not_over(resource)
+        ends = [end for v, end in older.items() if current is None or v != current.api_version]
+        return max(ends) - self._clock.monotonic() if ends else 0.0
+
+    def _note_older(self, resource: Resource, version: str) -> None:
+        """A resource is written in another version from now on, or not at all."""
+        before = self.find(resource)
+        if before is not None and before.api_version != version:
+            ends = self._clock.monotonic() + OLDER_WRITES_SECONDS
+            self._older.setdefault(_place(resource), {})[before.api_version] = ends
+
+    def _not_over(self, resource: Resource) -> dict[str, float]:
+        place, now = _place(resource), self._clock.monotonic()
+        found = {v: end for v, end in self._older.pop(place, {}).items() if end > now}
+        if found:
+            self._older[place] = found
+        return found
 
     def confirm(self, at: float) -> None:
         """All that was selected up to this monotonic moment is in the table."""
@@ -126,3 +179,8 @@ class LooseTable(EncodingTable):
                 retry_after_seconds=RETRY_SECONDS,
             )
         return super().encoding(resource)
+
+
+def _place(resource: Resource) -> tuple[str, str]:
+    """What distinguishes a resource from one of the same name whose CRD was recreated."""
+    return resource.root, "" if resource.origin is None else resource.origin.uid

@@ -36,7 +36,7 @@ from restow.coordination.identity import (
     make_server_id,
     server_key,
 )
-from restow.coordination.records import MODES_KEY
+from restow.coordination.records import MODES_KEY, UNREPORTED_KEY
 from restow.coordination.wire import encode_lease, lease_key, new_metadata
 from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
@@ -133,12 +133,20 @@ class Membership:
         """
         for _ in range(JOIN_ATTEMPTS_MAX):
             self._begin_life()
-            extra = (Put(MODES_KEY, self._id.encode()),) if changes_modes else ()
-            await self._touch(Absent(server_key(self._id)), extra)
+            await self._touch(
+                Absent(server_key(self._id)), self._marks(changes_modes=changes_modes)
+            )
             if self.is_member:
                 logger.info("joined as %s", self._id)
                 return
         raise Unavailable("the store does not say whether this server has joined")
+
+    def _marks(self, *, changes_modes: bool) -> tuple[Write, ...]:
+        """What is recorded durably with the join, before the first write."""
+        keys = [MODES_KEY] if changes_modes else []
+        if self.options.mode == "off":
+            keys.append(UNREPORTED_KEY)
+        return tuple(Put(key, self._id.encode()) for key in keys)
 
     def _begin_life(self) -> None:
         nonce, options = self._ids.nonce(NONCE_BYTES), self.options
@@ -179,6 +187,10 @@ class Membership:
         life = self._id
         self._adopt(await self._storage.get(server_key(life)), life)
         return self.is_member
+
+    def forget(self) -> None:
+        """Be no member any more, without a word to the store: it is another one now."""
+        self._revision = None
 
     async def leave(self) -> Revision | None:
         """Remove the key and the lease, at a clean stop; the revision that did it, if one did."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from restow.runtime import Backoff, Runtime, Tasks
-from restow.storage.errors import Compacted, StorageError
+from restow.storage.errors import Compacted, StorageError, StoreReplaced
 from restow.storage.interface import Batch, Item, Key, Revision, Span, Storage, Watch
 
 BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.3)
@@ -119,8 +119,12 @@ class _Part:
                 async for batch in watch:
                     self._apply(batch)
                     failures = 0
-            except Compacted:
-                await self._reload(storage)
+            except (Compacted, StoreReplaced):
+                # The old position may be one of another store: nothing is reached until then.
+                self.position = Revision(0)
+                while not await self._reload(storage):
+                    await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
+                    failures += 1
             except StorageError as error:
                 logger.warning("the watch of %s has ended: %s", self.prefix, error)
             finally:
@@ -129,11 +133,16 @@ class _Part:
             await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
             failures += 1
 
-    async def _reload(self, storage: Storage) -> None:
+    async def _reload(self, storage: Storage) -> bool:
+        """Read everything again; whether that worked."""
         try:
             await self.load(storage)
+        except StoreReplaced:
+            return False  # the log has the reason already
         except StorageError as error:
             logger.warning("%s cannot be read: %s", self.prefix, error)
+            return False
+        return True
 
     def expect(self, revision: Revision) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,7 +8,8 @@ they were computed from has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -22,10 +23,16 @@ from restow.coordination.ballots import (
 )
 from restow.coordination.changes import REMOVED_MAX, Change, View, change, encoder_of
 from restow.coordination.errors import KeyUnsupported, NotSettled, VersionUnsupported
-from restow.coordination.identity import server_key
+from restow.coordination.identity import COMPONENT, Mode, ServerId, server_key
 from restow.coordination.membership import Membership
 from restow.coordination.mirror import Mirror
-from restow.coordination.records import encoder_key, name_of, selected_key
+from restow.coordination.records import (
+    EPOCHS_PREFIX,
+    decode_epoch,
+    encoder_key,
+    name_of,
+    selected_key,
+)
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry, with_entry, without
 from restow.coordination.voting import (
@@ -36,11 +43,12 @@ from restow.coordination.voting import (
     with_candidate,
     without_strangers,
 )
-from restow.coordination.wire import REPORTS_PREFIX, new_metadata
+from restow.coordination.wire import REPORTS_PREFIX, new_metadata, report_key
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
 from restow.runtime import Runtime
 from restow.storage.encryption.interface import Keys
+from restow.storage.errors import StoreDamaged
 from restow.storage.interface import (
     Absent,
     Delete,
@@ -116,7 +124,15 @@ class ReportPlanner:
 
     def names(self) -> Iterable[str]:
         found = self._mirror.under(REPORTS_PREFIX)
-        return [item.key.removeprefix(REPORTS_PREFIX) for item in found]
+        return [*(item.key.removeprefix(REPORTS_PREFIX) for item in found), *self._orphaned()]
+
+    def _orphaned(self) -> Iterable[str]:
+        """Resources with an agreement whose StorageVersion was deleted by somebody else."""
+        for item in self._mirror.under(EPOCHS_PREFIX):
+            name = item.key.removeprefix(EPOCHS_PREFIX)
+            with suppress(StoreDamaged):
+                if self._mirror.get(report_key(name)) is None and decode_epoch(item.value).version:
+                    yield name
 
     def registration(self, resource: Resource, view: View) -> Planned:
         living = self._living(view)
@@ -127,6 +143,7 @@ class ReportPlanner:
             view,
             entries,
             kind=resource.kind.store.kind,
+            location=resource.location,
             guards=(self._own_guard(), *_origin_guards(resource)),
             writes=self._own_encoder(view, entry),
         )
@@ -177,7 +194,9 @@ class ReportPlanner:
 
     def tidied(self, name: str, kind: str) -> Change | None:
         view = View.of(self._mirror, name)
-        return None if view.stored is None else self._change(view, self._living(view), kind=kind)
+        if view.stored is None and view.report.agreement is None:
+            return None
+        return self._change(view, self._living(view), kind=kind)
 
     def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
         """With which key this server would write: the one it prefers, as soon as all others can
@@ -213,6 +232,7 @@ class ReportPlanner:
             readable_keys=key.readable,
             preferred_key=None if key.preferred == key.key_id else key.preferred,
             loose_seconds=self._loose_seconds,
+            location=resource.location,
             definition="" if resource.origin is None else resource.origin.uid,
             is_closing=resource.origin is not None and resource.origin.is_closing,
         )
@@ -265,6 +285,7 @@ class ReportPlanner:
         writes: Iterable[Write] = (),
         selected: str | None = None,
         selection_moves: bool = False,
+        location: str = "",
     ) -> Change:
         return change(
             view,
@@ -277,8 +298,16 @@ class ReportPlanner:
             writes=writes,
             selected=selected,
             selection_moves=selection_moves,
+            location=location,
             own=self._membership.id,
+            aggregated=self._aggregated(),
         )
+
+    def _aggregated(self) -> frozenset[ServerId]:
+        """With this server, whose own record may not have been mirrored yet."""
+        is_aggregated = self._membership.options.component != COMPONENT
+        own = frozenset({self._membership.id} if is_aggregated else ())
+        return self._roster.aggregated() | own
 
 
 class VotePlanner(ReportPlanner):
@@ -295,7 +324,10 @@ class VotePlanner(ReportPlanner):
         may_force: bool,
         keys: Keys | None = None,
         loose_seconds: float = 0.0,
+        still_written: Callable[[Resource], Collection[str]] = lambda _resource: (),
     ) -> None:
+        """`still_written` tells in which versions writes of this server may land now, if it has no
+        fence."""
         super().__init__(
             mirror,
             membership,
@@ -306,6 +338,7 @@ class VotePlanner(ReportPlanner):
         )
         self._ballots = ballots
         self._may_force = may_force
+        self._still_written = still_written
         self._is_strict = membership.options.mode == "strict"
 
     def names(self) -> Iterable[str]:
@@ -321,11 +354,14 @@ class VotePlanner(ReportPlanner):
         ballot = self._counted(with_candidate(before, own), entries, is_member=True)
         self._check_writable(resource, ballot.selected)
         entry = self._entry(resource, ballot.selected, self.key_use(resource, entries))
+        encoding = self._fence(resource, entry)
+        entry = self._with_older(resource, entry, entries)
         entries = with_entry(self._moved(entries, before, ballot), entry)
         found = self._change(
             view,
             entries,
             kind=resource.kind.store.kind,
+            location=resource.location,
             guards=(
                 self._own_guard(),
                 *_origin_guards(resource),
@@ -339,7 +375,7 @@ class VotePlanner(ReportPlanner):
             selected=ballot.selected,
             selection_moves=ballot.selected != before.selected,
         )
-        return Planned(found, self._fence(resource, entry))
+        return Planned(found, encoding)
 
     def tidied(self, name: str, kind: str) -> Change | None:
         item, view = self._ballots.find(name), View.of(self._mirror, name)
@@ -425,19 +461,28 @@ class VotePlanner(ReportPlanner):
                 " down by one release at a time"
             )
 
+    def _with_older(self, resource: Resource, entry: Entry, entries: tuple[Entry, ...]) -> Entry:
+        """The own entry while writes in other versions may still land: it names them all, with the
+        version that it has named so far first."""
+        older = {*self._still_written(resource)} & {*entry.decodable_versions}
+        older.discard(entry.encoding_version)
+        if not older:
+            return entry
+        known = [e.encoding_version for e in entries if e.server_id == entry.server_id]
+        first, *others = sorted(older, key=lambda version: (version not in known, version))
+        return replace(
+            entry, encoding_version=first, other_versions=(*others, entry.encoding_version)
+        )
+
     def _moved(
         self, entries: tuple[Entry, ...], before: Ballot, after: Ballot
     ) -> tuple[Entry, ...]:
-        """The entries after a change of the selection: those of strict voters go with it."""
+        """The entries after a change of the selection: those of strict voters go with it. Loose
+        voters hear of it later, and go on in the old version until then: they may write both."""
         if before.selected == after.selected:
             return entries
         modes = self._roster.modes()
-        return tuple(
-            replace(entry, encoding_version=after.selected)
-            if modes.get(entry.server_id) == "strict"
-            else entry
-            for entry in entries
-        )
+        return tuple(_moved_to(after.selected, e, modes.get(e.server_id)) for e in entries)
 
     def _vote_guards(self, name: str, item: Item | None) -> tuple[Guard, ...]:
         key, selected = selected_key(name), self._mirror.get(selected_key(name))
@@ -468,6 +513,17 @@ class VotePlanner(ReportPlanner):
         if known is None or known.value != text:
             writes.append(Put(selected, text))
         return tuple(writes)
+
+
+def _moved_to(selected: str, entry: Entry, mode: Mode | None) -> Entry:
+    match mode:
+        case "strict":
+            return replace(entry, encoding_version=selected)
+        case "loose":
+            _, *others = dict.fromkeys((*entry.written, selected))
+            return replace(entry, other_versions=tuple(others))
+        case _:
+            return entry
 
 
 def _origin_guards(resource: Resource) -> tuple[Guard, ...]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import orjson
 
 from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.resources.stored import is_protobuf
+from restow.storage.census.values import read_value
 from restow.storage.encryption.asking import key_named_in, open_value
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import CannotOpen
@@ -24,7 +26,7 @@ UNREADABLE: Final = "(unreadable)"
 """Stands for the version of what is no object."""
 
 # How every value begins that an API server has written as JSON.
-_HEAD: Final = re.compile(rb'\{"kind":"[^"\\]*","apiVersion":"([^"\\]*)"')
+_HEAD: Final = re.compile(rb'\{"kind":"([^"\\]*)","apiVersion":"([^"\\]*)"')
 
 
 @dataclass(slots=True)
@@ -44,11 +46,29 @@ class Unopened:
         return f"{self.count} under {self.name}{other}"
 
 
+@dataclass(slots=True)
+class Misplaced:
+    """Values whose keys do not have the form of the resource's keys: no server finds them by name.
+    They are not counted otherwise."""
+
+    count: int = 0
+    places: list[Key] = field(default_factory=list)
+    """Where the first of them are."""
+
+    def add(self, key: Key) -> None:
+        self.count += 1
+        if len(self.places) < PLACES_MAX:
+            self.places.append(key)
+
+
 class Scan(NamedTuple):
     """What was found under a root, at one moment."""
 
     versions: Counter[str]
     """How many objects are stored in which `apiVersion`."""
+    kinds: Counter[str]
+    """How many objects are of which kind."""
+    misplaced: Misplaced
     unopened: list[Unopened]
     """What cannot be opened because the key is missing, or is another one of that name: then it
     opens nothing at all."""
@@ -57,11 +77,21 @@ class Scan(NamedTuple):
 
 
 async def scan(
-    storage: Storage, root: str, keys: Keys | None, readable: Collection[str] = (IDENTITY,)
+    storage: Storage,
+    root: str,
+    keys: Keys | None,
+    readable: Collection[str] = (IDENTITY,),
+    *,
+    has_key: Callable[[Key], bool] = lambda _key: True,
 ) -> Scan:
-    """Look at everything under a root. What is to be readable counts, which may be less than what
-    can be opened just now: keys that are given up are kept until all servers know."""
+    """Look at everything under a root; `has_key` tells whether a key has the right form.
+
+    What is to be readable counts, which may be less than what can be opened just now: keys that are
+    given up are kept until all servers know.
+    """
     versions: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    misplaced = Misplaced()
     used: set[str] = set()
     failed: dict[tuple[str, tuple[str, ...]], Unopened] = {}
 
@@ -76,6 +106,9 @@ async def scan(
         page = await storage.range(span, limit=PAGE_ITEMS, revision=revision or None)
         revision = page.revision
         for item in page.items:
+            if not has_key(item.key):
+                misplaced.add(item.key)
+                continue
             try:
                 opened = await open_value(keys, item.key, item.value)
             except CannotOpen as error:
@@ -87,11 +120,14 @@ async def scan(
                 fail(item.key, opened.key_id or IDENTITY)
             else:
                 used.add(opened.key_id)
-                versions[version_of(opened.value)] += 1
+                kind, version = type_of(opened.value)
+                versions[version] += 1
+                if kind:
+                    kinds[kind] += 1
         if not page.more:
             break
         span = span.starting_at(page.items[-1].key + "\0")
-    found = Scan(versions, [], [])
+    found = Scan(versions, kinds, misplaced, [], [])
     for each in failed.values():
         is_right = any(is_readable(key_id, each.tried) for key_id in used if key_id)
         (found.damaged if is_right else found.unopened).append(each)
@@ -99,12 +135,34 @@ async def scan(
 
 
 def version_of(value: bytes) -> str:
-    """The `apiVersion` of a stored value."""
+    """The `apiVersion` of a stored value; `UNREADABLE` if it holds no object."""
+    return type_of(value).version
+
+
+class ObjectType(NamedTuple):
+    """What a stored value says it is."""
+
+    kind: str
+    """Empty: it does not say."""
+    version: str
+
+
+_NO_OBJECT: Final = ObjectType("", UNREADABLE)
+
+
+def type_of(value: bytes) -> ObjectType:
+    """The `kind` and `apiVersion` of a stored value."""
+    if is_protobuf(value):
+        stored = read_value(value)
+        return ObjectType(stored.kind, stored.api_version) if stored.api_version else _NO_OBJECT
     head = _HEAD.match(value)
     if head is not None:
-        return head[1].decode(errors="replace")
+        return ObjectType(head[1].decode(errors="replace"), head[2].decode(errors="replace"))
     try:
-        version = orjson.loads(value)["apiVersion"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return UNREADABLE
-    return version if isinstance(version, str) else UNREADABLE
+        fields = orjson.loads(value)
+        version, kind = fields["apiVersion"], fields.get("kind")
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return _NO_OBJECT
+    if not isinstance(version, str):
+        return _NO_OBJECT
+    return ObjectType(kind if isinstance(kind, str) else "", version)

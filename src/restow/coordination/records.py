@@ -6,6 +6,7 @@
 | `/restow/epoch/<name>`          | the agreement on a resource and how often it has changed       |
 | `/restow/selected/<name>`       | the version that was voted for                                 |
 | `/restow/modes`                 | that servers coordinate in another way than before             |
+| `/restow/modes/unreported`      | the last server that joined to write without reporting         |
 
 `<name>` is that of the StorageVersion: `<group>.<resource>`, `core` for the core group. Values are
 compared byte by byte, so each has exactly one form.
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 
+from restow.api import names
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Agreement
 from restow.machinery.names import GroupResource
@@ -25,10 +27,14 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key
 
 ENCODERS_PREFIX: Final = "/restow/encoders/"
-EPOCHS_PREFIX: Final = "/restow/epoch/"
+EPOCHS_PREFIX: Final = names.EPOCHS_PREFIX
 SELECTED_PREFIX: Final = "/restow/selected/"
 MODES_KEY: Final = Key("/restow/modes")
 """Touched by whoever joins in another mode than the others: what they compute is guarded by it."""
+UNREPORTED_KEY: Final = Key(f"{MODES_KEY}/unreported")
+"""Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins:
+before its first write. It stays when that server is gone: the next server that reports compares it
+with the mark on each StorageState."""
 CORE_GROUP: Final = "core"
 _HELD: Final = "held"
 
@@ -53,6 +59,9 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     key_id: str = ""
     is_custom: bool = False
     """Whether it is a custom resource, which may be gone for good."""
+    location: str = ""
+    """The form of the keys under which the last server that registered stores objects; empty: it
+    did not say."""
 
     @property
     def agreement(self) -> Agreement | None:

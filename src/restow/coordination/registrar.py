@@ -11,7 +11,7 @@ lose what it cannot read. Not here: what becomes of the entries of dead servers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
@@ -31,7 +31,8 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.planning import Planned, Planner
 from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Scan, Unopened, scan
 from restow.coordination.records import name_of
-from restow.coordination.rules import UNKNOWN_HASH, undecodable
+from restow.coordination.roster import Roster
+from restow.coordination.rules import UNFENCED, UNKNOWN_HASH, undecodable
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
 from restow.runtime import Backoff, Runtime
@@ -70,12 +71,16 @@ class Registrar:
     ) -> None:
         self._storage = storage
         self._mirror = mirror
+        self._roster = Roster(mirror)
         self._membership = membership
         self._planner = planner
         self._table = table
         self._runtime = runtime
         self._keys = keys
-        self._scanned: set[str] = set()
+        self._scanned: dict[str, tuple[str, str, str]] = {}
+        """By root: as which server, after which server without reports, and for which CRD (uid) its
+        raw values were last scanned. While this server is a member, others store only what it can
+        read, unless they do not report, or the CRD is recreated."""
         self.on_open: Callable[[Resource, Revision], None] | None = None
         """Told of each resource that was opened, and of the revision that it is right for."""
         self.conflicts = 0
@@ -150,9 +155,9 @@ class Registrar:
     async def check_keys(self, resource: Resource, keys: Keys, *, is_recorded: bool = True) -> None:
         """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
         readable = keys.readable(resource.kind.group_resource)
-        state = View.of(self._mirror, name_of(resource.kind.group_resource)).state
-        if is_recorded and state is not None and UNKNOWN_HASH not in state.state.persisted:
-            _check_listed(resource, state.state.keys, readable)
+        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        if is_recorded and view.state is not None and UNKNOWN_HASH not in view.persisted:
+            _check_listed(resource, view.state.state.keys, readable)
         else:
             _check_opened(resource, await scan(self._storage, resource.root, keys, readable))
 
@@ -181,11 +186,17 @@ class Registrar:
                     f"{entry.server_id} cannot read {version}, in which this server would write"
                     f" {resource.kind.group_resource}: go up or down by one release at a time"
                 )
-            if entry.encoding_version not in readable:
+            if foreign := [version for version in entry.written if version not in readable]:
                 raise VersionUnsupported(
                     f"{entry.server_id} writes {resource.kind.group_resource} in"
-                    f" {entry.encoding_version}, which this server cannot read: go up or down by"
+                    f" {', '.join(foreign)}, which this server cannot read: go up or down by"
                     " one release at a time"
+                )
+            if entry.location not in ("", resource.location):
+                raise VersionUnsupported(
+                    f"{entry.server_id} stores {resource.kind.group_resource} at {entry.location},"
+                    f" this server at {resource.location}: neither finds the objects of the other."
+                    " Run releases with one scope"
                 )
             if not is_readable(entry.key_id, keys):
                 raise KeyUnsupported(
@@ -203,26 +214,43 @@ class Registrar:
         kind = resource.kind.store.kind
         versions = (*resource.decodable, resource.storage_api_version)
         readable = {hash_of(kind, version) for version in versions}
-        persisted = (UNKNOWN_HASH,) if view.state is None else view.state.state.persisted
+        persisted = self._persisted(view)
         foreign = undecodable(persisted, readable)
         listed = (IDENTITY,) if view.state is None else view.state.state.keys
         keys = self._readable_keys(resource)
         foreign_keys = [key_id for key_id in listed if not is_readable(key_id, keys)]
         # A definition that was made anew under its old name may know other versions: what was
         # stored under the old one has gone with it, or is found now.
-        if UNKNOWN_HASH in persisted or (foreign and resource.origin is not None):
-            # What was stored before anything was listed does not become more; what is listed may.
-            if foreign or foreign_keys or resource.root not in self._scanned:
-                self._check_writers(resource, view)
-                await self._check_stored(resource)
-                self._scanned.add(resource.root)
-        elif foreign:
+        is_listed = UNKNOWN_HASH not in persisted and not (foreign and resource.origin is not None)
+        if is_listed and foreign:
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"
                 f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
             )
-        else:
+        if is_listed:
             _check_listed(resource, listed, keys)
+        is_placed = view.epoch is not None and view.epoch.location == resource.location
+        if is_listed and is_placed:
+            return
+        # What was stored before anything was listed does not become more; what is listed, and what
+        # servers with another scope store, may.
+        scanned_for = (
+            self._membership.id,
+            view.unreported,
+            "" if resource.origin is None else resource.origin.uid,
+        )
+        was_scanned = self._scanned.get(resource.root) == scanned_for
+        if foreign or foreign_keys or not is_placed or not was_scanned:
+            self._check_writers(resource, view)
+            await self._check_stored(resource)
+            self._scanned[resource.root] = scanned_for
+
+    def _persisted(self, view: View) -> tuple[str, ...]:
+        """The hashes of what may be stored. While a server writes without a fence, "Unknown" is
+        among them, whether or not the state says so yet."""
+        obstacle = self._roster.obstacle(view.report.entries)
+        is_unfenced = obstacle is not None and obstacle.reason == UNFENCED
+        return (UNKNOWN_HASH, *view.persisted) if is_unfenced else view.persisted
 
     def _readable_keys(self, resource: Resource) -> tuple[str, ...]:
         if self._keys is None or resource.kind.pinned:
@@ -232,7 +260,7 @@ class Registrar:
     def _check_writers(self, resource: Resource, view: View) -> None:
         """What is stored can only be judged when nobody goes on to store what cannot be read."""
         readable = {*resource.decodable, resource.storage_api_version}
-        written = {entry.encoding_version for entry in view.report.entries} - readable
+        written = {v for entry in view.report.entries for v in entry.written} - readable
         if written:
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} is written in versions that this server cannot"
@@ -242,19 +270,33 @@ class Registrar:
     async def _check_stored(self, resource: Resource) -> None:
         """Nobody knows what is stored, so look."""
         keys = self._readable_keys(resource)
-        scanned = await scan(self._storage, resource.root, self._keys, keys)
+        scanned = await scan(
+            self._storage, resource.root, self._keys, keys, has_key=resource.has_key
+        )
+        _check_placed(resource, scanned)
         _check_opened(resource, scanned)
         found = scanned.versions
         known = {*resource.decodable, resource.storage_api_version, UNREADABLE}
         foreign = {version: count for version, count in found.items() if version not in known}
         if foreign:
-            listed = ", ".join(f"{count} in {version}" for version, count in foreign.items())
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} is stored in versions that this server cannot"
-                f" read ({listed}): let a release that knows them migrate it"
+                f" read ({_counted(foreign, 'in')}): let a release that knows them migrate it"
+            )
+        own_kind = resource.kind.store.kind
+        kinds = {kind: count for kind, count in scanned.kinds.items() if kind != own_kind}
+        if kinds:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is kind {own_kind} on this server, and objects of"
+                f" other kinds are stored in its place ({_counted(kinds, 'of kind')}): delete them"
+                " with a release or CRD that has that kind"
             )
         if found[UNREADABLE]:
             logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+
+
+def _counted(found: Mapping[str, int], preposition: str) -> str:
+    return ", ".join(f"{count} {preposition} {name}" for name, count in found.items())
 
 
 def _check_store(resource: Resource, planned: Planned) -> None:
@@ -265,6 +307,19 @@ def _check_store(resource: Resource, planned: Planned) -> None:
         raise NotSettled(
             f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
             f" their own ({', '.join(strangers)}): end them first, or do not host it here"
+        )
+
+
+def _check_placed(resource: Resource, found: Scan) -> None:
+    """Raises `VersionUnsupported` when values are stored under keys of another scope."""
+    misplaced = found.misplaced
+    if misplaced.count:
+        more = misplaced.count - len(misplaced.places)
+        listed = ", ".join(misplaced.places) + (f" and {more} more" if more else "")
+        raise VersionUnsupported(
+            f"{resource.kind.group_resource} has {misplaced.count} values where this server does"
+            f" not look for them ({listed}; it looks at {resource.location}): delete them with a"
+            " release that has their scope"
         )
 
 

@@ -183,7 +183,12 @@ class RemoteRegistrar(Registrar):
             return await super()._last_step(resource, planned, revision)
         entry = self._own_entry(planned)
         said = replace(
-            entry, store=self._remote.store, sequence=revision, definition="", is_closing=False
+            entry,
+            store=self._remote.store,
+            sequence=revision,
+            location="",
+            definition="",
+            is_closing=False,
         )
         name, kind = name_of(resource.kind.group_resource), resource.kind.store.kind
         await self._remote.main.report(name, kind, said)

@@ -102,6 +102,7 @@ class RemoteReports:
                 now=clock.wall(),
                 new_uid=self._runtime.ids.uid,
                 guards=guards,
+                aggregated=self._roster.aggregated(),
             )
             if made.is_empty:
                 return made.after  # it is so already, and was when this was asked for

@@ -23,7 +23,10 @@ agreement; what was written since was written as agreed.
 Others come first. A rewrite's commits are marked as such, so that the store does them behind all
 else; and while this server is asked for anything else, there are few of them, with rests between.
 
-Not here: who asks for it, and what is concluded from a pass (controllers).
+A pass in which no page rewrote anything, or failed, is *clean*. The server that does its last page
+records it: see `verification`.
+
+Not here: who asks for it.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from restow.coordination.rewrite_others import Others
 from restow.coordination.rewrite_page import Page, PageWork, Source, Values
 from restow.coordination.rewrite_plan import Aborted
 from restow.coordination.rules import Agreement
+from restow.coordination.verification import Pass, record_clean_pass, record_failures
 from restow.coordination.wire import decode_report, report_key
 from restow.machinery import status
 from restow.resources.definition import Resource
@@ -132,6 +136,30 @@ class Rewriter:
         finally:
             self._pages -= 1
         return page
+
+    async def conclude(
+        self,
+        resource: Resource,
+        page: Page,
+        *,
+        target_version: str,
+        is_clean: bool,
+        migration_uid: str,
+    ) -> bool:
+        """Record what follows from a page; whether a clean pass has been recorded.
+
+        `is_clean` says whether this page and all pages of its pass before it were.
+        """
+        name = name_of(resource.kind.group_resource)
+        if page.failed:
+            await record_failures(self._storage, name)
+            return False
+        # Without an epoch there is no agreement, and no fence, that a pass could be made under.
+        if not is_clean or page.next_key is not None or not page.epoch:
+            return False
+        target = Agreement(target_version, self._policy.encoding(resource).key_id)
+        found = Pass(target, page.epoch, page.revision, migration_uid)
+        return await record_clean_pass(self._storage, name, found)
 
     def _is_after(self, seconds: float) -> Callable[[], bool]:
         ends_at = self._clock.monotonic() + seconds

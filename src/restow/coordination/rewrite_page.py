@@ -72,6 +72,11 @@ class Page:
     """Changed by someone else meanwhile, and found in the target version then, or gone."""
     failed: list[Failure] = field(default_factory=list)
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether every value was found in the target version, under the target key."""
+        return not self.rewritten and not self.failed
+
 
 class Found(NamedTuple):
     """A value, and the encryption key that it is stored under."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
-
 from restow.api.encryption_keys import IDENTITY
 from restow.coordination.errors import CoordinationError
 from restow.coordination.rules import Agreement
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, stored_form
 from restow.resources.plans import Written
-from restow.resources.stored import head_of
-from restow.storage.errors import StoreDamaged
+from restow.resources.stored import head_of, load
 from restow.storage.interface import Item, Put, RevisionIs, Write
 
 _WRITTEN: Final = Written(body=b"")
@@ -93,10 +90,7 @@ def rewritten_form(resource: Resource, value: bytes, version: str, target: str) 
 
 
 def _decode(value: bytes) -> Object:
-    try:
-        obj: Object = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise StoreDamaged(f"it is no JSON: {error}") from error
+    obj: Object = load(value)
     return obj
 
 

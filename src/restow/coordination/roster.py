@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from restow.coordination.identity import (
+    COMPONENT,
     SERVERS_PREFIX,
     Mode,
     ServerId,
@@ -47,6 +48,14 @@ class Roster:
             server_id: "off" if record is None else record.mode
             for server_id, record in self.servers().items()
         }
+
+    def aggregated(self) -> frozenset[ServerId]:
+        """Aggregated servers that keep their objects in this store."""
+        return frozenset(
+            server_id
+            for server_id, record in self.servers().items()
+            if record is not None and record.component != COMPONENT
+        )
 
     def unfenced(self) -> frozenset[str]:
         """Servers that say they live, by a lease, and do not take part: they write as they like."""

@@ -15,12 +15,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from restow.api import migration_v1alpha1
 from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.api.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
 from restow.coordination.identity import Mode, ServerId
 
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
 KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
-UNKNOWN_HASH: Final = "Unknown"
+UNKNOWN_HASH: Final = migration_v1alpha1.UNKNOWN_HASH
 UNFENCED: Final = "UnfencedServer"
 
 
@@ -42,12 +44,23 @@ class Entry:
     """The id of the store in which it keeps its keys; empty: the one that the report is in."""
     sequence: int = 0
     """Of an entry with a store: the revision there at which it was said. Newer words win."""
+    other_versions: tuple[str, ...] = ()
+    """Further versions that it may write just now: a server without a fence is switching to another
+    version, and writes that it has sent before may still land."""
     loose_seconds: float = 0.0
     """For so long after a change it may go on writing as before; 0: it is fenced."""
+    location: str = ""
+    """The form of the keys under which it stores objects (`Resource.location`); empty: unknown,
+    it was written by a server that did not say."""
     definition: str = ""
     """The uid of the definition of a custom resource that it was made from."""
     is_closing: bool = False
     """That definition is being deleted, and the server creates nothing more."""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """All versions that it may write."""
+        return (self.encoding_version, *self.other_versions)
 
 
 class Agreement(NamedTuple):
@@ -72,6 +85,8 @@ class Condition:
     message: str
     since: str
     """When the status or the agreed value last changed."""
+    observed_generation: int | None = None
+    """Set by other writers, and kept: StorageVersions have no generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +104,16 @@ class Report:
 class State:
     """Which versions a resource may be stored in, as hashes, and under which encryption keys."""
 
-    persisted: tuple[str, ...] = ()
+    persisted: tuple[str, ...] = (UNKNOWN_HASH,)
+    """Never empty: without a record, objects may be stored in any version."""
     current: str = ""
     epoch: int = 0
     keys: tuple[str, ...] = (IDENTITY,)
     """If a version is unknown, so are the keys."""
+    unreported: str = ""
+    """The last server that wrote without reporting, as far as this state takes it into account."""
+    verifier: str = ""
+    """On whose evidence hashes may be removed (`restow.api.names`); empty: never recorded."""
 
 
 # Entries.
@@ -110,14 +130,19 @@ def without(entries: tuple[Entry, ...], gone: Collection[ServerId]) -> tuple[Ent
     return tuple(entry for entry in entries if entry.server_id not in gone)
 
 
+def are_remote(entries: Collection[Entry]) -> bool:
+    """Whether a resource is kept in another store, by servers that have their keys there."""
+    return bool(entries) and all(entry.store for entry in entries)
+
+
 def common_version(entries: Iterable[Entry]) -> str | None:
     """The version that all write; None when they differ, and when there is nobody."""
-    versions = {entry.encoding_version for entry in entries}
+    versions = {version for entry in entries for version in entry.written}
     return versions.pop() if len(versions) == 1 else None
 
 
 def agreement_of(entries: Iterable[Entry], obstacle: Obstacle | None) -> Agreement | None:
-    found = {Agreement(entry.encoding_version, entry.key_id) for entry in entries}
+    found = {Agreement(version, e.key_id) for e in entries for version in e.written}
     return found.pop() if obstacle is None and len(found) == 1 else None
 
 
@@ -130,7 +155,7 @@ def obstacle_to(
     guarding what they write. None of them writes into a store that is not theirs.
     """
     entries = tuple(entries)
-    if entries and all(entry.store for entry in entries):
+    if are_remote(entries):
         return None
     careless = sorted({*unfenced, *(server for server, mode in modes.items() if mode == "off")})
     if careless:
@@ -227,9 +252,10 @@ def _waiting_for_keys(entries: tuple[Entry, ...]) -> str:
 
 def _transition(old: Condition | None, new: Condition, *, moved: bool) -> Condition:
     """The new condition, with the old time if neither its status nor its value has changed."""
-    if old is not None and old.status == new.status and not moved:
-        return replace(new, since=old.since)
-    return new
+    if old is None:
+        return new
+    kept = replace(new, observed_generation=old.observed_generation)
+    return replace(kept, since=old.since) if old.status == new.status and not moved else kept
 
 
 # States.
@@ -243,14 +269,19 @@ def state_after(
     epoch: int,
     keys: Iterable[str] = (),
     is_unknown: bool = False,
+    unreported: str = "",
+    verifier: str = "",
 ) -> State:
     """The state when versions with the hashes `written` may be stored from now on, under `keys`.
 
     `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
     begins as unknown, since nobody knows what was stored before there was one; it becomes so again
-    (`is_unknown`) when somebody writes who does not say how.
+    (`is_unknown`) when somebody writes who does not say how, and when a server has done so that it
+    does not take into account (`unreported`, the last one). An empty `verifier` keeps the old one.
     """
-    state = before or State(persisted=(UNKNOWN_HASH,))
+    state = before or State()
+    if unreported and unreported != state.unreported:
+        is_unknown = True
     if is_unknown and UNKNOWN_HASH not in state.persisted:
         state = replace(state, persisted=(UNKNOWN_HASH, *state.persisted))
     return State(
@@ -258,7 +289,24 @@ def state_after(
         current=agreed or state.current,
         epoch=epoch,
         keys=tuple(dict.fromkeys((*state.keys, *(key or IDENTITY for key in keys)))),
+        unreported=unreported or state.unreported,
+        verifier=verifier or state.verifier,
     )
+
+
+def verifier_of(entries: Iterable[Entry], aggregated: Collection[ServerId]) -> str:
+    """On whose evidence hashes of a resource with these entries may be removed.
+
+    A server verifies what it rewrites itself: objects in its own store, written under a fence. The
+    main servers cannot rewrite what only `aggregated` servers, or servers with another store, host.
+    Empty without entries.
+    """
+    entries = tuple(entries)
+    if not entries:
+        return ""
+    is_fenced = not any(entry.loose_seconds for entry in entries)
+    is_hosted = any(not e.store and e.server_id not in aggregated for e in entries)
+    return VERIFIED_BY_SERVERS if is_fenced and is_hosted else VERIFIED_BY_MIGRATOR
 
 
 def undecodable(persisted: Iterable[str], decodable: Collection[str]) -> list[str]:

@@ -22,8 +22,6 @@ from restow.runtime import Runtime, Tasks
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 
-OLDER_WRITES_SECONDS: Final = 30.0
-"""By then every commit that was sent before a switch has been answered, one way or the other."""
 RETRY_SECONDS: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -41,7 +39,6 @@ class Selection:
         planner: VotePlanner,
         registrar: Registrar,
         table: EncodingTable,
-        is_strict: bool,
         runtime: Runtime,
         tasks: Tasks,
     ) -> None:
@@ -50,10 +47,11 @@ class Selection:
         self._planner = planner
         self._registrar = registrar
         self._table = table
-        self._is_strict = is_strict
         self._runtime = runtime
         self._tasks = tasks
         self._catalog = catalog
+        self._reporting: dict[str, Resource] = {}
+        """By root: what is to be reported again when earlier writes have ended."""
         mirror.listeners.append(self.note)
         registrar.on_open = self.catch_up
 
@@ -65,12 +63,20 @@ class Selection:
         resource = self._catalog.named(named.group, named.resource)
         if resource is not None:
             self._switch(resource, item.value.decode(errors="replace"))
+            if self._table.find(resource) is None:
+                self._table.tell_switch()
+
+    def selected(self, resource: Resource) -> str | None:
+        """What is selected for a resource, as far as this server has heard."""
+        item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
+        return None if item is None else item.value.decode(errors="replace")
 
     def catch_up(self, resource: Resource, revision: Revision) -> None:
         """A resource was opened as was right at a revision: what was selected since counts."""
         item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
         if item is not None and item.revision > revision:
             self._switch(resource, item.value.decode(errors="replace"))
+        self._report_when_settled(resource)
 
     async def look_again(self, resource: Resource) -> bool:
         """After a failed fence: switch to what is selected; False: that is not the reason."""
@@ -94,20 +100,33 @@ class Selection:
             return
         logger.info("%s is written in %s from now on", resource.kind.group_resource, selected)
         self._table.open(resource, new)
-        if not self._is_strict:
-            name = f"report {resource.kind.group_resource} {self._runtime.ids.nonce(4)}"
-            self._tasks.spawn(name, self._report_later(resource))
+        self._report_when_settled(resource)
+
+    def _report_when_settled(self, resource: Resource) -> None:
+        """Without a fence: report again when no write in another version is on its way."""
+        root = resource.root
+        if self._table.settles_in_seconds(resource) <= 0 or self._reporting.get(root) is resource:
+            return
+        self._reporting[root] = resource
+        name = f"report {resource.kind.group_resource} {self._runtime.ids.nonce(4)}"
+        self._tasks.spawn(name, self._report_later(resource))
 
     async def _report_later(self, resource: Resource) -> None:
-        """Say that another version is written, once nothing is under way in the old one."""
-        await self._runtime.clock.sleep(OLDER_WRITES_SECONDS)
-        while self._table.find(resource) is not None:
-            if resource.origin is not None and resource.origin.is_replaced:
-                return  # what is in its place is reported by those who follow definitions
-            try:
-                await self._registrar.register(resource)
-            except (CoordinationError, StorageError) as error:
-                logger.warning("the report of %s waits: %s", resource.kind.group_resource, error)
-                await self._runtime.clock.sleep(RETRY_SECONDS)
-            else:
-                return
+        """Say that one version is written, once nothing is under way in another."""
+        try:
+            while self._table.find(resource) is not None:
+                if resource.origin is not None and resource.origin.is_replaced:
+                    return  # what is in its place is reported by those who follow definitions
+                await self._runtime.clock.sleep(self._table.settles_in_seconds(resource))
+                try:
+                    await self._registrar.register(resource)
+                except (CoordinationError, StorageError) as error:
+                    name = resource.kind.group_resource
+                    logger.warning("the report of %s waits: %s", name, error)
+                    await self._runtime.clock.sleep(RETRY_SECONDS)
+                else:
+                    if self._table.settles_in_seconds(resource) <= 0:
+                        return
+        finally:
+            if self._reporting.get(resource.root) is resource:
+                del self._reporting[resource.root]

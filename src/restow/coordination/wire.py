@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import orjson
+from msgspec import UNSET
 
 from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
 from restow.api.encryption_keys import IDENTITY
@@ -23,7 +24,12 @@ from restow.api.internal_v1alpha1 import (
     StorageVersionCondition,
     StorageVersionStatus,
 )
-from restow.api.migration_v1alpha1 import GroupResourceRef, StorageState, StorageStateSpec
+from restow.api.migration_v1alpha1 import (
+    GroupResourceRef,
+    StorageState,
+    StorageStateSpec,
+    persisted_hashes,
+)
 from restow.api.names import (
     DEFINITIONS_ANNOTATION,
     EPOCH_ANNOTATION,
@@ -31,18 +37,22 @@ from restow.api.names import (
     IDENTITY_LABEL_VALUE,
     KEYS_ANNOTATION,
     LEASE_NAMESPACE,
+    LOCATIONS_ANNOTATION,
     LOOSE_ANNOTATION,
     MEMBER_ANNOTATION,
+    OTHER_VERSIONS_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
     SEQUENCES_ANNOTATION,
     STORES_ANNOTATION,
+    UNREPORTED_ANNOTATION,
+    VERIFIER_ANNOTATION,
 )
 from restow.coordination.identity import ServerId
 from restow.coordination.records import resource_of_name
 from restow.coordination.rules import Condition, Entry, Report, State
 from restow.kinds.builtin import find_kind
-from restow.resources.stored import encode
+from restow.resources.stored import as_json, encode
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
@@ -69,6 +79,8 @@ _ENTRY_ANNOTATIONS: Final = (
     STORES_ANNOTATION,
     SEQUENCES_ANNOTATION,
     LOOSE_ANNOTATION,
+    OTHER_VERSIONS_ANNOTATION,
+    LOCATIONS_ANNOTATION,
     DEFINITIONS_ANNOTATION,
 )
 
@@ -113,7 +125,7 @@ def report_key(name: str) -> Key:
 def decode_report(item: Item) -> StoredReport:
     """The report without its agreement, which has a key of its own."""
     try:
-        found = msgspec.json.decode(item.value, type=StorageVersion)
+        found = msgspec.json.decode(as_json(item.value), type=StorageVersion)
         said = {
             name: orjson.loads(_annotation(found.metadata, name) or b"{}")
             for name in _ENTRY_ANNOTATIONS
@@ -153,6 +165,11 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
                 last_transition_time=condition.since,
                 reason=condition.reason,
                 message=condition.message,
+                observed_generation=(
+                    UNSET
+                    if condition.observed_generation is None
+                    else condition.observed_generation
+                ),
             )
             for condition in report.conditions
         ],
@@ -178,6 +195,10 @@ def _said(annotation: str, entry: Entry) -> object:
             return entry.sequence
         case _ if annotation == LOOSE_ANNOTATION:
             return entry.loose_seconds
+        case _ if annotation == OTHER_VERSIONS_ANNOTATION:
+            return entry.other_versions
+        case _ if annotation == LOCATIONS_ANNOTATION:
+            return entry.location
         case _:
             assert annotation == DEFINITIONS_ANNOTATION
             closing = {"closing": True} if entry.is_closing else {}
@@ -200,6 +221,8 @@ def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -
         store=said[STORES_ANNOTATION].get(server_id, ""),
         sequence=said[SEQUENCES_ANNOTATION].get(server_id, 0),
         loose_seconds=said[LOOSE_ANNOTATION].get(server_id, 0.0),
+        other_versions=tuple(said[OTHER_VERSIONS_ANNOTATION].get(server_id, ())),
+        location=said[LOCATIONS_ANNOTATION].get(server_id, ""),
         definition=definition.get("uid", ""),
         is_closing=definition.get("closing", False),
     )
@@ -212,6 +235,9 @@ def _condition(condition: StorageVersionCondition) -> Condition:
         reason=condition.reason,
         message=condition.message,
         since=condition.last_transition_time or "",
+        observed_generation=(
+            None if condition.observed_generation is UNSET else condition.observed_generation
+        ),
     )
 
 
@@ -242,19 +268,26 @@ def decode_state(item: Item) -> StoredState:
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageState: {error}") from error
     state = State(
-        persisted=tuple(found.status.persisted_storage_version_hashes),
+        persisted=persisted_hashes(found.status.persisted_storage_version_hashes),
         keys=tuple(found.status.persisted_encryption_keys) or _PLAIN,
         current=found.status.current_storage_version_hash,
         epoch=epoch,
+        unreported=_annotation(found.metadata, UNREPORTED_ANNOTATION),
+        verifier=_annotation(found.metadata, VERIFIER_ANNOTATION),
     )
     return StoredState(state, found.metadata, found.status.last_heartbeat_time, obj)
 
 
 def encode_state(name: str, stored: StoredState) -> bytes:
     group, resource = resource_of_name(name)
+    owned = {EPOCH_ANNOTATION: str(stored.state.epoch)}
+    if stored.state.unreported:
+        owned[UNREPORTED_ANNOTATION] = stored.state.unreported
+    if stored.state.verifier:
+        owned[VERIFIER_ANNOTATION] = stored.state.verifier
     mine: dict[str, Any] = msgspec.to_builtins(
         StorageState(
-            metadata=_annotated(stored.metadata, {EPOCH_ANNOTATION: str(stored.state.epoch)}),
+            metadata=_annotated(stored.metadata, owned, UNREPORTED_ANNOTATION),
             spec=StorageStateSpec(resource=GroupResourceRef(group=group, resource=resource)),
             status=migration_v1alpha1.StorageStateStatus(
                 persisted_storage_version_hashes=list(stored.state.persisted),
@@ -274,6 +307,19 @@ def encode_state(name: str, stored: StoredState) -> bytes:
         migration_v1alpha1.API_VERSION,
         migration_v1alpha1.STORAGE_STATE,
     )
+
+
+def edited_state(
+    item: Item, *, persisted: tuple[str, ...], keys: tuple[str, ...], owned: Mapping[str, str]
+) -> bytes:
+    """A stored state with other persisted hashes and keys, and these annotations of the servers."""
+    obj = orjson.loads(item.value)
+    status = {**(obj.get("status") or {}), "persistedStorageVersionHashes": list(persisted)}
+    status.pop("persistedEncryptionKeys", None)
+    if listed := _listed_keys(keys):
+        status["persistedEncryptionKeys"] = listed
+    edited = {**obj, "metadata": _annotated(obj["metadata"], dict(owned)), "status": status}
+    return encode(edited, migration_v1alpha1.API_VERSION, migration_v1alpha1.STORAGE_STATE)
 
 
 def _listed_keys(keys: tuple[str, ...]) -> list[str]:
@@ -319,8 +365,8 @@ def encode_lease(
 def lease_seconds_of(item: Item) -> float:
     """For how long a lease is good without renewal; an hour, as in Kubernetes, if it says none."""
     try:
-        spec = msgspec.json.decode(item.value, type=coordination_v1.Lease).spec
-    except msgspec.MsgspecError:
+        spec = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).spec
+    except (msgspec.MsgspecError, StoreDamaged):
         return LEASE_SECONDS_DEFAULT
     return float(spec.lease_duration_seconds or LEASE_SECONDS_DEFAULT)
 
@@ -328,9 +374,9 @@ def lease_seconds_of(item: Item) -> float:
 def is_foreign_lease(item: Item) -> bool:
     """Whether an API server that does not take part says by this lease that it lives."""
     try:
-        metadata = msgspec.json.decode(item.value, type=coordination_v1.Lease).metadata
+        metadata = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).metadata
         is_identity = metadata["labels"][IDENTITY_LABEL] == IDENTITY_LABEL_VALUE
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except (msgspec.MsgspecError, StoreDamaged, KeyError, TypeError):
         return False
     return is_identity and not _annotation(metadata, MEMBER_ANNOTATION)
 

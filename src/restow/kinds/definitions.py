@@ -50,6 +50,7 @@ _TYPE_PACKAGES: Final = {
     "internal.apiserver.k8s.io": "io.k8s.api.apiserverinternal",
     "kube-apiserver.internal.k8s.io": "io.k8s.internal.kube-apiserver",
     "migration.k8s.io": "io.k8s.migration",
+    "storage.restow.dev": "dev.restow.storage",
 }
 
 

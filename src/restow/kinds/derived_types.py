@@ -33,6 +33,7 @@ _MIGRATION: Final = "io.k8s.migration.v1alpha1"
 _VOTE: Final = "io.k8s.internal.kube-apiserver.v1alpha1"
 _STORAGE_MIGRATION: Final = "io.k8s.api.storagemigration"
 _INTERNAL: Final = "io.k8s.api.apiserverinternal.v1alpha1"
+_SCAN: Final = "dev.restow.storage.v1alpha1"
 _HPA: Final = "HorizontalPodAutoscaler"
 
 
@@ -108,6 +109,7 @@ def _rewrite_types(package: str) -> dict[str, tuple[Field, ...]]:
         _text("resourceVersion"),
         _number("epoch"),
         _text("storageVersionUID"),
+        Field(json="verified", type=Scalar.BOOL, omitempty=True),
     )
     return {
         f"{package}.RewriteRequest": (
@@ -126,7 +128,43 @@ def _texts(json: str) -> Field:
     return Field(json=json, type=ListOf(Scalar.STRING), omitempty=True, list_type="set")
 
 
+def _list(json: str, name: str) -> Field:
+    return Field(json=json, type=ListOf(_ref(_SCAN, name)), omitempty=True, list_type="atomic")
+
+
+_SCAN_TYPES: Final[dict[str, tuple[Field, ...]]] = {
+    f"{_SCAN}.StorageScan": (
+        _OBJECT_META,
+        Field(json="spec", type=_ref(_SCAN, "StorageScanSpec"), omitempty=True),
+        Field(json="status", type=_ref(_SCAN, "StorageScanStatus"), omitempty=True),
+    ),
+    f"{_SCAN}.StorageScanSpec": (_text("prefix"), _number("limit"), _text("continue")),
+    f"{_SCAN}.StorageScanStatus": (
+        *(_text(name) for name in ("resourceVersion", "continue")),
+        _number("scanned"),
+        _number("total", pointer=True),
+        _list("counts", "StoredCount"),
+        _list("contradictions", "Contradiction"),
+        _list("servers", "ScannedServer"),
+        _texts("unfencedServers"),
+        _list("definitions", "ScannedDefinition"),
+    ),
+    f"{_SCAN}.StoredCount": (
+        *(_text(name) for name in ("prefix", "group", "resource", "scope", "apiVersion", "kind")),
+        *(_text(name) for name in ("encoding", "encryptionKey", "problem")),
+        *(_number(name) for name in ("values", "firstCreateRevision")),
+        _texts("examples"),
+    ),
+    f"{_SCAN}.Contradiction": (
+        *(_text(name) for name in ("group", "resource", "apiVersion")),
+        _number("values"),
+        _texts("examples"),
+    ),
+    f"{_SCAN}.ScannedServer": (*(_text(name) for name in ("id", "mode", "address")),),
+    f"{_SCAN}.ScannedDefinition": (_text("name"), _text("uid"), _number("createRevision")),
+}
 _OWN: Final[dict[str, tuple[Field, ...]]] = {
+    **_SCAN_TYPES,
     f"{_MIGRATION}.StorageState": (
         _OBJECT_META,
         _part("spec", "StorageStateSpec"),

@@ -142,6 +142,12 @@ class GroupVersionResource(NamedTuple):
         return GroupResource(self.group, self.resource)
 
 
+def version_stage(version: str) -> str:
+    """How stable a version is by its name: `ga`, `beta` or `alpha`; empty for other names."""
+    found = _KUBERNETES_VERSION.fullmatch(version)
+    return "" if found is None else found[2] or "ga"
+
+
 def version_priority(version: str) -> tuple[int, int, int, str]:
     """A sort key that puts the version to prefer first: v2, v1, v1beta2, v1alpha1, others.
 

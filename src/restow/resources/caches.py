@@ -15,17 +15,25 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
-from restow.resources.stored import Splicer
+from restow.resources.stored import Splicer, is_protobuf
 from restow.resources.watch_cache import WatchCache
 from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
-from restow.storage.errors import Compacted, PluginSilent, StorageClosed, StorageError
-from restow.storage.interface import Event, Revision, Span, Storage, Watch
+from restow.storage.errors import (
+    Compacted,
+    PluginSilent,
+    StorageClosed,
+    StorageError,
+    StoreReplaced,
+)
+from restow.storage.interface import Event, Item, Revision, Span, Storage, Watch
 
 LOAD_SLICE_ITEMS: Final = 500
+PROTOBUF_SLICE_ITEMS: Final = 20
+"""Values in protobuf are decoded, which takes much longer."""
 RETRY_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
@@ -58,6 +66,10 @@ class Caches:
         self._freshening = False
         self._reloads = 0
         self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
+        self._blocked: StoreReplaced | None = None
+        """Why the caches may not be read: they hold what another store had."""
+        self._abandoned = 0
+        """Up to this revision, clients may know changes of a store that was replaced."""
         self.position = 0
         """All changes up to this revision have reached the caches."""
 
@@ -77,10 +89,14 @@ class Caches:
 
     def ready(self, root: str) -> WatchCache | None:
         """The cache, if it is loaded already."""
-        return self._caches[root] if root in self._ready else None
+        return self._caches[root] if root in self._ready and self._blocked is None else None
 
     async def load(self, root: str, splicer: Splicer) -> WatchCache:
-        """The cache, loaded if need be; many who ask at once share one load."""
+        """The cache, loaded if need be; many who ask at once share one load.
+
+        Raises `StoreReplaced` while the caches hold what another store had.
+        """
+        self._check_backed()
         while root not in self._ready:  # again, if it was forgotten while it was loaded
             loading = self._loading.get(root)
             if loading is None:
@@ -91,7 +107,12 @@ class Caches:
                 load = self._load(root, splicer, loading, held)
                 self._tasks.spawn(f"load {root}", load)
             await asyncio.shield(loading)
+            self._check_backed()
         return self._caches[root]
+
+    def _check_backed(self) -> None:
+        if self._blocked is not None:
+            raise StoreReplaced(str(self._blocked))
 
     def forget(self, root: str, splicer: Splicer | None = None) -> None:
         """Drop a cache: its objects are to be read in another way from now on, by this splicer.
@@ -114,7 +135,7 @@ class Caches:
     def fresh(self, root: str) -> WatchCache | None:
         """The cache, if it is known at once that it misses nothing that was acknowledged."""
         cache = self._caches.get(root)
-        if cache is None:
+        if cache is None or self._blocked is not None:
             return None
         revision = self._revision_now()
         return cache if revision is not None and revision <= self.position else None
@@ -166,7 +187,12 @@ class Caches:
             _tell(asked, StorageClosed("the server is shutting down"), len(asked))
 
     async def reach_future(self, revision: int) -> None:
-        """Wait until the store, and the caches too, have come to what may be no revision yet."""
+        """Wait until the store, and the caches too, have come to what may be no revision yet.
+
+        Raises `Compacted` for one that a store had which this one took the place of.
+        """
+        if self.position < revision <= self._abandoned:
+            raise Compacted(Revision(self.position))
         while await self._storage.revision() < revision:
             await self._clock.sleep(FUTURE_POLL_SECONDS)
         await self.reach(revision)
@@ -219,6 +245,9 @@ class Caches:
     def reach(self, revision: int) -> Awaitable[None]:
         """Wait until the caches have come to a revision, which must be one of the store's."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._blocked is not None:
+            waiter.set_exception(StoreReplaced(str(self._blocked)))
+            return waiter
         if revision <= self.position:
             waiter.set_result(None)
             return waiter
@@ -258,8 +287,8 @@ class Caches:
             reloads = self._reloads
             page = await self._storage.range(Span.of_prefix(root))
             cache = WatchCache(root, splicer)
-            for first in range(0, len(page.items), LOAD_SLICE_ITEMS):
-                cache.add(page.items[first : first + LOAD_SLICE_ITEMS])
+            for some in _slices(page.items):
+                cache.add(some)
                 await self._clock.sleep(0)
             cache.end_load(page.revision)
             # If changes were missed meanwhile, some after this page may be among them.
@@ -276,6 +305,8 @@ class Caches:
                 return
             except Compacted:
                 logger.warning("the store was compacted past this server's watch: reloading")
+            except StoreReplaced as error:
+                self._block(error)
             except StorageError as error:
                 logger.warning("the watch of the store has failed: %s", error)
             await self._watch.close()
@@ -283,6 +314,16 @@ class Caches:
                 await self._clock.sleep(RETRY_SECONDS)
                 if await self._reload():
                     break
+
+    def _block(self, error: StoreReplaced) -> None:
+        """The store no longer has what the caches hold: serve nothing until they are reloaded."""
+        logger.warning("the watch caches are not used until they are reloaded: %s", error)
+        self._blocked = error
+        self._abandoned = max(self._abandoned, self.position)
+        waiting, self._waiting = self._waiting, []
+        for _, _, waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(StoreReplaced(str(error)))
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         by_resource: dict[str, list[Event]] = {}
@@ -333,13 +374,27 @@ class Caches:
                 await watch.close()
             if isinstance(error, StorageClosed):
                 return True  # following will notice
+            if isinstance(error, StoreReplaced):
+                return False  # the log has the reason already
             logger.warning("reloading failed: %s", error)
             return False
         self._watch = watch
+        self._blocked = None
         self._advance(revision)
         for expected, _, _ in self._waiting:
             watch.expect(Revision(expected))
         return True
+
+
+def _slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Parts of a page, each short enough to be taken in without a pause."""
+    first = 0
+    while first < len(items):
+        some = items[first : first + LOAD_SLICE_ITEMS]
+        if any(is_protobuf(item.value) for item in some):
+            some = some[:PROTOBUF_SLICE_ITEMS]
+        yield some
+        first += len(some)
 
 
 def resource_key(root: str) -> str:

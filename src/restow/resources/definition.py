@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from restow.kinds.definitions import Kind, SelectableField, Subresource
 from restow.machinery.apply.schema import Node
 from restow.machinery.conversion import Converter
-from restow.machinery.names import GroupVersionKind
+from restow.machinery.names import GroupVersion, GroupVersionKind
 from restow.machinery.status_error import Cause
 from restow.machinery.strategic_merge import MergeSchema
 from restow.storage.checks import OBJECTS_PREFIX
@@ -145,11 +145,15 @@ class Resource:
     """Of a custom resource whose definition is stored, and may change."""
     root: str = field(init=False)
     """How all its keys begin."""
+    location: str = field(init=False)
+    """The form of its keys: root and scope. Servers with another one do not find its objects."""
 
     _api_versions: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", f"{OBJECTS_PREFIX}{self.kind.key_prefix}/")
+        path = "{namespace}/{name}" if self.kind.namespaced else "{name}"
+        object.__setattr__(self, "location", self.root + path)
         versions = {version: self.kind.api_version(version) for version in self.served}
         object.__setattr__(self, "_api_versions", versions)
 
@@ -173,6 +177,14 @@ class Resource:
     def plural(self) -> str:
         return self.kind.plural
 
+    @property
+    def own_version(self) -> str:
+        """The version in which the server itself reads and writes objects through the API's rules:
+        the preferred one, or that of the store if clients are served none."""
+        if self.served:
+            return self.served[0]
+        return GroupVersion.parse(self.storage_api_version).version
+
     def api_version(self, version: str) -> str:
         return self._api_versions.get(version) or self.kind.api_version(version)
 
@@ -185,6 +197,10 @@ class Resource:
 
     def key_of(self, path: str) -> Key:
         return Key(self.root + path)
+
+    def has_key(self, key: Key) -> bool:
+        """Whether a key under the root has the form of this resource's keys."""
+        return key.count("/", len(self.root)) == int(self.kind.namespaced)
 
     def subresources(self, version: str) -> tuple[Subresource, ...]:
         """The parts of an object with a path of their own, in one version."""

@@ -9,12 +9,17 @@ this way: an entry and the key that stands for it in the store change together o
 | identity Lease | nothing |
 | StorageVersion, report | create it without entries, delete it then; labels and annotations |
 | StorageVersion, vote | delete it when it has no candidates |
-| StorageState | everything |
+| StorageState | create and delete it; add persisted hashes and keys, or "Unknown" for all hashes |
 
 Annotations with our prefix are nobody else's in any of them.
 
-Pure functions: they raise a 403, or return. Not here: whether an object is well formed, which is
-said before.
+A persisted hash or key leaves a StorageState only on evidence. Where servers verify a migration
+themselves (annotation `coordination.restow.dev/verifier`) they remove it, and a client that tries
+gets a 422. Where no server can, a client may. Without the annotation it depends on whether servers
+have ever reported the resource, which is a guard on the write (`guard_of_update`).
+
+Pure functions: they raise a 403 or a 422, or return. Not here: whether an object is well formed,
+which is said before.
 """
 
 from __future__ import annotations
@@ -22,25 +27,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from restow.api.encryption_keys import IDENTITY
+from restow.api.internal_v1alpha1 import name_of
 from restow.api.names import (
+    EPOCHS_PREFIX,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
     MEMBER_ANNOTATION,
     OWNED_ANNOTATION_PREFIX,
+    VERIFIED_BY_SERVERS,
+    VERIFIER_ANNOTATION,
 )
-from restow.machinery import status
+from restow.machinery import field_errors, status
+from restow.machinery.names import GroupResource
 from restow.resources.definition import Object, Resource
 from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.interface import Absent, Guard, Key
 
-__all__ = ["check_create", "check_delete", "check_update"]
+__all__ = [
+    "check_create",
+    "check_delete",
+    "check_update",
+    "guard_of_update",
+    "narrowing_refused",
+]
 
 SERVERS_SHOWN_MAX: Final = 3
+UNKNOWN_HASH: Final = "Unknown"
 
 _LEASE: Final = "identity leases are written by their server alone"
 _STATUS: Final = "its status is written by the API servers alone"
 _VOTE: Final = "votes are written by the API servers alone"
 _LIVES_ALONE: Final = "it lives as long as servers report it, so it takes no owners and finalizers"
+_NARROWING: Final = (
+    "hashes and keys are removed by the API servers alone, when they have verified a migration;"
+    " run: restow migrate"
+)
 _ANNOTATION: Final = "this annotation is written by the API servers alone: "
 
 
@@ -56,6 +79,29 @@ def check_update(resource: Resource, new: Object, old: Object) -> None:
     rules = _RULES.get(resource.root)
     if rules is not None:
         _forbid(resource, old, rules.update(new, old))
+    is_servers = resource.root == _STATES_ROOT and _verifier(old) == VERIFIED_BY_SERVERS
+    if is_servers and _narrows(new, old):
+        raise narrowing_refused(resource, old)
+
+
+def guard_of_update(resource: Resource, new: Object, old: Object) -> Guard | None:
+    """What an update is on condition of besides the object itself.
+
+    A StorageState that a client has created says nothing of who verifies. It may be narrowed by a
+    client only if no server has ever reported the resource.
+    """
+    if resource.root != _STATES_ROOT or _verifier(old) or not _narrows(new, old):
+        return None
+    about = _part(_part(old, "spec"), "resource")
+    name = name_of(GroupResource(about.get("group") or "", about.get("resource") or ""))
+    return Absent(Key(EPOCHS_PREFIX + name))
+
+
+def narrowing_refused(resource: Resource, old: Object) -> status.Invalid:
+    """The 422 for a client that removes hashes or keys which only servers may remove."""
+    name = old["metadata"].get("name") or ""
+    cause = field_errors.forbidden("status.persistedStorageVersionHashes", _NARROWING)
+    return status.invalid(resource.kind.group_kind, name, [cause])
 
 
 def check_delete(resource: Resource, old: Object) -> None:
@@ -125,6 +171,29 @@ def _annotation_update(new: Object, old: Object) -> str:
     return _ANNOTATION + min(changed)
 
 
+def _narrows(new: Object, old: Object) -> bool:
+    """Whether a StorageState tells of fewer versions or keys than before.
+
+    An empty list of hashes is "Unknown", which stands for every hash; but only the word itself may
+    take the place of others, as it cannot be overlooked. An empty list of keys is plain.
+    """
+    after, before = _part(new, "status"), _part(old, "status")
+    hashes, were = (
+        set(each.get("persistedStorageVersionHashes") or ()) for each in (after, before)
+    )
+    is_less = bool((were or {UNKNOWN_HASH}) - hashes) and UNKNOWN_HASH not in hashes
+    if is_less and hashes != were:
+        return True
+    keys, had = (
+        set(each.get("persistedEncryptionKeys") or (IDENTITY,)) for each in (after, before)
+    )
+    return bool(had - keys)
+
+
+def _verifier(state: Object) -> str:
+    return _owned_annotations(state).get(VERIFIER_ANNOTATION, "")
+
+
 def _always(_old: Object) -> str:
     return ""
 
@@ -134,6 +203,7 @@ class _Rules(NamedTuple):
     delete: Callable[[Object], str]
 
 
+_STATES_ROOT: Final = f"{OBJECTS_PREFIX}migration.k8s.io/storagestates/"
 # By the place in the store, because that is what is protected, whatever a release calls the kind.
 _RULES: Final = {
     f"{OBJECTS_PREFIX}leases/": _Rules(_lease_update, _lease_delete),
@@ -141,7 +211,7 @@ _RULES: Final = {
     f"{OBJECTS_PREFIX}kube-apiserver.internal.k8s.io/storageversions/": _Rules(
         _vote_update, _vote_delete
     ),
-    f"{OBJECTS_PREFIX}migration.k8s.io/storagestates/": _Rules(_annotation_update, _always),
+    _STATES_ROOT: _Rules(_annotation_update, _always),
 }
 
 

@@ -207,7 +207,8 @@ class Planner:
         ):
             ownership.check_delete(resource, old)
             return RemovePlan(resource, api_version, key, entry, new)
-        return UpdatePlan(resource, api_version, key, entry, new, old)
+        place = ownership.guard_of_update(resource, new, old)
+        return UpdatePlan(resource, api_version, key, entry, new, old, place=place)
 
     def plan_delete(  # noqa: PLR0917 - what is known of one write
         self,

@@ -22,7 +22,7 @@ from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, served_form, stored_form
 from restow.resources.stored import encode, served_length
 from restow.resources.watch_cache import Entry
-from restow.storage.interface import Absent, Delete, Key, Put, Revision, RevisionIs, Write
+from restow.storage.interface import Absent, Delete, Guard, Key, Put, Revision, RevisionIs, Write
 
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
@@ -48,8 +48,9 @@ class Plan(Protocol):
         """The state that the plan was made from."""
 
     @property
-    def place(self) -> RevisionIs | None:
-        """The namespace that a new object was planned to be in."""
+    def place(self) -> Guard | None:
+        """The namespace that a new object was planned to be in; of an update, what else it is on
+        condition of."""
 
     def must_prepare(self, encoding: Encoding) -> bool:
         """Whether somebody else has to convert what is to be written; asked of such resources."""
@@ -137,9 +138,7 @@ class CreatePlan:
 class UpdatePlan:
     """A change of an object, or its mark that it is to be deleted."""
 
-    __slots__ = ("_api_version", "_entry", "_new", "_old", "_remote", "guard", "resource")
-
-    place: Final = None
+    __slots__ = ("_api_version", "_entry", "_new", "_old", "_remote", "guard", "place", "resource")
 
     def __init__(  # noqa: PLR0917 - one write, handed down whole
         self,
@@ -149,8 +148,11 @@ class UpdatePlan:
         entry: Entry,
         new: Object,
         old: Object,
+        *,
+        place: Guard | None = None,
     ) -> None:
         self.resource = resource
+        self.place = place
         self.guard = RevisionIs(key, Revision(entry[0]))
         self._api_version = api_version
         self._entry = entry

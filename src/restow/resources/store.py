@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from restow.machinery import status
 from restow.machinery.apply.entries import Manager
-from restow.resources import managing, plans, strategy
+from restow.resources import managing, ownership, plans, strategy
 from restow.resources.caches import Caches
 from restow.resources.committing import Begun, Committer, PlaceMoved, Sealed, StateMoved
 from restow.resources.contention import Queues
@@ -253,6 +253,8 @@ class ResourceStore(ObjectReader):
                     return plan.preview()
                 try:
                     return await self._carry_out(plan, may_forget=not is_applied)
+                except PlaceMoved:
+                    raise ownership.narrowing_refused(resource, old) from None
                 except StateMoved as moved:
                     entry = self._entry(resource, moved.current)
                     if not is_queued:

@@ -5,6 +5,9 @@ and a newline at the end, as Kubernetes stores it. A served object is the same b
 resource version as the first field of its metadata. Both begin with a text that is known per kind
 and version, so the place to cut is known too.
 
+kube-apiserver stores built-in kinds in protobuf by default. Such values are decoded when they are
+read, and served like any other; whoever writes the object stores JSON.
+
 Not here: what the bytes mean, and conversion between versions.
 """
 
@@ -16,6 +19,10 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from restow.kinds.derived_types import all_types
+from restow.machinery import protobuf
+from restow.machinery.names import GroupVersion
+from restow.machinery.status_error import StatusError
 from restow.resources.errors import VersionUnknown
 from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.errors import StoreDamaged
@@ -36,10 +43,13 @@ _decode: Final = msgspec.json.Decoder(_Value).decode
 
 
 def _is_whole(value: bytes) -> bool:
-    """Whether a value can be cut and joined: it is JSON, and has no resource version yet."""
+    """Whether a value can be cut and joined: it is JSON, and has no resource version yet.
+
+    The decoder does not look into the texts that it skips, which may not be UTF-8.
+    """
     try:
-        return _decode(value).metadata.version is None
-    except msgspec.MsgspecError:
+        return _decode(value).metadata.version is None and (value.isascii() or bool(value.decode()))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -62,13 +72,16 @@ class Splicer:
         return self._serve_foreign(value, revision)
 
     def _serve_foreign(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
-        """A value that someone else wrote, with its fields in another order."""
+        """A value that someone else wrote: with its fields in another order, or in protobuf."""
         check_opened(value)
+        if is_protobuf(value):
+            envelope = _envelope(value)
+            self.check_type(envelope.kind, envelope.api_version)
+        fields = load(value)
         try:
-            fields = orjson.loads(value)
             kind, version = fields["kind"], fields["apiVersion"]
             canonical = encode(fields, version, kind)
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise StoreDamaged(f"it holds no object of kind {self._kind}: {error!r}") from error
         self.check_type(kind, version)
         return revision, version, splice(head_of(kind, version), canonical, revision)
@@ -80,6 +93,46 @@ class Splicer:
         if not isinstance(version, str) or version not in self._versions:
             why = f"it is stored in version {version!r}, which is not decodable here"
             raise VersionUnknown(why)
+
+
+def is_protobuf(value: bytes) -> bool:
+    """Whether a value is in Kubernetes' protobuf envelope."""
+    return value.startswith(protobuf.MAGIC)
+
+
+def load(value: bytes) -> Any:
+    """The fields of a stored object, be it JSON or protobuf. Raises `StoreDamaged`.
+
+    Only built-in types have a protobuf form.
+    """
+    if not is_protobuf(value):
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise StoreDamaged(f"it is no JSON: {error}") from error
+    api_version, kind, raw = _envelope(value)
+    group, version = GroupVersion.parse(api_version)
+    struct = all_types().of_kind(group, version, kind)
+    if struct is None:
+        raise StoreDamaged(f"it holds a protobuf message of {api_version} {kind}, which is unknown")
+    try:
+        fields = protobuf.decode(struct, raw, size_max=len(raw))
+    except StatusError as error:
+        raise StoreDamaged(f"its protobuf message cannot be read: {error}") from error
+    return {"kind": kind, "apiVersion": api_version, **fields}
+
+
+def as_json(value: bytes) -> bytes:
+    """A stored value as JSON; values that are no protobuf stay as they are. Raises
+    `StoreDamaged`."""
+    return orjson.dumps(load(value)) if is_protobuf(value) else value
+
+
+def _envelope(value: bytes) -> protobuf.Envelope:
+    try:
+        return protobuf.read_envelope(value, size_max=len(value))
+    except StatusError as error:
+        raise StoreDamaged(f"its protobuf envelope cannot be read: {error}") from error
 
 
 def check_opened(value: bytes) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from restow.api.storage_scan import STORAGE_SCANS
 from restow.kinds.definitions import VERBS_STATUS
 from restow.serving.context import Context
 from restow.serving.handlers.binding import bind
@@ -18,6 +19,7 @@ from restow.serving.handlers.component_statuses import component_statuses
 from restow.serving.handlers.eviction import evict
 from restow.serving.handlers.not_running import connect, log, proxy
 from restow.serving.handlers.server import Server
+from restow.serving.handlers.store_scan import scan_store
 from restow.serving.listener.response import Promise
 
 Action: TypeAlias = "Callable[[Server, Context], Promise]"
@@ -43,4 +45,5 @@ it."""
 UNSTORED: Final[dict[tuple[str, str], Action]] = {
     ("", "bindings"): bind,
     ("", "componentstatuses"): component_statuses,
+    (STORAGE_SCANS.group, STORAGE_SCANS.resource): scan_store,
 }

@@ -66,7 +66,7 @@ class NonResources:
 
     def answer(self, context: Context) -> Promise:
         """The answer to a request whose path names no resource."""
-        path = context.info.path.rstrip("/") or "/"
+        path = context.info.path
         first, _, rest = path[1:].partition("/")
         if first in self._pages:
             return self._pages[first](context)

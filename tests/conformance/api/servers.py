@@ -11,6 +11,7 @@ import orjson
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
+from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.resources.catalog import Catalog, release_catalog
@@ -99,6 +100,7 @@ async def start_server(
     accounts: AccountRules | None = None,
     runtime: Runtime | None = None,
     audit: Audit | None = None,
+    mirror: Mirror | None = None,
 ) -> RunningServer:
     runtime = runtime or Runtime.system()
     assembly = await assemble(
@@ -115,6 +117,7 @@ async def start_server(
         limits=limits,
         accounts=accounts,
         audit=audit,
+        mirror=mirror,
     )
     listener = await Listener.start(
         assembly.app,

@@ -443,6 +443,25 @@ async def test_releases_that_follow_each_other(start: StartServer) -> None:
     assert (await api.get(place.format("v2") + "/w-x-2")).status == 200
 
 
+async def test_a_list_that_is_too_long_for_yaml(api: ApiClient) -> None:
+    """A list over 4 MiB is refused as YAML, with a Status; in pages it is not."""
+    import yaml
+
+    for number in range(5):
+        body = config_map(f"a{number}", {"text": "x" * 900_000})
+        assert (await api.post(CONFIG_MAPS, body)).status == 201
+    refused = await api.get(CONFIG_MAPS, accept="application/yaml")
+    assert refused.status == 406
+    found = yaml.safe_load(refused.body)
+    assert (found["kind"], found["reason"], found["code"]) == ("Status", "NotAcceptable", 406)
+    assert found["message"] == "only the following media types are accepted: application/json"
+    page = await api.get(f"{CONFIG_MAPS}?limit=3", accept="application/yaml")
+    assert [each["metadata"]["name"] for each in yaml.safe_load(page.body)["items"]] == [
+        "a0", "a1", "a2",
+    ]  # fmt: skip
+    assert (await api.get(CONFIG_MAPS)).status == 200
+
+
 async def test_yaml_and_pretty_answers(api: ApiClient) -> None:
     """Answers in YAML, errors too; indented for people."""
     import yaml

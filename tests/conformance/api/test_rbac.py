@@ -127,6 +127,17 @@ async def test_paths(server: RunningServer) -> None:
     await jane.close()
 
 
+async def test_a_trailing_slash_gives_no_more(server: RunningServer) -> None:
+    """A path with a trailing slash is authorized as the path that is served for it."""
+    await give(server, "below", at("get", "/metrics/* /dashboards/*"))
+    jane = client_of(server)
+    refused = ("/metrics", "/metrics/", "/dashboards/", "/", "//")
+    assert await statuses(jane, *refused) == [403] * 5
+    assert await statuses(jane, "/metrics/slis", "/metrics/slis/", "/livez/") == [200] * 3
+    assert await statuses(server.client, "/metrics/", "/livez/", "//") == [200] * 3
+    await jane.close()
+
+
 async def test_what_everybody_has(server: RunningServer) -> None:
     """Without any role in the store the default ones count, and no more than they say."""
     nobody, jane = ApiClient(server.port, token=None), client_of(server)

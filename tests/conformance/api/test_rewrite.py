@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
+from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import encoder_key
 from restow.resources.stored import encode
@@ -70,9 +71,11 @@ async def join(open_store: OpenStore) -> AsyncIterator[JoinCluster]:
     """Starts members of one cluster."""
     members: list[Member] = []
 
-    async def start(release: str = "x+2", *, is_open: bool = True) -> Member:
+    async def start(release: str = "x+2", *, is_open: bool = True, mode: Mode = "report") -> Member:
         storage, catalog = await open_store(), catalog_of(release)
-        options = CoordinatorOptions(membership=MembershipOptions(host=f"h{len(members)}"))
+        options = CoordinatorOptions(
+            membership=MembershipOptions(host=f"h{len(members)}", mode=mode)
+        )
         coordinator = Coordinator(storage, catalog, Runtime.system(), options)
         server = await start_server(
             storage, catalog, policy=coordinator.policy, barrier=WriteBarrier(coordinator)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from restow.apiserver.assembly import Secrets, assemble
+from restow.apiserver.feature_gates import FeatureGates
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import builtin_catalog
 from restow.runtime import Runtime
@@ -20,6 +22,26 @@ class Unreadable(MemoryStorage):
 
     async def range(self, *_: Any, **__: Any) -> Any:
         raise Unavailable("the disk is gone")
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_the_gate_of_the_hash_reaches_discovery(is_on: bool) -> None:
+    """With the feature gate StorageVersionHash off, discovery shows no hash."""
+    storage = MemoryStorage()
+    assembly = await assemble(
+        storage,
+        builtin_catalog(),
+        Runtime.system(),
+        secrets=Secrets(tokens={}, continue_key=bytes(32)),
+        address="127.0.0.1:6443",
+        gates=FeatureGates(storage_version_hash=is_on),
+    )
+    document = assembly.discovery.plain("/api/v1")
+    assert document is not None
+    hashes = [each.get("storageVersionHash") for each in orjson.loads(document)["resources"]]
+    assert any(hashes) is is_on
+    await assembly.close()
+    await storage.close()
 
 
 async def test_a_server_that_cannot_start_leaves_nothing() -> None:

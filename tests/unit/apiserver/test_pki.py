@@ -21,7 +21,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki, refresh_pki
+from restow.apiserver.pki import (
+    Pki,
+    PkiError,
+    PkiOptions,
+    ensure_pki,
+    refresh_pki,
+    write_secret,
+)
 from restow.runtime import Runtime, SimulatedClock
 from restow.serving.listener import TlsMaterial
 
@@ -382,3 +389,18 @@ def test_addresses_are_addresses() -> None:
     addresses = [name for name in SERVICE_NAMES if ":" in name or name[0].isdigit()]
     assert addresses == [str(ipaddress.ip_address(name)) for name in addresses]
     assert os.path.sep not in "".join(SERVICE_NAMES)
+
+
+def test_only_files_are_replaced(tmp_path: Path) -> None:
+    """A kubeconfig or key is not written in the place of a device, a pipe or a directory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder", "/dev/null"):
+        path = tmp_path / name
+        before = path.stat().st_mode
+        with pytest.raises(PkiError, match="not a regular file"):
+            write_secret(path, b"secret")
+        assert path.stat().st_mode == before
+    write_secret(tmp_path / "file", b"old")
+    write_secret(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"

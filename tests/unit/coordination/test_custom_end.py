@@ -15,11 +15,14 @@ import pytest
 
 from restow.coordination.ballots import BALLOTS_PREFIX
 from restow.coordination.collector import SWEEP_SECONDS
+from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key
 from restow.machinery.status_error import StatusError
 from restow.resources.custom.definitions import ROOT
 from restow.resources.store import DeleteWish
 from restow.storage.interface import (
+    Delete,
+    Key,
     Put,
     Refused,
     Span,
@@ -27,6 +30,7 @@ from restow.storage.interface import (
 )
 from tests.scenarios.custom_definitions import (
     GADGETS,
+    GADGETS_ROOT,
     KEY,
     KIND,
     PLURAL,
@@ -45,6 +49,7 @@ from tests.unit.coordination.custom_looks import (
     gadget,
     hosted,
     is_stored,
+    lose_identity,
     one,
     two,
     written,
@@ -113,6 +118,107 @@ async def test_a_definition_made_anew_under_its_old_name(
             assert await world.stored(server.name, KIND) == versions_then[0]
         uid = (await gadgets.now()).uid
         assert {entry.definition for entry in await entries(world)} == {uid}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_definition_removed_by_force_is_scanned_when_it_is_recreated(
+    tmp_path: Path, mode: str, is_seen: bool
+) -> None:
+    """A CRD whose finalizers were patched away leaves its objects behind. A CRD of the same name
+    that cannot read them is not registered by any server, and the StorageState says Unknown. It is
+    served when it has the version in which they are stored. `is_seen`: the servers see that the
+    first one is gone before the second one exists."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        if is_seen:
+            await world.clock.advance(SOON_SECONDS)
+            assert UNKNOWN_HASH in (await world.state(KIND)).persisted
+        await gadgets.create(["v2"])
+        await world.clock.advance(LEASE_SECONDS)
+        assert [hosted(server) for server in servers] == [None, None]
+        assert await world.report(KIND) is None
+        assert UNKNOWN_HASH in (await world.state(KIND)).persisted
+        await gadgets.add("v1")
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        await world.run(servers[1].write("a", kind=KIND))
+        assert await world.stored("a", KIND) == "v2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_recreated_definition_is_scanned_also_without_a_state(
+    tmp_path: Path, mode: str
+) -> None:
+    """The CRD is removed by force and its StorageState deleted by hand: a server that has scanned
+    for the first CRD scans again for the second one, and does not register."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(SOON_SECONDS)
+        await world.storage.commit(Transaction((), (Delete(state_key(GADGETS)),)))
+        await gadgets.create(["v2"])
+        await world.clock.advance(SOON_SECONDS)
+        assert [hosted(server) for server in servers] == [None, None]
+
+
+async def test_a_server_with_a_new_identity_scans_again(tmp_path: Path) -> None:
+    """What was stored while a server was not a member keeps it from registering again."""
+    async with open_world(tmp_path) as world:
+        server = await one(world)
+        await world.run(server.write("a"))
+        assert server.coordinator.table.find(server.resource()) is not None
+        key = Key(f"/registry/{GROUP}/widgets/ns/planted")
+        world.storage.is_fenced = False
+        world.storage.planted.add(key)
+        value = b'{"kind":"Widget","apiVersion":"example.com/v9","metadata":{"name":"planted"}}'
+        await world.storage.commit(Transaction((), (Put(key, value),)))
+        await lose_identity(world, server)
+        assert server.coordinator.table.find(server.resource()) is None
+        assert "1 in example.com/v9" in (server.coordinator.pending(server.resource()) or "")
+
+
+async def test_objects_of_another_kind_keep_a_definition_from_being_registered(
+    tmp_path: Path,
+) -> None:
+    """A CRD that was removed by force is recreated with the same versions and another kind: no
+    server can read what is stored, so none registers."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.create(["v1"], kind="Gizmo")
+        await world.clock.advance(SOON_SECONDS)
+        assert hosted(server) is None
+
+
+async def test_the_state_of_a_definition_removed_by_force_goes_with_its_last_object(
+    tmp_path: Path,
+) -> None:
+    """The StorageState is kept while objects are stored that no resource owns, and removed by the
+    collector when they are gone."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(2 * SWEEP_SECONDS)
+        assert (await world.state(KIND)).persisted[0] == UNKNOWN_HASH
+        world.storage.is_fenced = False
+        await world.storage.commit(Transaction((), (Delete(Key(f"{GADGETS_ROOT}ns/a")),)))
+        await world.clock.advance(2 * SWEEP_SECONDS)
+        assert await world.storage.get(state_key(GADGETS)) is None
 
 
 @pytest.mark.parametrize("mode", ["report", "strict"])

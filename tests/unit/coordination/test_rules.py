@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -241,3 +242,14 @@ def test_unknown_is_not_judged_as_unreadable(persisted: list[str], decodable: se
         if value not in decodable:
             expected.append(value)
     assert undecodable(persisted, decodable) == expected
+
+
+def test_the_observed_generation_of_a_condition_is_kept() -> None:
+    """Another writer may have set it: a report that changes keeps it."""
+    entry = Entry(server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",))
+    first = report_after(Report(), (entry,), obstacle=None, now="then")
+    (condition,) = first.conditions
+    observed = replace(first, conditions=(replace(condition, observed_generation=4),))
+    other = replace(entry, server_id=ServerId("b"), encoding_version="v2")
+    second = report_after(observed, (entry, other), obstacle=None, now="now")
+    assert [(each.status, each.observed_generation) for each in second.conditions] == [("False", 4)]

@@ -14,6 +14,7 @@ from restow.coordination.records import EPOCHS_PREFIX, epoch_key, selected_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, report_key, state_key
 from restow.machinery.status_error import StatusError
+from restow.serving.messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage
 from tests.unit.coordination.world import GROUP, World, open_world
@@ -26,6 +27,13 @@ LEASE_SECONDS = 15
 async def plant(world: World, *writes: Write) -> None:
     """Write behind everybody's back."""
     await MemoryStorage.commit(world.storage, Transaction((), writes))
+
+
+def in_protobuf(value: bytes) -> bytes:
+    """A built-in object as kube-apiserver stores it by default."""
+    message = message_of(value)
+    assert message is not None
+    return message
 
 
 def foreign_lease(seconds: int) -> bytes:
@@ -41,14 +49,19 @@ def foreign_lease(seconds: int) -> bytes:
     )
 
 
+@pytest.mark.parametrize("form", ["json", "protobuf"])
 async def test_a_stranger_ends_the_agreement_at_once_until_its_lease_is_over(
-    tmp_path: Path,
+    tmp_path: Path, form: str
 ) -> None:
-    """Its lease is noticed by the watch, and removed when it was not renewed for its time."""
+    """Its lease is noticed by the watch, and removed when it was not renewed for its time. A real
+    kube-apiserver stores it in protobuf."""
+    lease = foreign_lease(60)
+    if form == "protobuf":
+        lease = in_protobuf(lease)
     async with open_world(tmp_path) as world:
         await world.started("x+1")
         await world.clock.advance(5)
-        await plant(world, Put(Key(f"{LEASES_PREFIX}k"), foreign_lease(60)))
+        await plant(world, Put(Key(f"{LEASES_PREFIX}k"), lease))
         await world.clock.advance(1)
         report = await world.report()
         assert report is not None
@@ -56,6 +69,34 @@ async def test_a_stranger_ends_the_agreement_at_once_until_its_lease_is_over(
         await world.clock.advance(70)
         assert await world.common() == V1
         assert await world.storage.get(Key(f"{LEASES_PREFIX}k")) is None
+
+
+async def test_registration_reads_the_versions_of_values_in_protobuf(tmp_path: Path) -> None:
+    """A built-in kind that kube-apiserver has stored in a known version is registered and read; one
+    in an unknown version keeps the server from registering it."""
+    config_map = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
+    deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "a"}}
+    unknown = in_protobuf(orjson.dumps(deployment)).replace(b"apps/v1", b"apps/v9")
+    async with open_world(tmp_path) as world:
+        configured, deployed = Key("/registry/configmaps/ns/a"), Key("/registry/deployments/ns/a")
+        world.storage.planted |= {configured, deployed}
+        await plant(
+            world,
+            Put(configured, in_protobuf(orjson.dumps(config_map))),
+            Put(deployed, unknown),
+        )
+        server = world.server("x+1")
+        with pytest.raises(TimeoutError):
+            await world.run(server.start(), seconds_max=10)
+        table = server.coordinator.table
+        config_maps, deployments = (
+            server.catalog.named(group, plural)
+            for group, plural in (("", "configmaps"), ("apps", "deployments"))
+        )
+        assert config_maps is not None
+        assert deployments is not None
+        assert table.find(config_maps) is not None
+        assert "1 in apps/v9" in (table.pending(deployments) or "")
 
 
 async def test_what_a_stranger_has_stored_is_unknown(tmp_path: Path) -> None:

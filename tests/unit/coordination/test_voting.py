@@ -9,17 +9,45 @@ import pytest
 
 from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.coordination.changes import View, hash_of
+from restow.coordination.encoding_table import OLDER_WRITES_SECONDS
 from restow.coordination.errors import ModeRefused
 from restow.coordination.identity import SERVERS_PREFIX
+from restow.coordination.raw_scan import version_of
 from restow.coordination.records import SELECTED_PREFIX
 from restow.coordination.voting import Ballot
 from restow.coordination.wire import state_key
 from restow.machinery.status_error import StatusError
-from restow.storage.interface import Key, Put, Refused, Span, Transaction
-from tests.unit.coordination.world import GROUP, World, open_world
+from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
+from tests.unit.coordination.custom_looks import Late
+from tests.unit.coordination.world import GROUP, RELEASES, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
 LEASE_SECONDS = 15
+PREFERRED = {release: f"{GROUP}/{storage}" for release, (_, storage) in RELEASES.items()}
+WIDGETS_ROOT = f"/registry/{GROUP}/widgets/"
+
+
+class Published:
+    """Compares each widget that is written with what the store says of its version just then."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._commit = world.storage.commit
+        self.checked: list[str] = []
+        self.wrong: list[str] = []
+        world.storage.commit = self.commit  # type: ignore[method-assign]
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        for write in transaction.writes:
+            if isinstance(write, Put) and write.key.startswith(WIDGETS_ROOT):
+                version = version_of(write.value)
+                report, epoch = await self._world.report(), await self._world.epoch()
+                assert report is not None
+                possible = {each for entry in report.entries for each in entry.written}
+                agreed = {None, version}
+                is_true = {report.common_version, epoch.version} <= agreed and version in possible
+                (self.checked if is_true else self.wrong).append(write.key)
+        return await self._commit(transaction)
 
 
 async def ballot(world: World) -> Ballot:
@@ -208,6 +236,25 @@ async def test_discovery_switches_in_the_step_in_which_the_encoder_does(tmp_path
         assert seen == [V2]
 
 
+async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path) -> None:
+    """Discovery of a server that does not know the selected version shows the hash of that version,
+    not of its own preference; it follows when another one is selected."""
+    async with open_world(tmp_path) as world:
+        old = await world.started("x", mode="strict")
+        jumper = world.server("x+3", mode="strict")
+        shown: list[str] = []
+        coordinator, resource = jumper.coordinator, jumper.resource()
+        coordinator.table.on_switch = lambda: shown.append(coordinator.version_of(resource))
+        with pytest.raises(TimeoutError):
+            await world.run(jumper.start(), seconds_max=10)
+        assert coordinator.version_of(resource) == V1
+        await world.run(old.stop())
+        await world.clock.advance(10)
+        assert (await ballot(world)).selected == V2
+        assert coordinator.version_of(resource) == V2
+        assert shown[-1] == V2
+
+
 async def test_a_loose_server_without_word_from_the_store_stops_writing(tmp_path: Path) -> None:
     """It fails closed when it cannot prove that it is up to date within the bound."""
     async with open_world(tmp_path) as world:
@@ -238,6 +285,68 @@ async def test_loose_servers_follow_the_selection_within_the_bound(tmp_path: Pat
         assert hash_of("Widget", V2) in (await world.state()).persisted
         await world.clock.advance(60)
         assert (await versions(world), await world.common()) == ({V2}, V2)
+
+
+@pytest.mark.parametrize(("first", "second"), [("x+1", "x+2"), ("x+2", "x+1")])
+async def test_loose_servers_publish_no_version_while_writes_in_another_may_land(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    """From the change of the selection until the writes that were sent before it have ended, there
+    is no common version, and the entry names both versions. Each write that lands is in a version
+    that is published as possible at that moment, also one that lands late."""
+    old_version, new_version = PREFERRED[first], PREFERRED[second]
+    async with open_world(tmp_path) as world:
+        world.storage.is_fenced = False
+        leaving = await world.started(first, mode="loose")
+        staying = await world.started(second, mode="loose")
+        published = Published(world)
+        await world.run(staying.write("a"))
+        late = Late(staying, to=WIDGETS_ROOT)
+        sent = asyncio.create_task(staying.write("b"))
+        await world.clock.settle()
+        await world.run(leaving.stop())
+        await world.clock.advance(1)
+        assert (await ballot(world)).selected == new_version
+        assert await world.common() is None
+        (entry,) = (await world.report()).entries  # type: ignore[union-attr]
+        assert entry.written == (old_version, new_version)
+        await world.clock.advance(OLDER_WRITES_SECONDS - 2)
+        assert await world.common() is None
+        late.go()
+        await world.run(sent)
+        await world.run(staying.write("c"))
+        assert [await world.stored(name) for name in "abc"] == [
+            each.rpartition("/")[2] for each in (old_version, old_version, new_version)
+        ]
+        await world.clock.advance(3)
+        assert await world.common() == new_version
+        (entry,) = (await world.report()).entries  # type: ignore[union-attr]
+        assert entry.written == (new_version,)
+        await world.run(staying.write("d"))
+        assert published.wrong == []
+        assert len(published.checked) == 4
+
+
+async def test_a_loose_server_that_switches_back_names_both_versions_until_both_have_ended(
+    tmp_path: Path,
+) -> None:
+    """The selection goes to v2 and back within the time in which writes may be on their way."""
+    async with open_world(tmp_path) as world:
+        world.storage.is_fenced = False
+        old = await world.started("x+1", mode="loose")
+        new = await world.started("x+2", mode="loose")
+        await world.run(old.stop())
+        await world.clock.advance(10)
+        back = await world.started("x+1", mode="loose")
+        await world.run(new.stop())
+        assert (await ballot(world)).selected == V1
+        for _ in range(4):
+            await world.clock.advance(10)
+            (entry,) = (await world.report()).entries  # type: ignore[union-attr]
+            assert entry.server_id == back.id
+            table = back.coordinator.table
+            assert {*table.still_written(back.resource())} <= {*entry.written}
+        assert await world.common() == V1
 
 
 async def test_a_loose_selection_that_moves_back_and_forth_touches_the_state(

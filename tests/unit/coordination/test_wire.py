@@ -47,12 +47,22 @@ entries = st.lists(
         served_versions=st.lists(words, max_size=3).map(tuple),
         key_id=st.just("") | words,
         loose_seconds=st.sampled_from([0.0, 60.0, 0.5]),
+        location=st.just("") | words,
+        other_versions=st.lists(words, max_size=2).map(tuple),
     ),
     max_size=4,
     unique_by=lambda entry: entry.server_id,
 ).map(tuple)
 conditions = st.lists(
-    st.builds(Condition, type=words, status=words, reason=words, message=words, since=words),
+    st.builds(
+        Condition,
+        type=words,
+        status=words,
+        reason=words,
+        message=words,
+        since=words,
+        observed_generation=st.none() | st.integers(0, 9),
+    ),
     max_size=2,
     unique_by=lambda condition: condition.type,
 ).map(tuple)
@@ -115,7 +125,7 @@ def test_a_report_without_keys_forgets_the_old_ones() -> None:
 
 
 @given(
-    st.lists(words, max_size=4).map(tuple),
+    st.lists(words, min_size=1, max_size=4, unique=True).map(tuple),
     st.just("") | words,
     st.integers(0, 2**40),
     st.none() | words,
@@ -140,18 +150,23 @@ def test_a_state_comes_back(
     assert orjson.loads(value)["spec"]["resource"] == resource
 
 
+UNKNOWN = ("Unknown",)
 REPORTS = [{"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}]
 
 
 @pytest.mark.parametrize(
     ("status", "persisted", "heartbeat"),
     [
-        ({}, (), None),
-        (None, (), None),
-        ({"persistedStorageVersionHashes": None, "lastHeartbeatTime": None}, (), None),
+        ({}, UNKNOWN, None),
+        (None, UNKNOWN, None),
+        ({"persistedStorageVersionHashes": None, "lastHeartbeatTime": None}, UNKNOWN, None),
         ({"persistedStorageVersionHashes": ["a"], "lastHeartbeatTime": "t"}, ("a",), "t"),
-        ({"currentStorageVersionHashes": REPORTS, "persistedStorageVersionHashes": []}, (), None),
-        ({"currentStorageVersionHashes": "odd", "later": {"x": [1]}}, (), None),
+        (
+            {"currentStorageVersionHashes": REPORTS, "persistedStorageVersionHashes": []},
+            UNKNOWN,
+            None,
+        ),
+        ({"currentStorageVersionHashes": "odd", "later": {"x": [1]}}, UNKNOWN, None),
     ],
 )
 def test_what_controllers_write_into_a_state_is_kept(

@@ -59,11 +59,13 @@ DO_AGAIN_MAX = 8
 """How often a request begins anew when the resource it came for was replaced."""
 
 
-def write_release(path: Path, name: str, *, kinds: Sequence[str] = ("Widget",)) -> Path:
+def write_release(
+    path: Path, name: str, *, kinds: Sequence[str] = ("Widget",), scope: str = "Namespaced"
+) -> Path:
     """A release with a few kinds that are data only, as the table says."""
     versions, storage = RELEASES[name]
     listed = [
-        {"group": GROUP, "kind": kind, "plural": _plural(kind), "scope": "Namespaced",
+        {"group": GROUP, "kind": kind, "plural": _plural(kind), "scope": scope,
          "versions": [{"name": version, "served": True, "decodable": True} for version in versions],
          "storage": storage, "conversion": "rename", "schema": "open"}
         for kind in kinds
@@ -237,14 +239,18 @@ class Server:
         await self.start_coordination()
 
     async def start_coordination(self) -> None:
-        """Join, register, host what is defined; a server that cannot read that ends again."""
-        await self.coordinator.start()
-        if self.custom is not None:
-            try:
-                await self.custom.start()
-            except StorageError:
-                await self.stop()
-                raise
+        """Join, follow the definitions, register; a server that cannot read those ends again."""
+        if self.custom is None:
+            await self.coordinator.start()
+            return
+        await self.coordinator.join()
+        try:
+            await self.custom.start()
+        except StorageError:
+            await self.stop()
+            raise
+        await self.coordinator.register()
+        await self.custom.wait_for_first()
 
     async def write(self, name: str, *, kind: str = "Widget", **fields: Any) -> Written:
         """Create an object, or change it if it is there."""

@@ -146,8 +146,8 @@ def test_rules_of_update() -> None:
 def test_reviews_are_created_and_never_stored() -> None:
     """Reviews have the one verb, and nothing is kept of them; nor of what is done or looked up."""
     unstored = [kind for kind in all_kinds() if not kind.persisted]
-    reviews = [kind for kind in unstored if kind.kind.endswith("Review")]
-    assert len(reviews) == 6
+    reviews = [kind for kind in unstored if kind.kind.endswith(("Review", "Scan"))]
+    assert len(reviews) == 7
     assert {kind.kind for kind in unstored if kind not in reviews} == {"Binding", "ComponentStatus"}
     assert all(kind.verbs == ("create",) for kind in reviews)
     namespaces = find_kind("", "Namespace")

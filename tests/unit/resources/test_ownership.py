@@ -12,11 +12,13 @@ from restow.api.names import (
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
+    VERIFIER_ANNOTATION,
 )
-from restow.machinery.status import Forbidden
+from restow.machinery.status import Forbidden, Invalid
 from restow.resources import ownership
 from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource
+from restow.storage.interface import Absent, Key
 
 Object = dict[str, Any]
 CATALOG = builtin_catalog()
@@ -196,16 +198,70 @@ def test_what_is_free_in_votes() -> None:
 
 
 def test_states() -> None:
-    """Clients write states, narrow them and delete them; our annotations they leave alone."""
+    """Clients write states and delete them; our annotations they leave alone."""
     message = f'storagestates.migration.k8s.io "pods" is forbidden: {ANNOTATION}'
     assert refusal(STATE, new=state(annotations=OWNED), old=None) == message
     assert refusal(STATE, new=state(annotations=OWNED), old=state()) == message
     assert refusal(STATE, new=state(), old=state(annotations=OWNED)) == message
     assert refusal(STATE, new=state(), old=None) == ""
-    status = {"persistedStorageVersionHashes": ["h"]}
-    old = state(annotations=OWNED)
-    assert refusal(STATE, new={**old, "status": status}, old=old) == ""
-    assert refusal(STATE, new=None, old=old) == ""
+    assert refusal(STATE, new=None, old=state(annotations=OWNED)) == ""
+
+
+def hashes(*persisted: str, keys: tuple[str, ...] = (), verifier: str = "servers") -> Object:
+    annotations = {VERIFIER_ANNOTATION: verifier} if verifier else {}
+    status = {"persistedStorageVersionHashes": [*persisted]} if persisted else {}
+    if keys:
+        status["persistedEncryptionKeys"] = [*keys]
+    return {**state(annotations=annotations), "status": status}
+
+
+NARROWING = [
+    (hashes("h"), hashes("h", "g")),
+    (hashes("h"), hashes("Unknown", "h")),
+    (hashes("h"), hashes()),
+    (hashes(), hashes("h")),
+    (hashes("g"), hashes("h")),
+    (hashes("h"), hashes("h", keys=("identity", "k"))),
+    (hashes("h", keys=("k",)), hashes("h", keys=("identity", "k"))),
+    (hashes("h", keys=("k",)), hashes("h")),
+]
+ALLOWED = [
+    (hashes("h"), hashes("h")),
+    (hashes(), hashes()),
+    (hashes("h", "g"), hashes("h")),
+    (hashes("Unknown"), hashes("h", "g")),
+    (hashes("Unknown", "h"), hashes()),
+    (hashes("h", keys=("identity", "k")), hashes("h")),
+]
+
+
+def unsaid(value: Object) -> Object:
+    """The same state without a word about who verifies."""
+    return {**value, "metadata": {"name": "pods"}}
+
+
+@pytest.mark.parametrize(("new", "old"), NARROWING)
+def test_states_are_narrowed_by_servers(new: Object, old: Object) -> None:
+    """Where servers verify it is refused; where nothing is said, if they report the resource; where
+    no server can, it is free."""
+    resource = resource_of(*STATE)
+    with pytest.raises(Invalid, match="removed by the API servers alone"):
+        ownership.check_update(resource, new, old)
+    assert ownership.guard_of_update(resource, new, old) is None
+    ownership.check_update(resource, unsaid(new), unsaid(old))
+    guard = ownership.guard_of_update(resource, unsaid(new), unsaid(old))
+    assert guard == Absent(Key("/restow/epoch/core.pods"))
+    marks = {"metadata": {"name": "pods", "annotations": {VERIFIER_ANNOTATION: "migrator"}}}
+    ownership.check_update(resource, new | marks, old | marks)
+    assert ownership.guard_of_update(resource, new | marks, old | marks) is None
+
+
+@pytest.mark.parametrize(("new", "old"), ALLOWED)
+def test_states_become_more_careful(new: Object, old: Object) -> None:
+    """Hashes and keys are added, and "Unknown" stands for all hashes: anyone may write that."""
+    resource = resource_of(*STATE)
+    ownership.check_update(resource, new, old)
+    assert ownership.guard_of_update(resource, unsaid(new), unsaid(old)) is None
 
 
 def test_all_other_kinds_are_free() -> None:

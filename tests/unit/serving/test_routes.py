@@ -8,7 +8,7 @@ import pytest
 
 from restow.resources.catalog import builtin_catalog
 from restow.serving.listener import Headers, Limits, Peer, PushStream, Request
-from restow.serving.listener.limits import Budget
+from restow.serving.listener.limits import Budgets
 from restow.serving.listener.reader import Lines, RequestReader
 from restow.serving.routes import ROUTES_MAX, Routes
 from restow.storage.memory import MemoryStorage
@@ -48,8 +48,8 @@ def _lines_of(server: RunningServer) -> Lines:
 def _reader(server: RunningServer) -> RequestReader:
     """The reader of a connection that has asked for something before."""
     limits = Limits()
-    budget = Budget(limits.bodies_bytes_max)
-    reader = RequestReader(limits, budget=budget, peer=Peer(1), lines=_lines_of(server))
+    budgets = Budgets(limits)
+    reader = RequestReader(limits, budgets=budgets, peer=Peer(1), lines=_lines_of(server))
     reader.feed(b"GET /version HTTP/1.1\r\n" + HEADERS)
     assert reader.next_request(0.0) is not None
     assert reader.next_request(0.0) is None

@@ -53,6 +53,7 @@ GROUP_PRIORITIES: Final = {
     "migration.k8s.io": 15700,
     # Likewise: the bare name means the reports in internal.apiserver.k8s.io, not the votes here.
     "kube-apiserver.internal.k8s.io": 15600,
+    "storage.restow.dev": 15500,
 }
 # Groups of custom resources, and of kinds that a release declares, come last.
 PRIORITY_OF_OTHERS: Final = 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.kinds.definitions import STATUS, Kind, Subresource, declare
+from restow.kinds.definitions import STATUS, VERBS_REVIEW, Kind, Subresource, declare
 
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _OF_EXTENSION: Final[dict[str, Any]] = {
@@ -185,6 +185,16 @@ KINDS: Final = (
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storageversionmigrations",
         **_OF_MIGRATION,
+    ),
+    declare(
+        "storage.restow.dev",
+        "StorageScan",
+        "storagescans",
+        versions="v1alpha1",
+        namespaced=False,
+        verbs=VERBS_REVIEW,
+        persisted=False,
+        required=True,
     ),
     declare(
         "storagemigration.k8s.io",

@@ -12,8 +12,6 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -21,7 +19,7 @@ from restow.resources.housekeeping.corrections import Corrections
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import check_opened
+from restow.resources.stored import check_opened, load
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision
 
@@ -93,7 +91,7 @@ class AccountSecretKeeper:
             self._forget(path)
             return None
         check_opened(item.value)
-        secret: dict[str, Any] = orjson.loads(item.value)
+        secret: dict[str, Any] = load(item.value)
         if secret.get("type") != TYPE or secret["metadata"].get("deletionTimestamp"):
             return None
         namespace, _, name = path.partition("/")
@@ -128,7 +126,7 @@ class AccountSecretKeeper:
         if item is None:
             return None
         check_opened(item.value)
-        return str(orjson.loads(item.value)["metadata"]["uid"])
+        return str(load(item.value)["metadata"]["uid"])
 
     def _wanted(self, namespace: str, uid: str) -> _Wanted:
         data = {"namespace": _encoded(namespace)}

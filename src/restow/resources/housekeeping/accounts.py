@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
-
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -17,7 +15,7 @@ from restow.resources.housekeeping.corrections import Corrections
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
 from restow.resources.store import PlaceMoved, ResourceStore
-from restow.resources.stored import check_opened
+from restow.resources.stored import check_opened, load
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision, RevisionIs
 
@@ -117,7 +115,7 @@ class AccountKeeper:
             await self._create(resource, namespace, obj, guard)
             return None
         check_opened(item.value)
-        stored: Object = orjson.loads(item.value)
+        stored: Object = load(item.value)
         annotations = stored["metadata"].get("annotations") or {}
         if stored.get("data") == data and annotations.get(DESCRIPTION_NAME):
             return None

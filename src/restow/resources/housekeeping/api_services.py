@@ -16,7 +16,6 @@ from collections import Counter
 from typing import Final
 
 import msgspec
-import orjson
 
 from restow.kinds.builtin import api_service_priorities
 from restow.machinery import status
@@ -34,6 +33,7 @@ from restow.resources.housekeeping.api_service_objects import (
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.stored import load
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Item, Revision
 
@@ -235,7 +235,7 @@ def _built_in(catalog: Catalog) -> frozenset[str]:
 
 
 def _has_spec(value: bytes, wanted: Object) -> bool:
-    spec = orjson.loads(value).get("spec") or {}
+    spec = load(value).get("spec") or {}
     return {name: found for name, found in spec.items() if found not in _EMPTY} == {
         name: found for name, found in wanted.items() if found not in _EMPTY
     }

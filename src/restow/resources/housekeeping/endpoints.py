@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.addresses import Address, Addresses
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.stored import load
 from restow.storage.interface import Item, Span
 
 NAMESPACE: Final = "default"
@@ -83,7 +82,7 @@ class EndpointsKeeper:
 
     async def _adjust(self, resource: Resource, path: str, item: Item, wanted: Object) -> None:
         """Write what differs; compared in the version we work in, to see equal as equal."""
-        stored = orjson.loads(item.value)
+        stored = load(item.value)
         version = str(stored.get("apiVersion"))
         current = resource.converter.convert(stored, version, resource.storage_api_version)
         parts = {name: value for name, value in wanted.items() if name != "metadata"}
@@ -178,5 +177,5 @@ def _slices(live: list[Address]) -> dict[str, Object]:
 
 
 def _is_ours(item: Item) -> bool:
-    labels = (orjson.loads(item.value).get("metadata") or {}).get("labels") or {}
+    labels = (load(item.value).get("metadata") or {}).get("labels") or {}
     return bool(labels.get(SERVICE_LABEL) == NAME)

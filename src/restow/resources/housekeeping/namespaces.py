@@ -16,8 +16,6 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, Protocol
 
-import orjson
-
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources import strategy
@@ -38,7 +36,7 @@ from restow.resources.housekeeping.places import (
 )
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import check_opened
+from restow.resources.stored import check_opened, load
 from restow.resources.watch_cache import Entry
 from restow.runtime import Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -187,7 +185,7 @@ class NamespaceKeeper:
             return None, page.revision
         value = page.items[0].value
         check_opened(value)
-        obj: Object = orjson.loads(value)
+        obj: Object = load(value)
         return obj, page.revision
 
     async def _sweep_removed(self, name: str, revision: Revision) -> float | None:

@@ -15,7 +15,9 @@ from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupKind, GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
+from restow.resources.stored import as_json
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
+from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key
 
 # How a field begins in stored bytes. Inside a text the quotes would be escaped, so a match means
@@ -66,8 +68,8 @@ _TYPE_DECODER: Final = msgspec.json.Decoder(_Typed)
 def read_metadata(value: bytes) -> Metadata | None:
     """The metadata of a stored object; None for what is no such thing."""
     try:
-        return _DECODER.decode(value).metadata
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _DECODER.decode(as_json(value)).metadata
+    except (msgspec.DecodeError, StoreDamaged, RecursionError, UnicodeDecodeError):
         return None
 
 
@@ -90,8 +92,8 @@ def read_kind(value: bytes) -> GroupKind | None:
 
 def _read_type(value: bytes) -> _Typed | None:
     try:
-        return _TYPE_DECODER.decode(value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _TYPE_DECODER.decode(as_json(value))
+    except (msgspec.DecodeError, StoreDamaged, RecursionError, UnicodeDecodeError):
         return None
 
 

@@ -25,7 +25,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import ResourceStore
-from restow.resources.stored import check_opened
+from restow.resources.stored import check_opened, load
 from restow.runtime import Clock, WorkQueue
 from restow.runtime.runtime import Runtime
 from restow.storage.interface import Batch, Revision
@@ -116,7 +116,7 @@ class ProxyTrustKeeper:
             await self._create()
             return None
         check_opened(item.value)
-        before = _data_of(orjson.loads(item.value))
+        before = _data_of(load(item.value))
         if self._merged(before) != before:
             await self._update()
         return None

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import orjson
-
 from restow.machinery import quotas
 from restow.machinery.quotas import Number, Quota
 from restow.machinery.status import NotFound
@@ -27,7 +25,9 @@ from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import Places, working_version
 from restow.resources.store import ResourceStore
+from restow.resources.stored import load
 from restow.runtime import Runtime, WorkQueue
+from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 
 LOOK_SECONDS: Final = 300.0
@@ -315,7 +315,7 @@ def _usage(group: str, plural: str, obj: Object | None) -> dict[str, Number]:
 def _read(value: bytes) -> Object | None:
     """A stored object; None for one that cannot be opened just now, or is none."""
     try:
-        found = orjson.loads(value)
-    except orjson.JSONDecodeError:
+        found = load(value)
+    except StoreDamaged:
         return None
     return found if isinstance(found, dict) else None

@@ -86,7 +86,7 @@ class PodAccounts:
                     why = f'error looking up service account {where}: serviceaccount "{name}"'
                     raise forbidden(attributes, f"{why} not found")
                 await self._runtime.clock.sleep(self._runtime.randomness.uniform(*RETRY_SECONDS))
-        version = resource.api_version(resource.served[0])
+        version = resource.api_version(resource.own_version)
         return self._store.object_of(resource, entry, version)
 
 

@@ -123,7 +123,7 @@ async def _objects(store: ResourceStore, resource: Resource | None) -> list[Obje
     if resource is None:
         return []
     cache = store.fresh(resource) or await store.read(resource)
-    version = resource.api_version(resource.served[0])
+    version = resource.api_version(resource.own_version)
     return [store.object_of(resource, entry, version) for entry in cache.select().entries]
 
 

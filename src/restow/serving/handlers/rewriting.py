@@ -6,6 +6,10 @@ The resource is the migration's own. The answer counts, names what failed, and s
 whoever has gone on to the end with one epoch has been everywhere. It keeps nothing between calls:
 another server, or this one after a crash, goes on with the same token.
 
+When a pass from the first page to the last has found nothing to rewrite, the server that does the
+last page narrows the StorageState to the target, and answers `"verified": true`. When an object
+fails, it adds "Unknown" to the StorageState. See `restow.coordination.verification`.
+
     404   there is no such migration (any more)
     409   this server does not write the target, or the servers do not agree on it, or their
           agreement has changed since the epoch, or since the token: begin again, if at all
@@ -41,6 +45,8 @@ from restow.serving.parameters import is_dry_run
 
 KIND: Final = "RewriteResult"
 LIMIT_DEFAULT: Final = 500
+CLEAN: Final = "clean"
+"""In a token, which is signed: no page of the pass before it rewrote anything, or failed."""
 FAILED_SHOWN_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 4096
 BODY_BYTES_MAX: Final = 16 * 1024
@@ -79,9 +85,10 @@ class Rewriting:
         resource = _find_resource(server, context, migration)
         target = wish.target or self._rewriter.target(resource)
         bound_to = _bound_to(migration, resource, target)
-        epoch, start = wish.epoch, ""
+        epoch, start, was_clean = wish.epoch, "", True
         if wish.token:
-            begun, start = server.tokens.read(wish.token, bound_to=bound_to)
+            begun, start, note = server.tokens.read(wish.token, bound_to=bound_to)
+            was_clean = note == CLEAN
             if epoch is not None and epoch != begun:
                 raise _conflict(context, f"the token is of epoch {begun}, not of {epoch}")
             epoch = begun
@@ -89,13 +96,22 @@ class Rewriting:
             page = await self._rewriter.rewrite_page(
                 resource, target_version=target, start_key=start, limit=wish.limit, epoch=epoch
             )
+            is_clean = was_clean and page.is_clean
+            is_verified = await self._rewriter.conclude(
+                resource,
+                page,
+                target_version=target,
+                is_clean=is_clean,
+                migration_uid=str(migration["metadata"].get("uid") or ""),
+            )
         except Aborted as aborted:
             raise _conflict(context, str(aborted)) from aborted
         token = ""
         if page.next_key is not None:
-            place = Place(page.epoch, page.next_key)
+            place = Place(page.epoch, page.next_key, CLEAN if is_clean else "")
             token = server.tokens.make(place, bound_to=bound_to)
-        return respond_object(context, 200, _result(context, resource, target, page, token))
+        result = _result(context, resource, target, page, token)
+        return respond_object(context, 200, result | {"verified": is_verified})
 
 
 def read_wish(context: Context) -> Wish:

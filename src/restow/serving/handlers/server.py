@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from restow.coordination.store_scan import StoreScanner
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
@@ -37,6 +38,8 @@ class Server:
     """How long a watch lasts that does not say it: so long at least, and twice that at most."""
     collects_dependents: bool = True
     """Whether somebody looks after dependents. If not, an owner does not wait for that."""
+    scanner: StoreScanner | None = None
+    """Scans the raw values of the store; None: this server has none of its own."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
     """By root of keys: the watchers of each resource."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from restow.api.migration_v1alpha1 import UNKNOWN_HASH
 from restow.serving.tables.columns import AGE, NAME, TableColumns, column, wide
 from restow.serving.tables.values import (
     UNKNOWN,
@@ -75,7 +76,7 @@ def _storage_state(obj: Mapping[str, Any], now: datetime) -> list[object]:
     return [
         _name(obj),
         some_of((each for each in reported if each), empty=current or UNSET),
-        ",".join(texts(obj, "status", "persistedStorageVersionHashes")) or UNSET,
+        ",".join(texts(obj, "status", "persistedStorageVersionHashes")) or UNKNOWN_HASH,
         UNKNOWN if last is None else human_duration(now - last),
         age(obj, now),
         len(reports),

@@ -33,7 +33,7 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, ["a", "<unset>", "<unset>", "<unknown>", "5d", 0]),
+        ({}, ["a", "<unset>", "Unknown", "<unknown>", "5d", 0]),
         (
             {
                 "currentStorageVersionHash": "h1",
@@ -51,11 +51,11 @@ def report(reporter: str, version_hash: str, beat: str | None) -> dict[str, Any]
                     report("c", "h1", None),
                 ],
             },
-            ["a", "h1,h2", "<unset>", "30s", "5d", 3],
+            ["a", "h1,h2", "Unknown", "30s", "5d", 3],
         ),
         (
             {"currentStorageVersionHashes": [7, {}]},
-            ["a", "<unset>", "<unset>", "<unknown>", "5d", 2],
+            ["a", "<unset>", "Unknown", "<unknown>", "5d", 2],
         ),
     ],
 )

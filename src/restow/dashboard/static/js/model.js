@@ -167,7 +167,7 @@ export class Model {
     const resource = this.resource(resourceKey(textOf(wanted.group), textOf(wanted.resource)));
     resource.hasState = !isGone;
     const hashesBefore = resource.persisted;
-    resource.persisted = isGone ? [] : listOf(state.status?.persistedStorageVersionHashes).map(textOf);
+    resource.persisted = isGone ? [] : persistedHashes(state.status?.persistedStorageVersionHashes);
     const keys = isGone ? [] : listOf(state.status?.persistedEncryptionKeys).map(textOf);
     resource.keys = keys.length ? keys : [IDENTITY];
     resource.current = isGone ? "" : textOf(state.status?.currentStorageVersionHash);
@@ -341,6 +341,12 @@ export function keysOf(resource) {
 }
 
 // --- reading what came ---
+
+// An empty or missing list means that objects may be stored in any version.
+function persistedHashes(listed) {
+  const hashes = listOf(listed).map((each) => textOf(each) || UNKNOWN);
+  return hashes.length ? hashes : [UNKNOWN];
+}
 
 export const textOf = (value) => (typeof value === "string" ? value : "");
 export const listOf = (value) => (Array.isArray(value) ? value : []);

@@ -1,0 +1,225 @@
+"""Watches over the identity of a server's store: at the start, and at each renewal of its lease.
+
+    start  -> compare the store with `store.mark`; refuse to start with another one
+    step   -> compare again; write the mark; block the storage when it was replaced or went back,
+              and go on when an operator accepted the store, or the right one is there again
+
+While a storage is blocked it neither reads nor writes, so caches over it are dropped. Not here:
+what makes a store another one (`restow.storage.identity`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from restow.runtime import Runtime, Tasks, in_own_thread
+from restow.serving.health import Health
+from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
+from restow.storage.identity import (
+    IdentifiedStorage,
+    Mark,
+    Seen,
+    difference,
+    ensure_identity,
+    expire_revisions,
+    explain,
+)
+from restow.storage.interface import Storage
+from restow.storage.opening import open_storage, place_name
+from restow.storage.store_mark import MARK_NAME, check_log, read_mark, with_former, write_mark
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at a store that is blocked."""
+NONCE_BYTES: Final = 4
+
+logger = logging.getLogger(__name__)
+
+
+async def open_guarded(
+    address: str, runtime: Runtime, undo: AsyncExitStack, *, data_dir: Path
+) -> tuple[Storage, StoreGuard | None]:
+    """Open a store and see that it is the one that this server knows; raises `OpenRefused`.
+
+    `undo` closes it. A store in memory ends with its process, and needs no guard.
+    """
+    file = data_dir / MARK_NAME
+    name = place_name(address)
+    mark = await in_own_thread("store mark", partial(_read, file, name))
+    storage = await open_storage(address, runtime)
+    undo.push_async_callback(storage.close)
+    if not isinstance(storage, IdentifiedStorage):
+        return storage, None
+    reopen = partial(open_storage, address, runtime)
+    guard = StoreGuard(storage, runtime, name=name, file=file, reopen=reopen)
+    await guard.start(mark)
+    undo.push_async_callback(guard.close)
+    return storage, guard
+
+
+def keep_guard(
+    guard: StoreGuard | None, health: Health, tasks: Tasks, *, interval_seconds: float
+) -> None:
+    """Have a running server look at its store again and again, and say what it finds."""
+    if guard is not None:
+        health.add("store-identity", guard.check, "readyz")
+        tasks.spawn("store identity", guard.run(interval_seconds))
+
+
+class StoreGuard:
+    """Compares one storage with what this server remembers of it."""
+
+    def __init__(
+        self,
+        storage: IdentifiedStorage,
+        runtime: Runtime,
+        *,
+        name: str,
+        file: Path,
+        reopen: Callable[[], Awaitable[Storage]],
+    ) -> None:
+        """`file` is the mark; `reopen` gives another handle on the same store."""
+        self._storage = storage
+        self._runtime = runtime
+        self._name = name
+        self._file = file
+        self._reopen = reopen
+        self._mark: Mark | None = None
+        """What is remembered; known from `start` on."""
+        self._told = ""
+        self.on_accepted: Callable[[], None] = lambda: None
+        """Called when the server goes on with another store than it knew."""
+
+    def check(self) -> str | None:
+        """Why the store may not be used, for the health check; None if it may."""
+        blocked = self._storage.blocked
+        return None if blocked is None else str(blocked)
+
+    async def start(self, mark: Mark | None) -> None:
+        """Compare the store with what is remembered; raises `OpenRefused` for another one."""
+        seen = await self._storage.look()
+        if seen.record is None and (mark is None or mark.address != self._name):
+            await ensure_identity(self._storage, self._runtime.ids)
+            seen = await self._storage.look()
+        self._mark = mark
+        if mark is not None:
+            why = difference(mark, seen, address=self._name)
+            if why is not None:
+                raise OpenRefused(explain(self._name, why))
+            if _id_of(seen) != mark.id and mark.address == self._name:
+                await expire_revisions(self._storage, upto=mark.revision)
+        await self._remember(seen)
+
+    async def run(self, interval_seconds: float) -> None:
+        """Look at each renewal of the lease, and soon when the driver finds something."""
+        clock = self._runtime.clock
+        looked_at = clock.monotonic()
+        while True:
+            await clock.sleep(min(LOOK_SECONDS, interval_seconds))
+            is_due = clock.monotonic() - looked_at >= interval_seconds
+            if is_due or self._storage.blocked is not None:
+                await self.step()
+                looked_at = clock.monotonic()
+
+    async def step(self) -> bool:
+        """Look once; whether the store may be used."""
+        assert self._mark is not None
+        storage, blocked = self._storage, self._storage.blocked
+        mark = msgspec.structs.replace(
+            self._mark, revision=max(storage.newest, self._mark.revision)
+        )
+        if blocked is not None and not blocked.passes and not mark.suspect:
+            self._mark = mark = msgspec.structs.replace(mark, suspect=str(blocked))
+            await self._write(mark)
+        try:
+            seen = await storage.look()
+            why = difference(mark, seen, address=self._name)
+            if why is None and _id_of(seen) != mark.id:
+                seen = await self._take_over(mark)
+        except StoreReplaced as error:
+            self._tell(str(error))
+            return False
+        except StorageError as error:
+            logger.info("the store was not compared: %s", error)
+            return self.check() is None
+        if why is not None:
+            problem = StoreReplaced(why if mark.suspect else explain(self._name, why))
+            storage.block(problem)
+            self._tell(str(problem))
+            return False
+        is_other = _id_of(seen) != mark.id
+        if storage.blocked is not None or is_other:
+            storage.unblock(seen)
+            logger.warning("the store %s is used as it is now: %s", self._name, _shown(seen))
+            self._told = ""
+        await self._remember(seen)
+        if is_other:
+            self.on_accepted()
+        return True
+
+    async def _take_over(self, mark: Mark) -> Seen:
+        """Prepare a store that was accepted, before anything is read from it; how it is then."""
+        other = await self._reopen()
+        try:
+            await expire_revisions(other, upto=mark.revision)
+        finally:
+            await other.close()
+        return await self._storage.look()
+
+    async def close(self) -> None:
+        """Remember the last revision, unless the store is not to be believed."""
+        if self._storage.blocked is None and self._mark is not None:
+            newest = max(self._mark.revision, self._storage.newest)
+            await self._write(msgspec.structs.replace(self._mark, revision=newest))
+
+    async def _remember(self, seen: Seen) -> None:
+        file, log = self._storage.places
+        before = self._mark
+        mark = Mark(
+            id=_id_of(seen),
+            revision=max(seen.revision, self._storage.newest),
+            address=self._name,
+            cluster_id=seen.cluster_id,
+            file=file,
+            log=log,
+        )
+        self._mark = mark if before is None else with_former(mark, before)
+        await self._write(self._mark)
+
+    async def _write(self, mark: Mark) -> None:
+        nonce = self._runtime.ids.nonce(NONCE_BYTES)
+        try:
+            await in_own_thread("store mark", partial(write_mark, self._file, mark, nonce=nonce))
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", self._file, error.strerror)
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            logger.error("%s", text)
+        self._told = text
+
+
+def _read(file: Path, name: str) -> Mark | None:
+    """The mark, and whether a file of SQLite may be opened at all. Raises `OpenRefused`."""
+    mark = read_mark(file)
+    scheme, _, rest = name.partition(":")
+    if mark is not None and scheme == "sqlite":
+        path = Path(rest)
+        check_log(mark, path)
+        if mark.address == name and not path.exists():
+            raise OpenRefused(explain(name, "the file does not exist"))
+    return mark
+
+
+def _id_of(seen: Seen) -> str:
+    return "" if seen.record is None else seen.record.id
+
+
+def _shown(seen: Seen) -> str:
+    return f"identity {_id_of(seen)}, revision {seen.revision}"
