@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import orjson
 
+from restow.cli.hints import Hints
 from restow.cli.stores import add_store, chosen_store, progress_line, size_text
 from restow.cluster.errors import ClusterRefused
 from restow.runtime import Runtime
@@ -22,15 +28,21 @@ from restow.storage.errors import OpenRefused, StorageError
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_TERMINATED = 128 + signal.SIGTERM
+STDOUT: Final = Path("-")
 
 EPILOG = """\
   restow backup /var/backups/restow-1.backup
   restow backup monday.backup --data-dir /var/lib/restow
+  restow backup - | ssh HOST 'cat > monday.backup'
   restow backup monday.backup --store 'etcds://HOST:2379?ca=ca.crt&cert=client.crt&key=client.key'
 
 The file shows the store at one revision, and servers go on writing meanwhile. It is checked before
 it gets its name, and only its owner may read it: it holds every Secret. The keys and certificates
 of a cluster are not in the store: keep a copy of DIR/pki too.
+
+FILE is a regular file, or a new one; devices, pipes, symbolic links and directories are refused.
+With - the backup goes to standard output, which must not be a terminal. It is made and checked in
+the directory for temporary files ($TMPDIR) first, which needs room for it.
 
   restow restore FILE --data-dir NEW     makes a new store of it
   restow census --snapshot FILE          counts what is in it
@@ -42,37 +54,70 @@ Exit codes: 0 done, 1 it failed and there is no file, 2 wrong usage.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    parser.add_argument("file", type=Path, metavar="FILE", help="the backup to write")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="the backup to write; -: standard output"
+    )
     add_store(parser, forms=BACKUP_FORMS)
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it is there")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.file == STDOUT and sys.stdout.isatty():
+        return _say("-: standard output is a terminal: redirect it, or give a file", EXIT_USAGE)
     try:
-        backup = asyncio.run(_back_up(arguments))
-    except asyncio.CancelledError:
-        return EXIT_TERMINATED
+        address = chosen_store(arguments)
     except (OpenRefused, ClusterRefused) as error:
         return _say(error, EXIT_USAGE)
+    try:
+        with ExitStack() as stack:
+            path = stack.enter_context(_place(arguments.file))
+            backup = asyncio.run(_back_up(arguments, address, path))
+            if arguments.file == STDOUT:
+                _send(path)
+    except BrokenPipeError:
+        raise
+    except asyncio.CancelledError:
+        return EXIT_TERMINATED
+    except OpenRefused as error:
+        return _say(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
-        return _say(error, EXIT_FAILED)
+        return _say(Hints.of(arguments).failure(error, address), EXIT_FAILED)
+    # Standard output belongs to the backup, if it was sent there.
+    report = sys.stderr if arguments.file == STDOUT else sys.stdout
     if arguments.output == "json":
-        print(orjson.dumps(_fields(backup)).decode())
+        print(orjson.dumps(_fields(backup, arguments.file)).decode(), file=report)
     else:
         what = "a copy of SQLite" if backup.form == "sqlite" else "a snapshot of etcd"
         size = size_text(backup.size)
-        print(f"{backup.path}: {what} at revision {backup.revision}, {size}, checked")
-    sys.stdout.flush()
+        text = f"{arguments.file}: {what} at revision {backup.revision}, {size}, checked"
+        print(text, file=report)
+    report.flush()
     return 0
 
 
-async def _back_up(arguments: argparse.Namespace) -> Backup:
+@contextmanager
+def _place(file: Path) -> Iterator[Path]:
+    """Where the backup is made: under its name, or for standard output in a private directory."""
+    if file != STDOUT:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="restow-backup-") as directory:
+        yield Path(directory) / "backup"
+
+
+def _send(path: Path) -> None:
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+async def _back_up(arguments: argparse.Namespace, address: str, path: Path) -> Backup:
     stop_on_signal()
     with progress_line("copying") as on_progress:
         return await write_backup(
-            chosen_store(arguments),
-            arguments.file,
+            address,
+            path,
             Runtime.system(),
             overwrite=arguments.overwrite,
             on_progress=on_progress,
@@ -90,15 +135,15 @@ def stop_on_signal() -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-def _fields(backup: Backup) -> dict[str, object]:
+def _fields(backup: Backup, file: Path) -> dict[str, object]:
     return {
-        "file": str(backup.path),
+        "file": str(file),
         "form": backup.form,
         "revision": backup.revision,
         "bytes": backup.size,
     }
 
 
-def _say(error: Exception, code: int) -> int:
+def _say(error: Exception | str, code: int) -> int:
     print(f"restow backup: {error}", file=sys.stderr)
     return code

@@ -25,6 +25,7 @@ from restow.cli import census_key
 from restow.cli.argument_types import whole_number
 from restow.cli.etcd_files import add_etcd_files
 from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.cli.stores import add_data_dir, chosen_store
 from restow.cluster.errors import ClusterRefused
@@ -175,7 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OpenRefused as error:
         return _say(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
-        return _say(error, EXIT_UNAVAILABLE)
+        return _say(Hints.of(arguments).failure(error, address), EXIT_UNAVAILABLE)
     for name in (*selection.names, *targets):
         if not (census.knows(name) or is_builtin(name)):
             return _say(f"{name}: no such resource is in this store or known to restow", EXIT_USAGE)
@@ -241,7 +242,7 @@ async def _take(
 ) -> tuple[Census, census_key.Said | None]:
     """The census, and what servers say of keys in the store."""
     async with AsyncExitStack() as undo:
-        opener = None if keys_file is None else await _opener(keys_file, undo)
+        opener = None if keys_file is None else await opener_of(keys_file, undo)
         source = await open_source(address, Runtime.system())
         undo.push_async_callback(source.close)
         total = None
@@ -260,7 +261,7 @@ async def _take(
         return census, await census_key.read_said(source, prefix=prefix)
 
 
-async def _opener(keys_file: Path, undo: AsyncExitStack) -> Opener:
+async def opener_of(keys_file: Path, undo: AsyncExitStack) -> Opener:
     """Opens what the keys of a file open. Raises OpenRefused; it and what it gives, Unavailable
     when a plug-in does not answer."""
     keys = ReloadedKeys(str(keys_file), Runtime.system())

@@ -24,9 +24,17 @@ from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.cli.serve import set_up_logging
-from restow.client import ApiClient, ClientConfig, ClientError, ConfigInvalid, LeaderTiming
+from restow.client import (
+    ApiClient,
+    ClientConfig,
+    ClientError,
+    ConfigInvalid,
+    LeaderTiming,
+    unique_identity,
+)
 from restow.controllers.crds import DEFINITIONS
 from restow.controllers.events import EventRecorder
 from restow.controllers.installing import InstallFailed, Outcome, install
@@ -161,11 +169,11 @@ def _add_trigger(parser: argparse.ArgumentParser) -> None:
     )
     add_etcd_files(parser)
     add(
-        "--report-as",
-        default="",
-        metavar="NAME",
+        "--local-server",
+        action="store_true",
         help="with discovery-ha: one such process stands beside each server, connects to it alone,"
-        " and reports under this name; default: the leader asks every server",
+        " and reports what it shows, under the identity with which it contends for the lease;"
+        " default: the leader asks every server",
     )
 
 
@@ -210,7 +218,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(yaml.safe_dump_all(DEFINITIONS.values(), sort_keys=False), end="")
         return 0
     try:
-        options = _part_options(arguments)
+        host = socket.gethostname()
+        identity = unique_identity(f"{host}_{os.getpid()}", Runtime.system().ids)
+        options = _part_options(arguments, identity)
         config = find_cluster(arguments)
         if arguments.install:
             return run_async(_install(config))
@@ -218,7 +228,7 @@ def run(arguments: argparse.Namespace) -> int:
             _serve(
                 config,
                 options,
-                _process_options(arguments),
+                _process_options(arguments, identity, host=host),
                 census_store=with_etcd_files(arguments.census_store, arguments),
             )
         )
@@ -235,7 +245,7 @@ def run(arguments: argparse.Namespace) -> int:
             hint = "--install needs get, create and update: run it as an administrator"
         return _say(f"{error}; {hint}", EXIT_REFUSED)
     except (ClientError, StatusError, InstallFailed, NotPossible) as error:
-        return _say(error, EXIT_REFUSED)
+        return _say(Hints.of(arguments).complete(str(error)), EXIT_REFUSED)
 
 
 async def _install(config: ClientConfig) -> int:
@@ -346,18 +356,19 @@ def _connector(config: ClientConfig, runtime: Runtime) -> Callable[[str], ApiCli
     return connect
 
 
-def _part_options(arguments: argparse.Namespace) -> PartOptions:
+def _part_options(arguments: argparse.Namespace, identity: str) -> PartOptions:
     """What was asked for. Raises ValueError for what cannot work together."""
     rules = Settings(poll_seconds=arguments.poll_seconds, hold_seconds=arguments.poll_seconds)
-    if arguments.report_as and arguments.source != Source.DISCOVERY_HA:
-        raise ValueError("--report-as: only with --source discovery-ha")
+    if arguments.local_server and arguments.source != Source.DISCOVERY_HA:
+        raise ValueError("--local-server: only with --source discovery-ha")
     return PartOptions(
         names=(arguments.only,) if arguments.only else PART_NAMES,
         trigger=TriggerOptions(
             source=Source(arguments.source),
             rules=rules,
-            is_local=bool(arguments.report_as),
-            reporter_id=arguments.report_as,
+            is_local=arguments.local_server,
+            # KEP-2343: the same id that is used to contend for the lease.
+            reporter_id=identity if arguments.local_server else "",
         ),
         migrator=MigratorOptions(
             engine=engine_options(arguments), resources_at_once=arguments.parallel
@@ -379,12 +390,13 @@ def engine_options(arguments: argparse.Namespace) -> EngineOptions:
     )
 
 
-def _process_options(arguments: argparse.Namespace) -> ProcessOptions:
-    host = socket.gethostname()
+def _process_options(arguments: argparse.Namespace, identity: str, *, host: str) -> ProcessOptions:
     return ProcessOptions(
         namespace=arguments.namespace,
         is_elected=not arguments.no_leader_elect,
-        identity=f"{host}_{os.getpid()}",
+        identity=identity,
+        is_identity_unique=True,
+        reporter_id=identity if arguments.local_server else "",
         host=host,
         bind=arguments.bind,
         port=arguments.port,

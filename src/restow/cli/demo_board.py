@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
@@ -250,13 +251,14 @@ def _report(found: Object | None) -> StorageVersion | None:
     return None if found is None else msgspec.convert(found, StorageVersion)
 
 
-def _persisted(state: Object | None) -> list[Any]:
-    found = requests.mapping(state or {}, "status").get("persistedStorageVersionHashes")
-    return found if isinstance(found, list) else []
+def _persisted(state: Object | None) -> tuple[str, ...]:
+    if state is None:
+        return ()
+    return persisted_hashes(requests.mapping(state, "status").get("persistedStorageVersionHashes"))
 
 
 def _versions(state: Object | None) -> tuple[str, ...]:
-    return tuple(HASHES.get(each, str(each)) for each in _persisted(state))
+    return tuple(HASHES.get(each, each) for each in _persisted(state))
 
 
 def _short(version: str) -> str:

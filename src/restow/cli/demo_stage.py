@@ -23,8 +23,8 @@ from restow.cluster.keeper import Keeper
 from restow.cluster.layout import Layout
 from restow.cluster.logs import RotatingLog
 from restow.cluster.messages import Overview
+from restow.cluster.release_files import release_of
 from restow.cluster.rolling import Roller, Step
-from restow.cluster.running import release_of
 from restow.cluster.safety import Blocker, check_step
 from restow.cluster.supervisor import CONTROLLERS
 from restow.cluster.talking import Talk
@@ -138,16 +138,17 @@ class Stage:
         """As `restow upgrade` does: judge the step, take it, wait for the server's report."""
         origin = next(each.release for each in self._overview().servers if each.index == server)
         step = Step(server, origin, release)
-        if blockers := await self._roller.blockers(step):
+        report = await self._roller.check(step)
+        if not report.is_safe:
             raise StoryFailed(
-                f"server {server} may not go from {origin} to {release}: {_told(blockers)}"
+                f"server {server} may not go from {origin} to {release}: {_told(report.blockers)}"
             )
         await self._roller.take(step, is_rollback=is_rollback)
 
     async def preflight(self, release: str) -> Sequence[Blocker]:
         """What is in the way of a release."""
         first = self._overview().servers[0]
-        return await self._roller.blockers(Step(0, first.release, release))
+        return (await self._roller.check(Step(0, first.release, release))).blockers
 
     async def write(self, count: int, *, server: int | None = None) -> None:
         """Write new widgets through the front port, or through one server."""

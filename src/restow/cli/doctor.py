@@ -12,6 +12,7 @@ import asyncio
 import io
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,29 @@ from rich.text import Text
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
-from restow.cli.doctor_findings import OTHERS, Finding, Level, error, judge_store
+from restow.cli.doctor_findings import (
+    IDENTITY,
+    OTHERS,
+    Finding,
+    Level,
+    error,
+    judge_identity,
+    judge_store,
+    unseen,
+)
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
 from restow.cli.stores import DATA_DIR_DEFAULT, store_of
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.cluster.errors import ClusterRefused
+from restow.cluster.layout import Layout
+from restow.cluster.lock import supervisor_of
 from restow.runtime import Runtime
-from restow.storage.checkup import CHECKUP_FORMS, check_up
-from restow.storage.errors import OpenRefused
+from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
+from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.opening import place_name
+from restow.storage.store_mark import MARK_NAME, check_log, read_mark
 
 WIDTH_OF_FILES = 200
 
@@ -79,10 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"restow doctor: {arguments.data_dir} is no directory", file=sys.stderr)
         return EXIT_WRONG
     try:
-        findings = asyncio.run(_examine(arguments, Runtime.system()))
+        hints, data_dir = _chosen(arguments)
+        found = asyncio.run(_examine(arguments, data_dir, Runtime.system()))
     except (ConfigInvalid, OpenRefused, ClusterRefused) as problem:
         print(f"restow doctor: {problem}", file=sys.stderr)
         return EXIT_WRONG
+    findings = [replace(each, advice=hints.complete(each.advice)) for each in found]
     if arguments.output == "json":
         fields = fields_of(findings)
         print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
@@ -92,25 +109,61 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
-async def _examine(arguments: argparse.Namespace, runtime: Runtime) -> list[Finding]:
+def _chosen(arguments: argparse.Namespace) -> tuple[Hints, Path | None]:
+    """How the cluster was selected, and its directory: without any flag, the default one."""
+    hints = Hints.of(arguments)
     is_told = arguments.store is not None or arguments.kubeconfig is not None or arguments.context
     data_dir: Path | None = arguments.data_dir
     if data_dir is None and not is_told and DATA_DIR_DEFAULT.is_dir():
-        data_dir = DATA_DIR_DEFAULT
+        return replace(hints, data_dir=DATA_DIR_DEFAULT), DATA_DIR_DEFAULT
+    return hints, data_dir
+
+
+async def _examine(
+    arguments: argparse.Namespace, data_dir: Path | None, runtime: Runtime
+) -> list[Finding]:
     findings: list[Finding] = []
+    address: str | None = arguments.store
     if data_dir is not None:
-        findings += judge_data_dir(data_dir, runtime.clock.wall())
-    address = arguments.store or (None if data_dir is None else store_of(data_dir))
+        try:
+            findings += judge_data_dir(data_dir, runtime.clock.wall())
+        except OSError as problem:
+            findings.append(unseen("data directory", f"{data_dir} cannot be read: {problem}"))
+        try:
+            address = address or store_of(data_dir)
+        except ClusterRefused as problem:
+            advice = "correct it, or restore it from a copy; the store itself is not affected"
+            findings.append(error("state", str(problem), advice))
     if address is not None:
         address = with_etcd_files(address, arguments)
         findings += judge_store(await check_up(address, runtime))
+        if data_dir is not None:
+            findings += await _judge_identity(address, data_dir, runtime)
     config = _config(arguments, data_dir)
     if isinstance(config, Finding):
         findings.append(config)
     elif config is not None:
         findings += _judge_config(arguments, config, runtime)
-        findings += await examine(config, runtime)
+        findings += await examine(config, runtime, start=_start(data_dir))
     return findings
+
+
+async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> list[Finding]:
+    """Compare the store with what its servers remember of it."""
+    name = place_name(address)
+    try:
+        mark = read_mark(data_dir / MARK_NAME)
+        if mark is None:
+            return []
+        if name.startswith("sqlite:"):
+            check_log(mark, Path(name.removeprefix("sqlite:")))
+        seen = await see_identity(address, runtime)
+    except OpenRefused as problem:
+        text, _, advice = str(problem).partition(": ")
+        return [error(IDENTITY, text, advice)]
+    except StorageError as problem:
+        return [unseen(IDENTITY, f"{name} cannot be compared: {problem}")]
+    return [judge_identity(mark, seen, name=name)]
 
 
 def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfig | Finding | None:
@@ -121,15 +174,32 @@ def _config(arguments: argparse.Namespace, data_dir: Path | None) -> ClientConfi
         return find_cluster(arguments) if arguments.context else None
     kubeconfig = data_dir / "kubeconfig"
     if not kubeconfig.exists():
-        return error(
-            "server",
-            f"{kubeconfig} is not there: no server of this directory was ever ready",
-            f"start one: restow serve --data-dir {data_dir}",
-        )
+        return _no_kubeconfig(kubeconfig, data_dir)
     try:
         return read_kubeconfig([kubeconfig], context=arguments.context)
     except ConfigInvalid as problem:
-        return error("kubeconfig", str(problem), "a server writes it anew when it is started")
+        advice = f"stop the servers; the next start writes it again: {_start(data_dir)}"
+        return error("kubeconfig", str(problem), advice)
+
+
+def _no_kubeconfig(kubeconfig: Path, data_dir: Path) -> Finding:
+    """The kubeconfig is written when a cluster is ready, and removed before it starts again."""
+    pid = supervisor_of(Layout(data_dir))
+    if pid is not None:
+        text = f"{kubeconfig} does not exist: `restow up` (process {pid}) is not ready yet"
+        return unseen("server", text, _start(data_dir))
+    text = f"{kubeconfig} does not exist: no server of this directory runs"
+    return error("server", text, _start(data_dir))
+
+
+def _start(data_dir: Path | None) -> str:
+    """What to do when no server answers. `restow up` keeps its state in the directory."""
+    if data_dir is None:
+        return "start the server, or correct the kubeconfig"
+    layout = Layout(data_dir)
+    if supervisor_of(layout) is not None:
+        return f"wait until `restow up` says that it is ready, or see its logs in {layout.logs}"
+    return f"start it: {'restow up' if layout.state.exists() else 'restow serve'}"
 
 
 def _judge_config(

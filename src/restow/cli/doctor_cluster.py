@@ -41,15 +41,18 @@ from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import Request
 from restow.controllers import requests
+from restow.controllers.overview_reading import migrations_seen
+from restow.controllers.overview_values import MigrationSeen
 from restow.controllers.preflight import ClusterView, ResourceView, read_cluster
+from restow.controllers.preflight.stored_rules import stored_findings
+from restow.controllers.preflight.targets import running_target
 from restow.controllers.preflight.values import UNKNOWN
+from restow.controllers.readability import Unread, find_unread
 from restow.controllers.times import read_time
 from restow.controllers.trigger.values import Phase
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion, GroupVersionResource
+from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
-from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
 
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
@@ -83,13 +86,13 @@ class ServerFacts:
     """What it shows to clients, in DER form."""
 
 
-async def examine(config: ClientConfig, runtime: Runtime) -> list[Finding]:
-    """All findings about a cluster."""
+async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list[Finding]:
+    """All findings about a cluster; `start` is the advice if it does not answer."""
     async with ApiClient.connect(config, runtime=runtime) as client:
         try:
             version = await client.version()
         except (ClientError, StatusError) as problem:
-            return [error("server", str(problem), "start the server, or mend the kubeconfig")]
+            return [error("server", str(problem), start)]
         findings = [ok("server", f"{client.server} answers: {version.get('gitVersion')}")]
         try:
             servers = await _servers(client)
@@ -102,7 +105,10 @@ async def examine(config: ClientConfig, runtime: Runtime) -> list[Finding]:
         try:
             view = await read_cluster(client)
             findings += judge_agreement(view, {each.name for each in servers})
-            findings += await _judge_migrations(client)
+            findings += judge_migrations(await _migrations(client))
+            served = (await client.discover()).preferred()
+            listed = [each for each in served if "list" in each.verbs]
+            findings += judge_objects(await find_unread(client, listed), count=len(listed))
         except (ClientError, StatusError) as problem:
             findings.append(unseen("agreement", f"the cluster could not be read: {problem}"))
     return findings
@@ -316,12 +322,34 @@ def judge_agreement(view: ClusterView, servers: set[str]) -> Iterator[Finding]:
         yield warning(
             "agreement",
             f"the servers do not agree on how to write {some(split)}",
-            "finish the rolling upgrade that is under way, or take it back: restow status",
+            "finish the rolling upgrade: restow upgrade --to RELEASE; or take it back:"
+            " restow upgrade --rollback",
         )
     elif reported:
         yield ok("agreement", f"the servers agree on how to write {len(reported)} resources")
     yield from _judge_entries(reported, servers)
     yield from _judge_states(view)
+    yield from judge_scan(view)
+
+
+def judge_scan(view: ClusterView) -> Iterator[Finding]:
+    """The raw values of the store, against what is said of them."""
+    if view.kubernetes_minor is not None:
+        return
+    if view.scan is None:
+        yield unseen(
+            "raw values",
+            f"the store could not be scanned: {view.scan_problem}",
+            "ask as a user who may create storagescans.storage.restow.dev",
+        )
+        return
+    found = stored_findings(view, view.scan, running_target(view))
+    wrong = [finding for finding, is_blocking in found if is_blocking]
+    for each in wrong:
+        yield error("raw values", f"{each.resource}: {each.what} ({each.why})", each.advice)
+    if not wrong:
+        text = f"{view.scan.values:,} values agree with what servers read and StorageStates list"
+        yield ok("raw values", text)
 
 
 def _judge_entries(reported: list[ResourceView], servers: set[str]) -> Iterator[Finding]:
@@ -342,7 +370,7 @@ def _judge_states(view: ClusterView) -> Iterator[Finding]:
         yield unseen(
             "stored versions",
             "there are no StorageStates, so what may be stored is not known",
-            "restow controllers --install adds them",
+            "add them: restow controllers --install",
         )
         return
     unknown = [str(each.resource) for each in stated if UNKNOWN in (each.persisted or (UNKNOWN,))]
@@ -350,59 +378,60 @@ def _judge_states(view: ClusterView) -> Iterator[Finding]:
         yield warning(
             "stored versions",
             f"it is not known in which versions {some(unknown)} are stored",
-            "restow controllers finds out by migrating; or one by one: restow migrate RESOURCE",
+            "run restow controllers, which migrates them; or one by one: restow migrate RESOURCE",
         )
-    lost = [str(each.resource) for each in stated if _is_lost(each)]
-    if lost:
-        yield error(
-            "stored versions",
-            f"no server can read some versions in which {some(lost)} may be stored",
-            "start servers of the release that wrote them, then: restow migrate RESOURCE",
-        )
-    if not unknown and not lost:
+    if not unknown:
         yield ok("stored versions", f"all that may be stored of {len(stated)} resources is known")
 
 
-def _is_lost(view: ResourceView) -> bool:
-    """Whether something may be stored in a version that no server reads."""
-    if not view.entries or not view.kind:
-        return False
-    readable = {each for entry in view.entries for each in (entry.encodes, *entry.decodes)}
-    hashes = {UNKNOWN, view.current_hash}
-    for each in readable:
-        try:
-            hashes.add(storage_version_hash(GroupVersion.parse(each).with_kind(view.kind)))
-        except MachineryError:
-            continue
-    return not hashes.issuperset(view.persisted or ())
+def judge_objects(unread: list[Unread], *, count: int) -> Iterator[Finding]:
+    """Resources whose objects cannot be read, of so many."""
+    for each in unread:
+        if each.is_damaged:
+            yield error(
+                "objects",
+                f"{each.resource} cannot be listed: {each.why}",
+                f"find the keys of the values: restow census {each.resource}; then restore the"
+                " values from a backup, or delete them: restow store delete KEY",
+            )
+    blind = [each for each in unread if not each.is_damaged]
+    if blind:
+        yield unseen(
+            "objects",
+            f"{some([each.resource for each in blind])} could not be listed: {blind[0].why}",
+            "ask as a user who may list all resources, and when all servers are up",
+        )
+    if not unread:
+        yield ok("objects", f"all objects of {count} resources can be read")
 
 
-async def _judge_migrations(client: ApiClient) -> list[Finding]:
-    findings: list[Finding] = []
+async def _migrations(client: ApiClient) -> list[MigrationSeen]:
+    """Those of both APIs."""
     groups: set[str] = set()
-    failed = 0
+    found: list[Object] = []
     for place in requests.REQUESTS:
         if place.group in groups:
             continue
         try:
-            found = [each async for each in client.items(place)]
+            found += [each async for each in client.items(place)]
         except NotFound:
             continue
         groups.add(place.group)
-        for each in found:
-            if requests.phase_of(each) is not Phase.FAILED:
-                continue
-            failed += 1
-            if failed <= FAILED_SHOWN_MAX:
-                why = requests.text(requests.condition(each, "Failed") or {}, "message")
-                findings.append(
-                    warning(
-                        "migrations",
-                        f"{key_of(each).name} of {requests.resource_of(each)} failed: {why}",
-                        f"mend what it says, then: restow migrate {requests.resource_of(each)}",
-                    )
-                )
-    if failed > FAILED_SHOWN_MAX:
-        more = failed - FAILED_SHOWN_MAX
-        findings.append(warning("migrations", f"{more} more have failed", "restow status"))
-    return findings or [ok("migrations", "none has failed")]
+    return migrations_seen(found)
+
+
+def judge_migrations(migrations: list[MigrationSeen]) -> Iterator[Finding]:
+    """Those that failed, unless a later one of the resource has succeeded."""
+    failed = [each for each in migrations if each.phase == Phase.FAILED.value]
+    counted = [each for each in failed if not each.is_superseded]
+    for each in counted[:FAILED_SHOWN_MAX]:
+        yield warning(
+            "migrations",
+            f"{each.name} of {each.resource} failed: {each.message}",
+            f"fix the objects that it names, then: restow migrate --force {each.resource}",
+        )
+    if (more := len(counted) - FAILED_SHOWN_MAX) > 0:
+        yield warning("migrations", f"{more} more have failed", "see all of them: restow status")
+    if not counted:
+        past = f"; {len(failed)} failed before a later one succeeded" if failed else ""
+        yield ok("migrations", f"none has failed{past}")

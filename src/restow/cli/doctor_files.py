@@ -113,8 +113,8 @@ def names_of(certificate: x509.Certificate) -> list[str]:
     """The names and addresses that it is for."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return []
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+        return []  # none, or none that can be read
     found = extension.value.get_values_for_type(x509.DNSName)
     addresses = extension.value.get_values_for_type(x509.IPAddress)
     return [*found, *(str(each) for each in addresses)]

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from restow.cli.stores import size_text
+from restow.cli.stores import DAMAGED_ADVICE, size_text
 from restow.storage.checkup import EtcdFacts, FileFacts
+from restow.storage.identity import ACCEPT_ADVICE, Mark, Seen, difference
+from restow.storage.private_files import links_problem
+from restow.storage.store_mark import place_of
 
 if TYPE_CHECKING:
     from restow.storage.etcd.checkup import MemberFacts
@@ -77,6 +81,9 @@ def some(names: Sequence[str]) -> str:
 # The store.
 
 
+IDENTITY: Final = "store identity"
+
+
 def judge_store(facts: FileFacts | EtcdFacts) -> Iterator[Finding]:
     match facts:
         case FileFacts():
@@ -85,16 +92,34 @@ def judge_store(facts: FileFacts | EtcdFacts) -> Iterator[Finding]:
             yield from _judge_etcd(facts)
 
 
+def judge_identity(mark: Mark, seen: Seen, *, name: str) -> Finding:
+    """Whether a store is the one that the servers of a data directory remember."""
+    why = difference(mark, seen, address=name)
+    if why is not None:
+        return error(
+            IDENTITY, f"{name} is not the store that the servers used: {why}", ACCEPT_ADVICE
+        )
+    scheme, _, rest = name.partition(":")
+    if scheme == "sqlite" and mark.file is not None and place_of(Path(rest)) != mark.file:
+        return warning(
+            IDENTITY,
+            f"{rest} is not the file that the servers used last: it was copied or replaced",
+            "if servers run, restart them: they refuse reads and writes; otherwise start them",
+        )
+    return ok(IDENTITY, f"{name} is the store that the servers used, at revision {seen.revision}")
+
+
 def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     check = "store"
     if facts.problem:
-        yield error(check, facts.problem, "see that it is there, and readable for this user")
+        advice = f"check that it exists and that this user can read it; else {DAMAGED_ADVICE}"
+        yield error(check, facts.problem, advice)
         return
     if facts.damages:
         yield error(
             check,
-            f"{facts.path} is damaged: {'; '.join(facts.damages)}",
-            "stop all servers, move it away, and restore the last backup: restow restore",
+            f"{facts.path} is damaged: {some(facts.damages)}",
+            DAMAGED_ADVICE,
         )
     else:
         yield ok(
@@ -112,6 +137,9 @@ def _judge_file(facts: FileFacts) -> Iterator[Finding]:
     else:
         yield ok("write-ahead log", f"has {size_text(facts.log_size)}")
     yield _judge_room(facts)
+    if (problem := links_problem(facts.path, facts.links)) is not None:
+        text, _, advice = problem.partition(". ")
+        yield error(IDENTITY, text, advice)
     for exposure in facts.exposures:
         text, _, advice = exposure.partition(": ")
         yield error("store permissions", text, advice)

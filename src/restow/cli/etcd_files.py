@@ -35,6 +35,12 @@ def add_etcd_files(parser: argparse.ArgumentParser) -> None:
     add("--etcd-keyfile", type=Path, metavar="FILE", help="its key, for nobody else to read")
 
 
+def given_etcd_files(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The flags of these files with their values, as they were given."""
+    found = ((flag, getattr(arguments, field, None)) for _, field, flag in _FLAGS)
+    return tuple(word for flag, path in found if path is not None for word in (flag, str(path)))
+
+
 def with_etcd_files(address: str, arguments: argparse.Namespace) -> str:
     """The address together with the files that were given. `OpenRefused` where they do not fit."""
     given = {

@@ -1,4 +1,4 @@
-"""`restow preflight`: whether a cluster may go to a release, and if not, what is in the way.
+"""`restow preflight`: whether an upgrade or downgrade to a release is safe, and if not, why.
 
 Or whether it may do without an encryption key (`preflight_key`). The rules are in
 `restow.controllers.preflight`; here are the words of the command, its table and its JSON.
@@ -10,7 +10,9 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
 import orjson
 from rich.console import Console
@@ -19,18 +21,28 @@ from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
 from restow.cli.preflight_key import ask_key
+from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.cli.running import run_async
-from restow.cli.stores import add_store, chosen_store
+from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.cluster.errors import ClusterRefused
-from restow.controllers.preflight import Blocker, Report, find_target, judge, read_cluster
+from restow.controllers.preflight import (
+    Blocker,
+    Evidence,
+    Report,
+    find_target,
+    judge,
+    read_cluster,
+    shipped_targets,
+)
 from restow.controllers.preflight.reading import is_restow
 from restow.kinds.releases import ReleaseError
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime
 from restow.storage.census import SOURCE_FORMS
-from restow.storage.errors import OpenRefused
+from restow.storage.errors import OpenRefused, StorageError
 
 WIDTH_OF_FILES = 200
 REQUEST_SECONDS_MAX = 20.0
@@ -48,16 +60,20 @@ RELEASE is the name of a shipped release, a file of one, or a real Kubernetes re
 cluster is judged by what a restow server of that release can read, a real one by what is known of
 that release of Kubernetes.
 
-It is safe when the release can read all that may be stored, when the servers that run now can read
-what it writes (they serve beside it, and are the way back), when they agree, and when nothing is
-being migrated. It only reads; `restow upgrade` asks the same before each step.
+The answer is safe if the target can read every raw value where it looks for it, every server that
+can still write writes only what the target can read, and no server writes without reporting; the
+running servers must also be able to read what the target writes, and agree. Servers of restow scan
+their store for it (this takes the right to create storagescans.storage.restow.dev). On stock
+Kubernetes give the store with --store, as for `restow census`; without it the answer rests on
+StorageStates or on discovery, and says so. Missing information is "unknown", and not safe.
+It only reads; `restow upgrade` asks the same before each step.
 
 With --drop-key it answers whether an encryption key may be taken out of the configurations of all
 servers: when none writes with it or waits to do so, when no StorageState says that anything may be
 stored under it, and when the raw store, which is read as restow census does, holds nothing under
 it. Only what is stored now is counted: backups that are to be restored later need the key still.
 
-Exit codes: 0 it is safe, 1 something is in the way, 2 wrong usage, or the cluster cannot be asked.
+Exit codes: 0 safe, 1 not safe or unknown, 2 wrong usage, or the cluster cannot be asked.
 """
 
 
@@ -75,7 +91,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="an encryption key, called as in its configuration, or such as aesgcm:key1",
     )
-    add_store(parser, forms=f"with --drop-key, the store that is counted: {SOURCE_FORMS}")
+    add_store(parser, forms=f"a store that is read by this command: {SOURCE_FORMS}")
+    parser.add_argument(
+        "--encryption-provider-config",
+        type=Path,
+        metavar="FILE",
+        help="the encryption configuration of the target; without it encrypted resources are"
+        " unknown",
+    )
+    parser.add_argument(
+        "--accept-discovery-only",
+        action="store_true",
+        help="on stock Kubernetes: accept an answer without evidence of what was stored before",
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_connection(parser)
 
@@ -84,93 +112,150 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     is_store_given = arguments.store is not None or arguments.data_dir is not None
-    if arguments.drop_key is None and is_store_given:
-        print("restow preflight: --store and --data-dir: only with --drop-key", file=sys.stderr)
-        return EXIT_USAGE
     try:
         if arguments.drop_key is not None:
             address = chosen_store(arguments)
             asked = ask_key(find_cluster(arguments), arguments.drop_key, address=address)
         else:
-            asked = _ask(find_cluster(arguments), arguments.to)
+            question = Question(
+                release=arguments.to,
+                store=chosen_store(arguments) if is_store_given else "",
+                keys_file=arguments.encryption_provider_config,
+                accepts_discovery=arguments.accept_discovery_only,
+            )
+            asked = _ask(find_cluster(arguments), question)
         report, server = run_async(asked)
-    except (ClientError, StatusError, ReleaseError, ClusterRefused, OpenRefused) as error:
+    except (ClientError, StatusError, ReleaseError, ClusterRefused, StorageError) as error:
         print(f"restow preflight: {error}", file=sys.stderr)
         return EXIT_USAGE
+    hints = Hints.of(arguments)
+    if arguments.drop_key is not None and not is_store_given:
+        hints = replace(hints, store=("--data-dir", str(DATA_DIR_DEFAULT)))
     if arguments.output == "json":
-        print(orjson.dumps(fields_of(report, server), option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(fields_of(report, server, hints), option=orjson.OPT_INDENT_2).decode())
     else:
-        print_report(report, server)
+        print_report(report, server, hints)
     sys.stdout.flush()
     return 0 if report.is_safe else EXIT_BLOCKED
 
 
-async def _ask(config: ClientConfig, release: str) -> tuple[Report, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a person asks of a cluster."""
+
+    release: str
+    store: str = ""
+    """The store of a stock Kubernetes cluster, whose servers cannot scan it."""
+    keys_file: Path | None = None
+    accepts_discovery: bool = False
+
+
+async def _ask(config: ClientConfig, question: Question) -> tuple[Report, str]:
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
-    async with ApiClient.connect(config, runtime=Runtime.system(), limits=limits) as client:
-        target = find_target(release, is_restow=is_restow(await client.version()))
-        view = await read_cluster(client, target)
-        return judge(view, target), f"{view.server} ({view.version})"
+    runtime = Runtime.system()
+    async with ApiClient.connect(config, runtime=runtime, limits=limits) as client:
+        is_own = is_restow(await client.version())
+        target = find_target(question.release, is_restow=is_own)
+        scan = None
+        if is_own:
+            if question.store:
+                raise OpenRefused(
+                    "--store and --data-dir: restow servers scan their own store; leave it out"
+                )
+            if question.keys_file is not None:
+                target = replace(target, readable_keys=keys_of_file(question.keys_file))
+        else:
+            target = replace(target, keeps_keys=True)
+            if question.store:
+                scan = await scan_source(
+                    client, question.store, keys_file=question.keys_file, runtime=runtime
+                )
+        with progress_line("scanning") as show:
+            view = await read_cluster(
+                client, target, scan=scan, on_progress=lambda done, total: show(done, total or 0)
+            )
+        report = judge(
+            view,
+            target,
+            accepts_discovery=question.accepts_discovery,
+            releases=lambda: (
+                replace(each, readable_keys=target.readable_keys) for each in shipped_targets()
+            ),
+        )
+        return report, f"{view.server} ({view.version})"
 
 
-def print_report(report: Report, server: str) -> None:
+def print_report(report: Report, server: str, hints: Hints) -> None:
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     if report.blockers:
-        console.print(_table("IN THE WAY", report.blockers, style="red"))
+        console.print(_table("BLOCKERS", report.blockers, hints, style="red"))
         console.print()
     if report.warnings:
-        console.print(_table("TO BE KNOWN", report.warnings, style="yellow"))
+        console.print(_table("WARNINGS", report.warnings, hints, style="yellow"))
         console.print()
     for note in report.notes:
         console.print(f"note: {shown(note)}", soft_wrap=True)
     many = len(report.blockers)
-    verdict = (
-        Text("safe: ", style="green")
-        if report.is_safe
-        else Text(f"not safe, {many} thing{'s' * (many != 1)} in the way: ", style="red")
-    )
+    blocked = f"{many} blocker{'s' * (many != 1)}"
+    verdict = {
+        "safe": Text("safe: ", style="green"),
+        "unknown": Text(f"unknown, {blocked}: ", style="yellow"),
+        "not-safe": Text(f"not safe, {blocked}: ", style="red"),
+    }[report.verdict]
     way = "" if report.target.startswith("without ") else "to "
-    verdict.append(
-        f"{shown(server)} {way}{shown(report.target)}, {report.checked} resources looked at"
-    )
+    verdict.append(f"{shown(server)} {way}{shown(report.target)}, {report.checked} resources")
+    if report.scanned:
+        verdict.append(f", {report.scanned}")
     console.print(verdict, soft_wrap=True)
+    if report.evidence is not None:
+        console.print(f"evidence: {EVIDENCE_TEXT[report.evidence]}", soft_wrap=True)
 
 
-def _table(heading: str, found: Sequence[Blocker], *, style: str) -> Table:
+EVIDENCE_TEXT: Final = {
+    Evidence.SCAN: "the raw values of the store",
+    Evidence.VERIFIED: "StorageStates kept without a gap and narrowed by verified migrations; no"
+    " raw values",
+    Evidence.DISCOVERY: "discovery only, which tells nothing of what was stored before",
+}
+
+
+def _table(heading: str, found: Sequence[Blocker], hints: Hints, *, style: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in (heading, "WHAT", "WHY", "WHAT TO DO"):
+    for title in (heading, "WHAT", "WHY", "REMEDY"):
         table.add_column(title, overflow="fold")
     for each in found:
         table.add_row(
             Text(shown(_name(each)), style=style),
             Text(shown(each.what)),
             Text(shown(each.why)),
-            Text(shown(each.advice)),
+            Text(shown(hints.complete(each.advice))),
         )
     return table
 
 
-def fields_of(report: Report, server: str) -> dict[str, Any]:
+def fields_of(report: Report, server: str, hints: Hints) -> dict[str, Any]:
     """The answer as docs/reference/preflight.md describes it."""
     return {
         "cluster": server,
         "target": report.target,
         "safe": report.is_safe,
+        "verdict": report.verdict,
+        "evidence": None if report.evidence is None else report.evidence.value,
         "resources": report.checked,
-        "blockers": [_fields(each) for each in report.blockers],
-        "warnings": [_fields(each) for each in report.warnings],
+        "blockers": [_fields(each, hints) for each in report.blockers],
+        "warnings": [_fields(each, hints) for each in report.warnings],
         "notes": list(report.notes),
     }
 
 
-def _fields(found: Blocker) -> dict[str, Any]:
+def _fields(found: Blocker, hints: Hints) -> dict[str, Any]:
     return {
         "resource": None if found.resource is None else str(found.resource),
         "reason": found.reason.value,
         "what": found.what,
         "why": found.why,
-        "advice": found.advice,
+        "advice": hints.complete(found.advice),
     }
 
 

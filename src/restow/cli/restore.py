@@ -8,15 +8,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 
 import orjson
 
 from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
+from restow.cli.census import opener_of
+from restow.cli.hints import Hints
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
-from restow.cluster.errors import ClusterRefused
+from restow.cluster.commands import option_value
+from restow.cluster.errors import ClusterRefused, ClusterRuns
+from restow.cluster.layout import Layout
+from restow.cluster.lock import locked
+from restow.cluster.release_files import release_label, release_of, releases_in_use
+from restow.cluster.restored import (
+    UNREADABLE_SHOWN_MAX,
+    BackupReport,
+    RestoreRecord,
+    judge_backup,
+    write_record,
+)
+from restow.cluster.state import ClusterState, read_state
 from restow.runtime import Runtime
+from restow.storage.census.tally import Opener
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.private_files import make_data_directory
 from restow.storage.restore import (
@@ -46,6 +63,10 @@ for each revision, at most {RAISE_MAX:,} of them; for more, and for a snapshot o
 
   etcdutl snapshot restore FILE --bump-revision 1000000000 --mark-compacted --data-dir DIR
 
+The command says which release can read the backup: of those that the cluster in DIR has used, and
+of those that come with restow. The next `restow up --data-dir DIR` starts with it, or with the one
+that --release names.
+
 What was stopped leaves no SQLite store behind. For etcd, the same command goes on where it was; no
 server starts on that etcd before it has ended.
 
@@ -65,24 +86,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="begin so many revisions above the backup: more than were written after it was taken;"
         f" default: {AHEAD_SQLITE:,} for SQLite, {AHEAD_ETCD:,} for etcd",
     )
+    parser.add_argument(
+        "--encryption-provider-config",
+        type=Path,
+        metavar="FILE",
+        help="the servers' own: opens encrypted values, to know which release can read them;"
+        " default: that of the cluster in DIR",
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    layout = None if arguments.store is not None else Layout(arguments.data_dir or DATA_DIR_DEFAULT)
     try:
-        directory = arguments.data_dir or DATA_DIR_DEFAULT
-        if arguments.store is None:
-            make_data_directory(directory)
-        address = chosen_store(arguments)
-        restored = asyncio.run(_restore(arguments, address))
+        with ExitStack() as undo:
+            if layout is not None:
+                make_data_directory(layout.data_dir)
+                undo.enter_context(locked(layout))
+            address = chosen_store(arguments)
+            state = None if layout is None else read_state(layout.state)
+            restored, report = asyncio.run(_restore(arguments, address, layout, state))
+            if layout is not None:
+                write_record(
+                    layout,
+                    RestoreRecord(
+                        release=report.chosen,
+                        backup_revision=restored.backup_revision,
+                        revision=restored.revision,
+                    ),
+                )
     except asyncio.CancelledError:
         return EXIT_TERMINATED
-    except (OpenRefused, ClusterRefused) as error:
+    except (OpenRefused, ClusterRefused, ClusterRuns) as error:
         return _say(error, EXIT_USAGE)
     except (StorageError, OSError) as error:
         return _say(error, EXIT_FAILED)
     if arguments.output == "json":
-        print(orjson.dumps(_fields(restored, address)).decode())
+        print(orjson.dumps(_fields(restored, report, address)).decode())
     else:
         print(
             f"{address}: {restored.keys:,} keys of revision {restored.backup_revision}, now at"
@@ -90,35 +130,97 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if restored.left_out:
             print(f"left out: {restored.left_out:,} keys of others, which restow cannot hold")
-        if arguments.store is None and not (directory / "pki").exists():
-            print(
-                f"before it is served: copy the directory pki of the cluster to {directory}; only"
-                " with the same keys can its servers use the store",
-                file=sys.stderr,
-            )
+        for line in _next_steps(report, layout, state, address):
+            print(line)
     sys.stdout.flush()
     return 0
 
 
-async def _restore(arguments: argparse.Namespace, address: str) -> Restored:
-    stop_on_signal()
-    with progress_line("writing") as on_progress:
-        return await restore_backup(
-            arguments.file,
-            address,
-            Runtime.system(),
-            ahead=arguments.ahead,
-            on_progress=on_progress,
+def _next_steps(
+    report: BackupReport, layout: Layout | None, state: ClusterState | None, address: str
+) -> Iterator[str]:
+    """Which release can read the backup, and the commands that start a cluster on it."""
+    files = state.release_files if state is not None else {}
+    if report.not_decrypted:
+        yield (
+            f"{report.not_decrypted:,} values are encrypted and could not be examined: give the"
+            " servers' file by --encryption-provider-config to know which release can read them"
         )
+    for release in releases_in_use(state) if state is not None else ():
+        if problems := report.unreadable.get(release):
+            yield (
+                f"release {release_label(release, files)}, which the servers ran last, cannot read"
+                f" the backup: {'; '.join(problems[:UNREADABLE_SHOWN_MAX])}"
+            )
+    chosen = report.chosen
+    if chosen is None:
+        yield "no release that is known here can read the backup: give the one that wrote it"
+    else:
+        name = release_label(chosen, files)
+        reason = ", which ran when it was taken," if _ran(report, chosen) else ""
+        yield f"release {name}{reason} can read the backup"
+    option = f" --release {chosen or 'RELEASE'}"
+    if layout is None:
+        yield (
+            "next: copy the directory pki of the cluster to DIR/pki, then: restow up --data-dir DIR"
+            f" --store {address}{option}"
+        )
+        return
+    if not layout.pki.exists():
+        yield (
+            f"next: copy the directory pki of the cluster to {layout.pki} (cp -a); only with the"
+            " same keys can its servers use the store"
+        )
+    # The record tells the next start which release to use.
+    command = Hints(data_dir=layout.data_dir).command("up")
+    yield f"next: {command}{'' if chosen else option}"
 
 
-def _fields(restored: Restored, address: str) -> dict[str, object]:
+def _ran(report: BackupReport, release: str) -> bool:
+    return release_of(release).name in report.running
+
+
+async def _restore(
+    arguments: argparse.Namespace, address: str, layout: Layout | None, state: ClusterState | None
+) -> tuple[Restored, BackupReport]:
+    stop_on_signal()
+    async with AsyncExitStack() as undo:
+        opener = await _opener(arguments.encryption_provider_config, state, undo)
+        with progress_line("writing") as on_progress:
+            restored = await restore_backup(
+                arguments.file,
+                address,
+                Runtime.system(),
+                ahead=arguments.ahead,
+                on_progress=on_progress,
+            )
+        report = await judge_backup(arguments.file, layout, state=state, opener=opener)
+    return restored, report
+
+
+async def _opener(
+    given: Path | None, state: ClusterState | None, undo: AsyncExitStack
+) -> Opener | None:
+    """Opens encrypted values with the given keys, or else with those of the cluster's servers."""
+    if given is not None:
+        return await opener_of(given, undo)
+    words = state.server_options if state is not None else ()
+    if path := option_value(words, "--encryption-provider-config"):
+        with suppress(StorageError, OSError):  # the values are reported as not examined
+            return await opener_of(Path(path), undo)
+    return None
+
+
+def _fields(restored: Restored, report: BackupReport, address: str) -> dict[str, object]:
     return {
         "store": address,
         "keys": restored.keys,
         "leftOut": restored.left_out,
         "backupRevision": restored.backup_revision,
         "revision": restored.revision,
+        "release": report.chosen,
+        "readableReleases": report.readable,
+        "notDecrypted": report.not_decrypted,
     }
 
 

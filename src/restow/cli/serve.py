@@ -20,9 +20,11 @@ from restow.apiserver.options import (
     LIVEZ_GRACE_SECONDS_DEFAULT,
     LOOSE_BOUND_SECONDS_DEFAULT,
     PORT_DEFAULT,
+    STORAGE_SCAN_SECONDS_DEFAULT,
     CoordinationOptions,
     ServeOptions,
 )
+from restow.apiserver.runtime_config import parse_runtime_config
 from restow.cli.argument_types import directory, duration, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
@@ -131,6 +133,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="history for lists and watches is kept this long, at least; default: 5m",
     )
     add(
+        "--storage-scan-interval",
+        type=duration,
+        default=STORAGE_SCAN_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="how often the leader compares the StorageStates with the raw store, in the"
+        " background; 0: never; default: 1h",
+    )
+    add(
         "--event-ttl",
         type=duration,
         default=EVENT_TTL_SECONDS_DEFAULT,
@@ -153,6 +163,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GATE=true|false,...",
         help="; ".join(f"{gate.name}: {gate.about}" for gate in GATES)
         + "; all are on by default; may be repeated",
+    )
+    add(
+        "--runtime-config",
+        action="append",
+        default=[],
+        metavar="API=true|false,...",
+        help="which built-in API versions are served: api/all, api/ga, api/beta, api/alpha, v1,"
+        " GROUP/VERSION or GROUP/VERSION/RESOURCE; all are by default; may be repeated",
     )
     add_tls(parser)
     add_etcd_files(parser)
@@ -188,7 +206,12 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         help="listening sockets of the front port that a parent has opened, this server's own"
         " first; the parent keeps them open, so that nobody who waits is lost",
     )
-    add("--kubeconfig", type=Path, metavar="FILE", help="where to write it; default: in DIR")
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="where to write it; needed where `restow up` runs in DIR; default: in DIR",
+    )
 
 
 def _add_coordination(parser: argparse.ArgumentParser) -> None:
@@ -297,6 +320,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         options = _options(arguments)
         _check_aggregated(arguments)
+    except ValueError as error:
+        print(f"restow serve: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if not arguments.aggregated and (refusal := _kubeconfig_in_use(options)):
+        print(f"restow serve: {refusal}", file=sys.stderr)
+        return EXIT_REFUSED
+    try:
         if arguments.workers > 1:
             return _run_workers(arguments, options)
     except ValueError as error:
@@ -311,9 +341,31 @@ def run(arguments: argparse.Namespace) -> int:
         hint = ""
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             hint = " (another server runs there; choose a free one with --port 0)"
-        print(f"restow serve: {error}{hint}", file=sys.stderr)
+        from restow.cli.hints import Hints
+
+        hints = Hints(data_dir=options.data_dir)
+        text = hints.failure(error, options.store or f"sqlite:{options.data_dir / 'store.db'}")
+        print(f"restow serve: {text}{hint}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _kubeconfig_in_use(options: ServeOptions) -> str:
+    """Why this server may not write its kubeconfig: it is that of a running `restow up`."""
+    from restow.cluster.layout import Layout
+    from restow.cluster.lock import supervisor_of
+
+    path = options.kubeconfig or Layout(options.data_dir).kubeconfig
+    layout = Layout(path.parent)
+    pid = supervisor_of(layout) if path == layout.kubeconfig else None
+    if pid is None:
+        return ""
+    return (
+        f"`restow up` runs a cluster in {layout.data_dir} (process {pid}), and this server would"
+        f" overwrite its kubeconfig: use that cluster by {layout.kubeconfig}, or choose another"
+        " --data-dir; to add a server to that cluster, give it a kubeconfig of its own with"
+        " --kubeconfig FILE"
+    )
 
 
 def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
@@ -377,9 +429,11 @@ def _options(arguments: argparse.Namespace) -> ServeOptions:
         service_account_signing_key_file=arguments.service_account_signing_key_file,
         encryption_provider_config=arguments.encryption_provider_config,
         compaction_interval_seconds=arguments.compaction_interval,
+        storage_scan_interval_seconds=arguments.storage_scan_interval,
         event_ttl_seconds=arguments.event_ttl,
         livez_grace_seconds=arguments.livez_grace_period,
         feature_gates=parse_feature_gates(arguments.feature_gates),
+        runtime_config=parse_runtime_config(arguments.runtime_config),
         identity_lease_duration_seconds=arguments.identity_lease_duration_seconds,
         identity_lease_renew_interval_seconds=arguments.identity_lease_renew_interval_seconds,
         coordination=_coordination(arguments),
@@ -410,6 +464,8 @@ def _check_aggregated(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--aggregated needs {flag}")
     if arguments.workers > 1:
         raise ValueError("--workers: not with --aggregated; start several servers")
+    if arguments.runtime_config:
+        raise ValueError("--runtime-config: not with --aggregated, which serves what --kinds says")
 
 
 async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> None:

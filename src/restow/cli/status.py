@@ -21,6 +21,7 @@ from rich.text import Text
 
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.client import (
     ApiClient,
@@ -65,8 +66,9 @@ EPILOG = """\
   restow status -o json | jq '.resources[] | select(.verdict != "ok") | .resource'
 
 A resource is ok when all its objects are stored in the version in which servers write it, and under
-the encryption key, if there is one; it is to be migrated when some may be stored otherwise. `restow
-census` counts what is really stored. What an aggregated server stores that does not report how, or
+the encryption key, if there is one; it is to be migrated when some may be stored otherwise. It is
+unreadable when a list of it fails because of values that servers cannot read. `restow census`
+counts what is really stored. What an aggregated server stores that does not report how, or
 no more, is left alone. What was stored once and is served by nobody is gone.
 
 With -w it goes on until Ctrl-C, by watches: on a terminal in place, otherwise with another block of
@@ -77,6 +79,7 @@ Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
 
 _STYLES = {
     Verdict.OK: "green",
+    Verdict.UNREADABLE: "red",
     Verdict.MIGRATING: "cyan",
     Verdict.TO_MIGRATE: "yellow",
     Verdict.DISAGREEING: "red",
@@ -125,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(orjson.dumps(fields_of(view), option=orjson.OPT_INDENT_2).decode())
     else:
-        print_all(view)
+        print_all(view, hints=Hints.of(arguments))
     sys.stdout.flush()
     return 0
 
@@ -146,6 +149,7 @@ async def _follow(config: ClientConfig, arguments: argparse.Namespace) -> None:
             arguments.resources,
             output=arguments.output,
             interval=arguments.interval or INTERVAL_SECONDS,
+            hints=Hints.of(arguments),
         )
 
 
@@ -153,6 +157,7 @@ def print_all(
     view: Overview,
     console: Console | None = None,
     *,
+    hints: Hints,
     resources: Sequence[ResourceSeen] | None = None,
 ) -> None:
     """The whole overview; of the resources only some, if these are given."""
@@ -176,9 +181,9 @@ def print_all(
     if view.leaders:
         console.print(_leaders(view))
         console.print()
-    console.print(_summary(view), soft_wrap=True)
+    console.print(hints.complete(_summary(view)), soft_wrap=True)
     for note in view.notes:
-        console.print(f"note: {shown(note)}", soft_wrap=True)
+        console.print(f"note: {shown(hints.complete(note))}", soft_wrap=True)
 
 
 def _table(*headings: str) -> Table:
@@ -269,11 +274,11 @@ def _migrations(view: Overview) -> Table:
 
 
 def _chosen(migrations: list[MigrationSeen]) -> list[MigrationSeen]:
-    """All that run, all that failed, and the last that have succeeded."""
+    """All that run, all that failed and were not superseded, and the last that have succeeded."""
     oldest = datetime.fromisoformat("1970-01-01T00:00:00Z")
     migrations = sorted(migrations, key=lambda each: each.finished or oldest, reverse=True)
     is_open = [each for each in migrations if each.is_open]
-    failed = [each for each in migrations if each.phase == "Failed"]
+    failed = [each for each in migrations if each.phase == "Failed" and not each.is_superseded]
     succeeded = [each for each in migrations if each.phase == "Succeeded"]
     return is_open + failed + succeeded[:SUCCEEDED_SHOWN_MAX]
 
@@ -333,9 +338,13 @@ def _summary(view: Overview) -> str:
     text = f"{many} resource{'s' * (many != 1)} of {view.server}: {', '.join(parts) or 'none'}"
     running = sum(each.is_open for each in view.migrations)
     if view.migrations:
-        ended = Counter(each.phase for each in view.migrations if not each.is_open)
+        ended = Counter(
+            "superseded" if each.is_superseded else each.phase.lower()
+            for each in view.migrations
+            if not each.is_open
+        )
         words = [f"{running} under way"] if running else []
-        words += [f"{count} {phase.lower()}" for phase, count in sorted(ended.items())]
+        words += [f"{count} {phase}" for phase, count in sorted(ended.items())]
         text += f"; migrations: {', '.join(words)}"
     if not any(each.is_live for each in view.leaders):
         text += "; no controllers run (restow controllers)"
@@ -418,6 +427,7 @@ def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
         "apiVersion": seen.api_version,
         "resource": seen.resource,
         "status": seen.phase,
+        "superseded": seen.is_superseded,
         "proven": seen.is_proven,
         "message": seen.message,
         "progress": seen.progress,

@@ -28,6 +28,7 @@ from rich.text import Text
 from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
 from restow.cli.status import fields_of, print_all
 from restow.client import (
     ApiClient,
@@ -42,16 +43,19 @@ from restow.client import (
 from restow.cluster.ending import Ending
 from restow.controllers import requests
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.controllers.overview import OBJECTS_MAX, look
+from restow.controllers.overview import OBJECTS_MAX, look, look_stored, look_unread
 from restow.controllers.overview_reading import (
     groups_stored,
     leader_seen,
-    migration_seen,
+    migrations_seen,
     resources_seen,
     server_seen,
     silent_apis,
+    unread_notes,
+    with_evidence,
 )
-from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
+from restow.controllers.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
+from restow.controllers.readability import Unread
 from restow.controllers.remote_apis import (
     API_SERVICES,
     LEFT_ALONE_END,
@@ -65,6 +69,8 @@ from restow.runtime import Backoff, TaskFailure, Tasks
 
 REFRESH_SECONDS: Final = 1.0
 """When nothing happens, so often it is seen to what time alone has changed."""
+LIST_SECONDS: Final = 60.0
+"""Between two checks whether all resources can be listed."""
 SYNC_LOOK_SECONDS: Final = 0.05
 STALE: Final = "not up to date"
 """A note that begins so says that the rest is of an earlier moment."""
@@ -72,6 +78,7 @@ ROWS_MIN: Final = 3
 """So many resources are shown on however small a terminal."""
 WIDTH_OF_FILES: Final = 1_000
 _URGENCY: Final = (
+    Verdict.UNREADABLE,
     Verdict.DISAGREEING,
     Verdict.MIGRATING,
     Verdict.TO_MIGRATE,
@@ -98,6 +105,8 @@ class Following:
         self._wanted: frozenset[GroupResource] = frozenset()
         self._shape: Hashable = None
         self._informers: dict[str, Informer] = {}
+        self._unread: list[Unread] = []
+        self._stored = StoredSeen()
         self._failed: list[BaseException] = []
         self._stale = ""
         """Why it is not up to date: what was said first, until it is again."""
@@ -106,7 +115,13 @@ class Following:
     async def start(self, tasks: Tasks) -> None:
         """Look once, then follow what there is. Raises as `look` does."""
         first = await look(self._client, self._names)
-        self._notes = [each for each in first.notes if not each.endswith(LEFT_ALONE_END)]
+        passing = {*unread_notes(first.unread), *first.stored.notes}
+        self._notes = [
+            each
+            for each in first.notes
+            if not each.endswith(LEFT_ALONE_END) and each not in passing
+        ]
+        self._unread, self._stored = first.unread, first.stored
         await self._discover()
         for name, informer in self._made().items():
             self._informers[name] = informer
@@ -115,6 +130,16 @@ class Following:
         for informer in self._informers.values():
             await self._synced_or_failed(informer)
         self._shape = self._read_shape()
+        tasks.spawn("lists", self._list_again())
+
+    async def _list_again(self) -> None:
+        """See every now and then whether all can be listed; that is nothing one can watch."""
+        while True:
+            await self._client.runtime.clock.sleep(LIST_SECONDS)
+            assert self._discovered is not None, "not started"
+            self._unread = await look_unread(self._client, self._discovered, self._wanted)
+            self._stored = await look_stored(self._client, self._discovered)
+            self._changed.set()
 
     def on_failure(self, failure: TaskFailure) -> None:
         """An informer has ended, which it does only when there is too much to keep."""
@@ -138,12 +163,13 @@ class Following:
         assert self._discovered is not None, "not started"
         moment = self._client.runtime.clock.wall()
         view = Overview(self._client.server, moment, notes=[*self._notes, *self._problems()])
-        view.migrations = [
-            migration_seen(each)
+        found = [
+            each
             for name, informer in self._informers.items()
             if name.startswith("requests")
             for each in informer.objects()
         ]
+        view.migrations = migrations_seen(found, self._objects("states"))
         if self._wanted:
             chosen = {str(each) for each in self._wanted}
             view.migrations = [each for each in view.migrations if each.resource in chosen]
@@ -162,6 +188,10 @@ class Following:
             remote=remote,
             servers=view.servers,
         )
+        view.unread = self._unread
+        view.stored = self._stored
+        view.resources = with_evidence(view.resources, view.unread, view.stored)
+        view.notes += [*unread_notes(view.unread), *view.stored.notes]
         silent = silent_apis(remote, self._objects("reports"))
         view.notes += left_alone_text(silent, groups_stored(self._objects("states")))
         return view
@@ -270,7 +300,8 @@ class Outlet(Protocol):
 class Blocks:
     """A block of lines for each change, with the time above it."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, hints: Hints, console: Console | None = None) -> None:
+        self._hints = hints
         self._console = console or Console(
             width=WIDTH_OF_FILES, highlight=False, markup=False, emoji=False
         )
@@ -288,7 +319,7 @@ class Blocks:
         again = " up to date again" if self._is_stale and not is_stale else ""
         self._is_stale = is_stale
         self._console.print(f"--- {time_text(view.moment)}{again}")
-        print_all(view, self._console)
+        print_all(view, self._console, hints=self._hints)
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -313,7 +344,8 @@ class Records:
 class Screen:
     """Drawn in place; what does not fit is counted."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, hints: Hints, console: Console | None = None) -> None:
+        self._hints = hints
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
@@ -355,7 +387,7 @@ class Screen:
             emoji=False,
         )
         with sheet.capture() as capture:
-            print_all(view, sheet, resources=resources)
+            print_all(view, sheet, hints=self._hints, resources=resources)
         return Text.from_ansi(capture.get().rstrip())
 
 
@@ -371,13 +403,15 @@ def _news(value: Any) -> Any:
     return [_news(each) for each in value] if isinstance(value, list) else value
 
 
-def outlet(output: str) -> Outlet:
+def outlet(output: str, hints: Hints) -> Outlet:
     if output == "json":
         return Records()
-    return Screen() if sys.stdout.isatty() else Blocks()
+    return Screen(hints) if sys.stdout.isatty() else Blocks(hints)
 
 
-async def follow(client: ApiClient, names: Sequence[str], *, output: str, interval: float) -> None:
+async def follow(
+    client: ApiClient, names: Sequence[str], *, output: str, interval: float, hints: Hints
+) -> None:
     """Until SIGINT or SIGTERM. Raises what the first look raises; later errors are shown."""
     clock = client.runtime.clock
     following = Following(client, names)
@@ -387,7 +421,7 @@ async def follow(client: ApiClient, names: Sequence[str], *, output: str, interv
         client.runtime.tasks("status", on_failure=following.on_failure) as tasks,
     ):
         await following.start(tasks)
-        shown_by = outlet(output)
+        shown_by = outlet(output, hints)
         try:
             while True:
                 shown_by.show(await following.view())

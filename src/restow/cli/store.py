@@ -14,11 +14,13 @@ from pathlib import Path
 
 from restow.cli import store_verbs as verbs
 from restow.cli.argument_types import directory
+from restow.cli.hints import Hints
+from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.cluster.errors import ClusterRefused
 from restow.runtime import Runtime
-from restow.storage.errors import StorageError, Unavailable
+from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import ADDRESS_FORMS, open_storage
 from restow.storage.private_files import make_data_directory
@@ -37,7 +39,11 @@ Addresses of stores: {ADDRESS_FORMS}
   restow store watch / --after 1
   restow store shell --store memory:
 
-Exit codes: 0 done, 1 not found or refused, 2 wrong usage, 3 the store cannot be used.
+Where API servers use the store, put and delete ask first; without a terminal they need --yes. What
+is written here is not validated, and servers cannot read every value.
+
+Exit codes: 0 done, 1 not found or refused, 2 wrong usage or not confirmed, 3 the store cannot be
+used.
 """
 
 
@@ -59,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
+    hints = Hints.of(arguments)
     try:
         if arguments.verb == "up":
             data_dir: Path = arguments.data_dir
@@ -75,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(error, EXIT_UNAVAILABLE)
     except ClusterRefused as error:
         return _say(error, EXIT_USAGE)
-    except Unavailable as error:
-        return _say(error, EXIT_UNAVAILABLE)
+    except (StoreDamaged, Unavailable) as error:
+        return _say(hints.failure(error, arguments.store), EXIT_UNAVAILABLE)
     except StorageError as error:
         return _say(error, EXIT_USAGE)
 
@@ -85,7 +92,16 @@ async def _with_store(arguments: argparse.Namespace) -> int:
     address: str = arguments.store
     if address == STORE_DEFAULT:
         make_data_directory(DATA_DIR_DEFAULT)
-    storage = await open_storage(address, Runtime.system())
+    runtime = Runtime.system()
+    storage = await open_storage(address, runtime)
+    supervisor = local_supervisor(address, arguments.data_dir)
+
+    async def users() -> list[str]:
+        """Who uses the store besides this command."""
+        found = [] if supervisor is None else [f"`restow up` (process {supervisor})"]
+        return found + await live_servers(storage, runtime.clock.wall())
+
+    arguments.users = users
     try:
         code: int = await arguments.act(storage, arguments)
         return code
@@ -100,7 +116,7 @@ async def _up(storage: Storage, arguments: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     revision = await storage.revision()
     print(f"ready: {arguments.store} at revision {revision}. In another terminal:")
-    print(f"  .venv/bin/restow store put /greeting hello --store {arguments.store}")
+    print(f"  restow store put /greeting hello --store {arguments.store}")
     print("Changes are shown here. Ctrl-C stops.", flush=True)
     watch = storage.watch(Span.of_prefix("/"), after=revision)
     async with asyncio.TaskGroup() as group:
@@ -112,7 +128,7 @@ async def _up(storage: Storage, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _shell(storage: Storage, _arguments: argparse.Namespace) -> int:
+async def _shell(storage: Storage, arguments: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser(prog="", add_help=False, exit_on_error=False)
     places = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
     verbs.add_verbs(places, [])
@@ -125,12 +141,15 @@ async def _shell(storage: Storage, _arguments: argparse.Namespace) -> int:
         if not line or line.strip() in {"exit", "quit"}:
             return code if not people else 0
         if line.strip():
-            code = await _one_line(parser, storage, line)
+            given = argparse.Namespace(users=arguments.users)
+            code = await _one_line(parser, storage, line, given)
 
 
-async def _one_line(parser: argparse.ArgumentParser, storage: Storage, line: str) -> int:
+async def _one_line(
+    parser: argparse.ArgumentParser, storage: Storage, line: str, given: argparse.Namespace
+) -> int:
     try:
-        arguments = parser.parse_args(shlex.split(line))
+        arguments = parser.parse_args(shlex.split(line), given)
         code: int = await arguments.act(storage, arguments)
         return code
     except (argparse.ArgumentError, ValueError) as error:
@@ -141,6 +160,6 @@ async def _one_line(parser: argparse.ArgumentParser, storage: Storage, line: str
         return _say(error, EXIT_UNAVAILABLE)
 
 
-def _say(error: Exception, code: int) -> int:
+def _say(error: Exception | str, code: int) -> int:
     print(f"restow store: {error}", file=sys.stderr)
     return code

@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 
 from restow.cli.foreign_text import shown
+from restow.runtime import RandomIds, SystemRandomness
 from restow.storage.errors import Compacted, StorageClosed
+from restow.storage.identity import accept
 from restow.storage.interface import (
     Absent,
     Delete,
@@ -34,7 +36,9 @@ from restow.storage.interface import (
 )
 
 EXIT_REFUSED = 1
+EXIT_USAGE = 2
 LINE_CHARACTERS_MAX = 120
+USERS_SHOWN_MAX = 3
 
 Act = Callable[[Storage, argparse.Namespace], Awaitable[int]]
 
@@ -52,9 +56,11 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     put.add_argument("key")
     put.add_argument("value", help="'-' reads it from standard input")
     _add_guards(put)
+    _add_yes(put)
     delete = add("delete", _delete, "remove a key")
     delete.add_argument("key")
     _add_guards(delete)
+    _add_yes(delete)
     get = add("get", _get, "show a key's value")
     get.add_argument("key")
     get.add_argument("--raw", action="store_true", help="the very bytes, without a line end")
@@ -70,6 +76,8 @@ def add_verbs(places: Any, parents: Sequence[argparse.ArgumentParser]) -> None:
     watch.add_argument("--events", type=_positive, metavar="N", help="end after N events")
     compact = add("compact", _compact, "forget what was superseded up to a revision")
     compact.add_argument("revision", type=_whole_number)
+    accepting = add("accept", _accept, "let servers go on with this store in place of another one")
+    _add_yes(accepting)
     add("info", _info, "show the revision and the number of keys")
 
 
@@ -89,12 +97,46 @@ async def show_changes(watch: Watch, *, as_json: bool, events_max: int | None = 
 
 
 async def _put(storage: Storage, arguments: argparse.Namespace) -> int:
+    if (code := await _refused(arguments)) is not None:
+        return code
     value = sys.stdin.buffer.read() if arguments.value == "-" else _as_bytes(arguments.value)
     return await _commit(storage, arguments, Put(Key(arguments.key), value))
 
 
 async def _delete(storage: Storage, arguments: argparse.Namespace) -> int:
+    if (code := await _refused(arguments)) is not None:
+        return code
     return await _commit(storage, arguments, Delete(Key(arguments.key)))
+
+
+async def _refused(arguments: argparse.Namespace) -> int | None:
+    """The exit code if servers use the store and the write is not confirmed; None: go on.
+
+    `arguments.users` finds out who uses the store.
+    """
+    if arguments.yes or not (users := await arguments.users()):
+        return None
+    more = f" and {len(users) - USERS_SHOWN_MAX} more" * (len(users) > USERS_SHOWN_MAX)
+    print(
+        f"restow store: in use by {', '.join(users[:USERS_SHOWN_MAX])}{more}: a write past API"
+        " servers is not validated, and a value that they cannot read makes every list of its"
+        " resource fail; use kubectl instead where you can",
+        file=sys.stderr,
+    )
+    return _confirmed(f"{arguments.verb} {arguments.key}? [y/N] ")
+
+
+def _confirmed(question: str) -> int | None:
+    """Ask on the terminal; the exit code if the answer is no, None: go on."""
+    if not sys.stdin.isatty():
+        print("restow store: standard input is not a terminal: confirm with --yes", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        answer = input(question)  # nothing else is under way
+    except EOFError:  # Ctrl-D
+        print()
+        return EXIT_REFUSED
+    return None if answer.strip().lower() in ("y", "yes") else EXIT_REFUSED
 
 
 async def _commit(storage: Storage, arguments: argparse.Namespace, write: Write) -> int:
@@ -156,6 +198,24 @@ async def _compact(storage: Storage, arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _accept(storage: Storage, arguments: argparse.Namespace) -> int:
+    """Give the store a new identity, which servers take in place of the one they remember."""
+    revision = await storage.revision()
+    print(
+        f"restow store: servers that remember another state of this store go on with it at revision"
+        f" {revision:,}; writes that it lacks are given up",
+        file=sys.stderr,
+    )
+    if not arguments.yes and (code := _confirmed("accept this store? [y/N] ")) is not None:
+        return code
+    record_id = await accept(storage, RandomIds(SystemRandomness()))
+    if _as_json(arguments):
+        _print_json({"identity": record_id, "revision": await storage.revision()})
+    else:
+        print(f"accepted: identity {record_id}")
+    return 0
+
+
 async def _info(storage: Storage, arguments: argparse.Namespace) -> int:
     revision, keys = await storage.revision(), await storage.count(Span.of_prefix("/"))
     if _as_json(arguments):
@@ -169,6 +229,12 @@ def _add_guards(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-absent", action="store_true", help="only if the key is not there")
     parser.add_argument(
         "--if-revision", type=_whole_number, metavar="N", help="only if last written at N"
+    )
+
+
+def _add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="do not ask, although API servers use the store"
     )
 
 

@@ -23,6 +23,10 @@ from restow.cluster.planning import OWN_ETCD, STORE_DEFAULT
 from restow.cluster.state import read_state
 
 DATA_DIR_DEFAULT = Path(".restow")
+DAMAGED_ADVICE = (
+    "stop all servers, move the damaged store away, and restore the last backup: restow restore"
+    " FILE"
+)
 
 
 def add_store(parser: argparse.ArgumentParser, *, forms: str) -> None:

@@ -20,6 +20,7 @@ from restow.apiserver.pki import PkiError
 from restow.cli.argument_types import directory, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
+from restow.cli.hints import Hints
 from restow.cluster.errors import ClusterError, ClusterRefused
 from restow.cluster.etcd import MEMBERS
 from restow.cluster.keeper import Keeper, State
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--release",
         metavar="NAME|FILE",
-        help="of all servers at the first start; later: restow upgrade",
+        help="of all servers at the first start, or after a restore; later: restow upgrade",
     )
     add(
         "--server-option",
@@ -139,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except (ClusterError, PkiError, ReleaseError, OSError) as error:
         view.end()
-        print(f"restow up: {error}", file=sys.stderr)
+        print(f"restow up: {Hints.of(arguments).complete(str(error))}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
 
@@ -251,7 +252,7 @@ def overview_table(overview: Overview) -> Table:
         table.add_row(
             each.name,
             Text(each.state, style=STYLES.get(State(each.state), "")),
-            each.release or "–",
+            overview.label(each.release) if each.release else "–",
             each.url or "–",
             str(each.pid or "–"),
             _note(each),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -21,12 +22,15 @@ from rich.text import Text
 
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.argument_types import directory, whole_number
+from restow.cli.hints import Hints
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
 from restow.cluster.errors import ClusterError
 from restow.cluster.keeper import State
+from restow.cluster.layout import Layout
 from restow.cluster.messages import Overview
 from restow.cluster.planning import SERVERS_MAX
+from restow.cluster.release_files import keep_release, release_of, with_file
 from restow.cluster.reports import World
 from restow.cluster.rolling import (
     Roller,
@@ -35,9 +39,9 @@ from restow.cluster.rolling import (
     plan_rollback,
     plan_upgrade,
 )
-from restow.cluster.running import release_of
-from restow.cluster.safety import Blocker, CheckStep, check_step
+from restow.cluster.safety import Blocker, CheckStep, Report, check_step
 from restow.cluster.talking import Talk
+from restow.controllers.preflight import Reason
 from restow.kinds.releases import ReleaseError
 from restow.machinery.names import GroupResource
 from restow.runtime import Runtime
@@ -84,31 +88,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="default: .restow",
     )
+    add(
+        "--ignore-not-ready",
+        type=int,
+        action="append",
+        default=[],
+        metavar="I",
+        help="take steps although this server is not ready; its release counts all the same",
+    )
     add("--yes", "-y", action="store_true", help="do not ask")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not (arguments.yes or sys.stdin.isatty()):
-        print("restow upgrade: nobody is there to be asked: give --yes", file=sys.stderr)
+        print("restow upgrade: stdin is not a terminal: use --yes", file=sys.stderr)
         return EXIT_USAGE
     try:
         return asyncio.run(_upgrade(arguments))
     except ReleaseError as error:
         return _say(error, EXIT_USAGE)
     except (ClusterError, ClientError, OSError) as error:
-        return _say(error, EXIT_FAILED)
+        return _say(Hints.of(arguments).complete(str(error)), EXIT_FAILED)
 
 
 async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_step) -> int:
     data_dir: Path = arguments.data_dir.absolute()
+    hints = Hints.of(arguments)
     talk = Talk(data_dir)
     overview = await talk.overview()
-    steps = _plan(arguments, overview)
+    steps = _plan(arguments, overview, Layout(data_dir))
     if not steps:
         print("nothing to do: the servers run it already")
         return 0
     taken = steps[: arguments.pause_after or len(steps)]
-    if not (arguments.yes or _is_confirmed(taken)):
+    files = with_file(overview.release_files, steps[0].target, steps[0].file)
+    label = msgspec.structs.replace(overview, release_files=files).label
+    if not (arguments.yes or _is_confirmed(taken, label)):
         return EXIT_FAILED
     runtime = Runtime.system()
 
@@ -126,34 +141,39 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
         )
         with Matrix(_columns(overview, steps)) as matrix:
             for step in taken:
-                if blockers := await roller.blockers(step):
+                report = await roller.check(step, accepted=arguments.ignore_not_ready)
+                if not report.is_safe:
                     matrix.close()
-                    _print_blockers(step, blockers)
+                    _print_blockers(step, report.blockers, hints, label)
                     return EXIT_BLOCKED
+                for line in _warnings(report):
+                    matrix.say(line)
+                matrix.say(f"server {step.server}: {label(step.origin)} -> {label(step.target)}")
                 await _take(step, roller, matrix, runtime, is_rollback=arguments.rollback)
+                matrix.say(f"server {step.server} is ready as {label(step.target)}")
     if len(taken) < len(steps):
-        _print_paused(steps[len(taken) :], rollback=arguments.rollback)
+        _print_paused(steps[len(taken) :], hints, rollback=arguments.rollback)
     return 0
 
 
-def _plan(arguments: argparse.Namespace, overview: Overview) -> list[Step]:
+def _plan(arguments: argparse.Namespace, overview: Overview, layout: Layout) -> list[Step]:
     if arguments.rollback:
         return plan_rollback(overview, server=arguments.server)
-    target = release_name(arguments.to)
-    release_of(target)
-    return plan_upgrade(overview, target, server=arguments.server)
+    file = release_name(arguments.to)
+    target = keep_release(file, layout)
+    return plan_upgrade(
+        overview, target, server=arguments.server, file=None if file == target else file
+    )
 
 
 async def _take(
     step: Step, roller: Roller, matrix: Matrix, runtime: Runtime, *, is_rollback: bool
 ) -> None:
     """One step, with the matrix changing beside it."""
-    matrix.say(f"server {step.server}: {step.origin} -> {step.target}")
     async with runtime.tasks("upgrade") as tasks:
         tasks.spawn("matrix", _draw(matrix, roller, runtime))
         await roller.take(step, is_rollback=is_rollback)
     matrix.show(await roller.overview(), await roller.look())
-    matrix.say(f"server {step.server} is ready as {step.target}")
 
 
 async def _draw(matrix: Matrix, roller: Roller, runtime: Runtime) -> None:
@@ -221,7 +241,7 @@ def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResour
         table.add_row(
             str(each.index),
             Text(each.state, style=STYLES.get(State(each.state), "")),
-            each.release,
+            overview.label(each.release),
             *(written.get(column, MISSING) for column in columns),
         )
     agreed = [
@@ -235,9 +255,9 @@ def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResour
     return table
 
 
-def _is_confirmed(steps: Sequence[Step]) -> bool:
+def _is_confirmed(steps: Sequence[Step], label: Callable[[str], str] = str) -> bool:
     for step in steps:
-        print(f"server {step.server}: {step.origin} -> {step.target}")
+        print(f"server {step.server}: {label(step.origin)} -> {label(step.target)}")
     try:
         answer = input("roll them, one by one? [y/N] ")
     except EOFError:  # Ctrl-D
@@ -246,26 +266,38 @@ def _is_confirmed(steps: Sequence[Step]) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def _print_blockers(step: Step, blockers: Sequence[Blocker]) -> None:
+def _print_blockers(
+    step: Step, blockers: Sequence[Blocker], hints: Hints, label: Callable[[str], str] = str
+) -> None:
     print(
-        f"server {step.server} is not rolled to {step.target}: that would not be safe",
+        f"server {step.server} is not rolled to {label(step.target)}: that would not be safe",
         file=sys.stderr,
     )
     for blocker in blockers:
         place = "" if blocker.resource is None else f"{blocker.resource}: "
         print(f"  {place}{blocker.what}: {blocker.why}", file=sys.stderr)
-        print(f"    what to do: {blocker.advice}", file=sys.stderr)
+        print(f"    what to do: {hints.complete(blocker.advice)}", file=sys.stderr)
 
 
-def _print_paused(left: Sequence[Step], *, rollback: bool) -> None:
+def _warnings(report: Report) -> Iterator[str]:
+    """What does not stop a step and should be known before it. States that are not verified yet are
+    the usual thing right after a step."""
+    for warning in report.warnings:
+        if warning.reason is not Reason.UNKNOWN:
+            place = "" if warning.resource is None else f"{warning.resource}: "
+            yield f"warning: {place}{warning.what}: {warning.why}"
+
+
+def _print_paused(left: Sequence[Step], hints: Hints, *, rollback: bool) -> None:
     numbers = ", ".join(str(step.server) for step in left)
     print(f"paused; still to do: server {numbers}")
+    back = hints.command("upgrade", "--rollback")
     if rollback:
-        print("go on: restow upgrade --rollback")
+        print(f"go on: {back}")
         return
-    print(f"go on: restow upgrade --to {left[0].target}    back: restow upgrade --rollback")
+    print(f"go on: {hints.command('upgrade', '--to', left[0].target)}    back: {back}")
 
 
-def _say(error: Exception, code: int) -> int:
+def _say(error: Exception | str, code: int) -> int:
     print(f"restow upgrade: {error}", file=sys.stderr)
     return code

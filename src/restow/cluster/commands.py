@@ -47,9 +47,14 @@ def controllers_launch(layout: Layout) -> Launch:
 
 def needs_certificate(words: Sequence[str]) -> bool:
     """Whether servers with these words talk to nobody without a client certificate."""
-    flag, chosen = "--tls-client-auth", ""
+    return option_value(words, "--tls-client-auth") == "required"
+
+
+def option_value(words: Sequence[str], flag: str) -> str:
+    """The value of an option of `restow serve`; empty if it is not given. The last one counts."""
+    chosen = ""
     for number, word in enumerate(words):
         name, _, value = word.partition("=")
         if name == flag:
             chosen = value or "".join(words[number + 1 : number + 2])
-    return chosen == "required"
+    return chosen

@@ -22,6 +22,11 @@ class Layout:
         return self.data_dir / "state.json"
 
     @property
+    def restored(self) -> Path:
+        """Left by `restow restore` until a cluster was ready on the restored store."""
+        return self.data_dir / "restored.json"
+
+    @property
     def kubeconfig(self) -> Path:
         """For people; there when the cluster is ready."""
         return self.data_dir / "kubeconfig"
@@ -33,6 +38,11 @@ class Layout:
     @property
     def store(self) -> Path:
         return self.data_dir / "store.db"
+
+    @property
+    def releases(self) -> Path:
+        """Copies of release files, named by their SHA-256."""
+        return self.data_dir / "releases"
 
     @property
     def logs(self) -> Path:

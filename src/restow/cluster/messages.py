@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from restow.cluster.release_files import release_label
 from restow.cluster.state import Upgrade
 
 VERSION: Final = 1
@@ -29,6 +30,8 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     name: str | None = None
     """For `restart`: a process, as the overview calls it."""
     release: str | None = None
+    release_file: str | None = None
+    """The file that the kept release was copied from."""
     is_rollback: bool = False
     """`roll` back to what the server had before the last upgrade; no release is named then."""
 
@@ -59,6 +62,12 @@ class Overview(msgspec.Struct, kw_only=True, frozen=True):
     is_ready: bool
     upgrade: Upgrade | None = None
     processes: tuple[ProcessView, ...] = ()
+    release_files: dict[str, str] = {}
+    """As in the state of the cluster."""
+
+    def label(self, release: str) -> str:
+        """A release for people."""
+        return release_label(release, self.release_files)
 
     @property
     def servers(self) -> tuple[ProcessView, ...]:

@@ -13,6 +13,7 @@ import msgspec
 
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.ports import IsFree, PortChooser
+from restow.cluster.release_files import release_label, releases_in_use, with_file
 from restow.cluster.state import ClusterState, EtcdState, ServerState, Upgrade
 from restow.runtime import Randomness
 
@@ -36,6 +37,9 @@ class Wishes:
     bind: str | None = None
     port: int | None = None
     release: str | None = None
+    """A name, or a file as it is kept."""
+    release_file: str | None = None
+    """The file that was given."""
     server_options: tuple[str, ...] | None = None
 
 
@@ -72,6 +76,9 @@ def plan_cluster(
         etcd=etcd,
         server_options=options,
         upgrade=_upgrade(found, len(servers)),
+        release_files=with_file(
+            found.release_files if found else {}, wishes.release or "", wishes.release_file
+        ),
     )
     return Plan(state, tuple(notices))
 
@@ -107,11 +114,12 @@ def _store(wishes: Wishes, found: ClusterState | None) -> str:
 def _check_release(wishes: Wishes, found: ClusterState | None) -> None:
     if wishes.release is None or found is None:
         return
-    releases = {server.release for server in found.servers}
-    if releases != {wishes.release}:
+    releases = releases_in_use(found)
+    if releases != [wishes.release]:
+        names = ", ".join(release_label(each, found.release_files) for each in releases)
         raise ClusterRefused(
-            f"the servers of this cluster run {', '.join(sorted(releases))}: start it without"
-            f" --release, then: restow upgrade --to {wishes.release}"
+            f"the servers of this cluster run {names}: start it without --release, then: restow"
+            f" upgrade --to {wishes.release_file or wishes.release}"
         )
 
 

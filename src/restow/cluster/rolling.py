@@ -9,8 +9,8 @@ since each step changes them. Not here: what is printed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from restow.client import ApiClient, ClientError
@@ -18,8 +18,9 @@ from restow.cluster.errors import ClusterFailed, ClusterRefused
 from restow.cluster.keeper import State
 from restow.cluster.messages import Overview, ProcessView, Request
 from restow.cluster.reports import World, read_world
-from restow.cluster.safety import Blocker, CheckStep, Situation
+from restow.cluster.safety import Blocker, CheckStep, Report, Situation
 from restow.cluster.talking import Talk
+from restow.controllers.preflight import Reason
 from restow.kinds.releases import Release
 from restow.machinery.names import GroupResource
 from restow.machinery.status_error import StatusError
@@ -40,12 +41,16 @@ class Step:
     server: int
     origin: str
     target: str
+    file: str | None = None
+    """Where a target that is kept as a file was copied from."""
 
 
-def plan_upgrade(overview: Overview, target: str, *, server: int | None = None) -> list[Step]:
+def plan_upgrade(
+    overview: Overview, target: str, *, server: int | None = None, file: str | None = None
+) -> list[Step]:
     """The servers that do not run the target yet, in order. Raises ClusterRefused."""
     return [
-        Step(each.index or 0, each.release, target)
+        Step(each.index or 0, each.release, target, file)
         for each in _chosen(overview, server)
         if each.release != target
     ]
@@ -75,7 +80,7 @@ def _chosen(overview: Overview, server: int | None) -> Sequence[ProcessView]:
     return chosen
 
 
-def situation_of(overview: Overview, step: Step) -> Situation:
+def situation_of(overview: Overview, step: Step, release_of: ReleaseOf) -> Situation:
     """What is known of a step besides what the cluster says."""
     upgrade = overview.upgrade
     is_return = (
@@ -84,7 +89,40 @@ def situation_of(overview: Overview, step: Step) -> Situation:
         and step.target == upgrade.origins[step.server]
     )
     runs_it = any(each.release == step.target for each in overview.servers)
-    return Situation(is_begun=runs_it or is_return, is_return=is_return)
+    return Situation(
+        is_begun=runs_it or is_return,
+        absent=tuple(
+            (f"server {each.index}", release_of(each.release)) for each in _absent(overview, step)
+        ),
+    )
+
+
+def _absent(overview: Overview, step: Step) -> list[ProcessView]:
+    """The other servers that are not ready."""
+    return [
+        each
+        for each in overview.servers
+        if each.index != step.server and each.state != State.READY.value
+    ]
+
+
+def not_ready(overview: Overview, step: Step, accepted: Collection[int]) -> list[Blocker]:
+    """A step is refused while another server is not ready: fewer would serve, and what that server
+    reads and writes is known by its release alone."""
+    return [
+        Blocker(
+            resource=None,
+            reason=Reason.NOT_READY,
+            what=f"server {each.index} is not ready ({each.state}, release"
+            f" {overview.label(each.release)})",
+            why="a step while another server is away leaves one server less, and may leave that one"
+            " unable to come back",
+            advice=f"see its log (logs/server-{each.index}.log), and wait until it is ready; or"
+            f" accept it, with the same command with --ignore-not-ready {each.index}",
+        )
+        for each in _absent(overview, step)
+        if each.index not in accepted
+    ]
 
 
 def _witness(overview: Overview, target: str) -> int:
@@ -127,17 +165,21 @@ class Roller:
         self._check = check
         self._release_of = release_of
 
-    async def blockers(self, step: Step) -> Sequence[Blocker]:
-        """Why the step is not safe. Raises ClusterFailed when the cluster cannot be asked."""
+    async def check(self, step: Step, *, accepted: Collection[int] = ()) -> Report:
+        """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
+
+        `accepted` are servers that may be away: their releases count all the same.
+        """
         overview, release = await self._talk.overview(), self._release_of(step.target)
-        situation = situation_of(overview, step)
-        # One server, not all: of a mixed cluster each answers with its own discovery.
+        situation = situation_of(overview, step, self._release_of)
         witness = _witness(overview, step.target)
         try:
             async with self._open_client(witness) as client:
-                return await self._check(client, target=release, situation=situation)
+                report = await self._check(client, target=release, situation=situation)
         except (ClientError, StatusError) as error:
             raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
+        away = not_ready(overview, step, accepted)
+        return replace(report, blockers=(*away, *report.blockers))
 
     async def overview(self) -> Overview:
         """What the supervisor says now."""
@@ -149,6 +191,7 @@ class Roller:
             verb="roll",
             server=step.server,
             release=None if is_rollback else step.target,
+            release_file=None if is_rollback else step.file,
             is_rollback=is_rollback,
         )
         overview = await self._talk.ask(request)

@@ -10,38 +10,44 @@ Not here: what a person sees; a `View` is told.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.apiserver.releases import find_release
 from restow.apiserver.renewal import Renewal
 from restow.cluster.commands import needs_certificate
 from restow.cluster.control import ControlServer
 from restow.cluster.ending import Ending
-from restow.cluster.errors import ClusterFailed, ClusterRefused, ClusterRuns, ControlRefused
+from restow.cluster.errors import ClusterFailed, ClusterRefused, ControlRefused
 from restow.cluster.health import ServerProbe, reachable
 from restow.cluster.keeper import Keeper
 from restow.cluster.layout import Layout
+from restow.cluster.lock import locked
 from restow.cluster.messages import Answer, Overview, Request
 from restow.cluster.orphans import end_orphans
 from restow.cluster.planning import (
     BIND_DEFAULT,
     OWN_ETCD,
-    RELEASE_DEFAULT,
+    STORE_DEFAULT,
     Wishes,
     is_elsewhere,
     plan_cluster,
 )
 from restow.cluster.ports import is_free
+from restow.cluster.release_files import (
+    keep_release,
+    release_label,
+    release_of,
+    releases_in_use,
+    settle_releases,
+)
+from restow.cluster.restored import apply_record, check_keys, read_record
 from restow.cluster.state import ClusterState, read_state, write_state
 from restow.cluster.supervisor import Supervisor, SupervisorOptions
-from restow.kinds.releases import Release, ReleaseError
+from restow.kinds.releases import ReleaseError
 from restow.runtime import Runtime
 from restow.serving.listener.front import open_front_sockets
 from restow.storage.errors import OpenRefused
@@ -80,11 +86,13 @@ async def run_cluster(
         make_data_directory(layout.data_dir)
     except OpenRefused as error:
         raise ClusterRefused(str(error)) from error
-    with _locked(layout):
+    with locked(layout):
         found = read_state(layout.state)
         state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
         wishes_of_keys = PkiOptions(bind=state.bind, with_etcd=state.store == OWN_ETCD)
         pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, wishes_of_keys)
+        if state.store == STORE_DEFAULT:
+            await check_keys(layout, pki)
         try:
             front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))
         except OSError as error:
@@ -100,7 +108,9 @@ async def run_cluster(
             front=front,
             probe=probe,
             runtime=runtime,
-            options=SupervisorOptions(has_controllers=has_controllers, on_change=view.changed),
+            options=SupervisorOptions(
+                has_controllers=has_controllers, on_change=view.changed, on_notice=view.notice
+            ),
         )
         try:
             await _Run(supervisor, renewal, layout, view, runtime).go()
@@ -119,25 +129,46 @@ async def _prepare(
     if found is not None:
         for name in await end_orphans(found.processes, runtime.clock):
             view.notice(f"{name} was left from an earlier run, and has been ended")
+        found = settle_releases(found, layout)
+    record = read_record(layout)
+    if record is not None and wishes.release is None and record.release is not None:
+        wishes = replace(wishes, release=record.release)
+    if wishes.release is not None:
+        kept = keep_release(wishes.release, layout)
+        wishes = replace(wishes, release=kept, release_file=wishes.release)
+    if record is not None and found is not None:
+        found = _restored(found, wishes.release, view)
     bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
     plan = plan_cluster(wishes, found, lambda port: is_free(bind, port), runtime.randomness)
     for notice in plan.notices:
         view.notice(notice)
-    for server in plan.state.servers:
-        release_of(server.release)
+    for release in releases_in_use(plan.state):
+        release_of(release)
+    if plan.state.store == STORE_DEFAULT and not layout.pki.exists():
+        await check_keys(layout, None)
     layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready
     write_state(layout.state, plan.state)
     return plan.state
 
 
-def release_of(name: str) -> Release:
-    """The release that a server is told to run. Raises ReleaseError."""
-    return find_release(None if name == RELEASE_DEFAULT else Path(name))
+def _restored(found: ClusterState, release: str | None, view: View) -> ClusterState:
+    """The state after a restore; says which release the servers get instead of theirs."""
+    state = apply_record(found, release)
+    if state.servers != found.servers:
+        before, after = (
+            ", ".join(release_label(name, each.release_files) for name in releases_in_use(each))
+            for each in (found, state)
+        )
+        view.notice(
+            f"the store was restored from a backup: the servers start with release {after}, not"
+            f" {before}"
+        )
+    return state
 
 
-def _check_release(name: str) -> None:
+def _kept(name: str, layout: Layout) -> str:
     try:
-        release_of(name)
+        return keep_release(name, layout)
     except ReleaseError as error:
         raise ControlRefused(str(error)) from error
 
@@ -179,6 +210,7 @@ class _Run:
         supervisor = self._supervisor
         self._view.begin(supervisor)
         await supervisor.start()
+        self._layout.restored.unlink(missing_ok=True)
         self._write_kubeconfig(self._layout.kubeconfig)
         self._renewal.listeners.append(self._rewrite_kubeconfigs)
         self._tasks.spawn("certificates", self._renewal.run())
@@ -228,29 +260,10 @@ class _Run:
                 if request.release is None:
                     await supervisor.roll_back(request.server)
                 else:
-                    _check_release(request.release)
-                    await supervisor.roll(request.server, request.release)
+                    release = _kept(request.release, self._layout)
+                    await supervisor.roll(
+                        request.server, release, file=request.release_file or request.release
+                    )
             case "stop":
                 asyncio.get_running_loop().call_soon(self._ending.ask)
         yield Answer(overview=supervisor.overview())
-
-
-@contextmanager
-def _locked(layout: Layout) -> Iterator[None]:
-    """Only one supervisor has a data directory; the lock goes with the process that holds it."""
-    file = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(file, 32, 0).decode(errors="replace").strip()
-            raise ClusterRuns(
-                f"a cluster runs in {layout.data_dir} already (process {holder or '?'}): use it by"
-                f" {layout.kubeconfig}, stop it with Ctrl-C where it was started or kill -TERM"
-                f" {holder or 'PID'}, or choose another --data-dir"
-            ) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(file)

@@ -1,37 +1,39 @@
 """Whether a server may be started with another release: asked before each step of an upgrade.
 
-`CheckStep` is the seam: a cluster and a target in, what is in the way out, nothing changed.
-`check_step` asks the rules of preflight, which `restow preflight` tells without an upgrade.
+`CheckStep` is the seam: a cluster and a target in, blockers and warnings out, nothing changed.
+`check_step` asks the rules of preflight, and adds what the supervisor knows: which servers there
+are, ready or not, and that all of them keep their options.
 
-Not here: the rules themselves (`restow.controllers.preflight`), and what is told to the person.
+Not here: the rules themselves (`restow.controllers.preflight`), and what is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from restow.client import ApiClient
 from restow.controllers.preflight import (
+    AbsentServer,
     Blocker,
     ClusterView,
-    blockers,
+    Report,
+    judge,
     read_cluster,
+    shipped_targets,
     target_of_release,
 )
-from restow.controllers.preflight.values import UNKNOWN
 from restow.kinds.releases import Release
 
-__all__ = ["Blocker", "CheckStep", "Situation", "check_step"]
+__all__ = ["Blocker", "CheckStep", "Report", "Situation", "check_step"]
 
 
 class CheckStep(Protocol):
-    """A rule for steps; nothing in the way: it is safe."""
+    """A rule for steps; a report without blockers: it is safe."""
 
     async def __call__(
         self, client: ApiClient, *, target: Release, situation: Situation
-    ) -> Sequence[Blocker]: ...
+    ) -> Report: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +42,26 @@ class Situation:
 
     is_begun: bool
     """The upgrade or rollback is under way, so that servers differ, as they must."""
-    is_return: bool
-    """The server ran the target here until the last upgrade."""
+    absent: tuple[tuple[str, Release], ...] = ()
+    """Servers that are not ready, with their releases: they may come back at any time."""
 
 
-async def check_step(
-    client: ApiClient, *, target: Release, situation: Situation
-) -> Sequence[Blocker]:
+async def check_step(client: ApiClient, *, target: Release, situation: Situation) -> Report:
     """What preflight says of the cluster as it is now. Raises ClientError, StatusError."""
-    wanted = target_of_release(target)
+    # All servers are started with the same options, so the target has the keys of the others.
+    wanted = replace(target_of_release(target), keeps_keys=True)
     view = await read_cluster(client, wanted)
-    return blockers(as_it_is(view, situation), wanted)
+    return judge(
+        with_situation(view, situation),
+        wanted,
+        releases=lambda: (replace(each, keeps_keys=True) for each in shipped_targets()),
+    )
 
 
-def as_it_is(view: ClusterView, situation: Situation) -> ClusterView:
-    """The view, with what the situation adds.
-
-    What "Unknown" stands for was stored before the upgrade, when the release that is returned to
-    was running: it is no reason not to return. What was written since has its hash beside it.
-    """
-    resources = view.resources
-    if situation.is_return:
-        resources = tuple(
-            replace(each, persisted=known)
-            if (known := tuple(found for found in each.persisted or () if found != UNKNOWN))
-            else each
-            for each in resources
-        )
-    return replace(view, resources=resources, is_rolling=situation.is_begun)
+def with_situation(view: ClusterView, situation: Situation) -> ClusterView:
+    """The view, with what the supervisor knows."""
+    absent = tuple(
+        AbsentServer(name=name, release=target_of_release(release))
+        for name, release in situation.absent
+    )
+    return replace(view, is_rolling=situation.is_begun, absent=absent)

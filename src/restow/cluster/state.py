@@ -23,7 +23,7 @@ class ServerState(msgspec.Struct, kw_only=True, frozen=True):
 
     port: int
     release: str
-    """A name or the path of a file, as `restow serve --release` takes it."""
+    """A name, or the path of a kept release file, as `restow serve --release` takes it."""
 
 
 class EtcdState(msgspec.Struct, kw_only=True, frozen=True):
@@ -70,6 +70,8 @@ class ClusterState(msgspec.Struct, kw_only=True, frozen=True):
     """More words for each `restow serve`."""
     upgrade: Upgrade | None = None
     processes: tuple[ProcessRecord, ...] = ()
+    release_files: dict[str, str] = {}
+    """The file that each kept release was copied from, by the SHA-256 of its content."""
 
     def with_release(self, index: int, release: str, upgrade: Upgrade | None) -> ClusterState:
         """The same with another release of one server."""

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -31,7 +32,15 @@ from restow.cluster.layout import Layout
 from restow.cluster.logs import RotatingLog
 from restow.cluster.messages import Overview, ProcessView
 from restow.cluster.planning import OWN_ETCD
+from restow.cluster.release_files import (
+    original_notice,
+    put_copy,
+    read_copies,
+    release_label,
+    with_file,
+)
 from restow.cluster.state import ClusterState, Upgrade, write_state
+from restow.kinds.releases import ReleaseError
 from restow.runtime import Runtime
 
 HEALTH_SECONDS: Final = 2.0
@@ -50,6 +59,8 @@ class SupervisorOptions:
 
     has_controllers: bool = False
     on_change: OnChange = lambda _: None
+    on_notice: Callable[[str], None] = logger.warning
+    """Told what an operator should know before a server is started."""
 
 
 class Supervisor:
@@ -69,6 +80,8 @@ class Supervisor:
         self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Has a result when the cluster cannot go on."""
         self._layout = layout
+        self._copies = read_copies(state)
+        self._notices: set[str] = set()
         self._front = list(front)
         self._probe = probe
         self._runtime = runtime
@@ -164,6 +177,7 @@ class Supervisor:
             is_ready=self._is_ready and all(each.state is State.READY for each in self.keepers),
             upgrade=self.state.upgrade,
             processes=tuple(views),
+            release_files=self.state.release_files,
         )
 
     async def restart(self, name: str) -> None:
@@ -175,9 +189,14 @@ class Supervisor:
         async with self._one_at_a_time():
             await keeper.cycle()
 
-    async def roll(self, index: int, release: str) -> None:
-        """Start a server anew with another release; with the old one again if that fails."""
+    async def roll(self, index: int, release: str, *, file: str | None = None) -> None:
+        """Start a server anew with another release; with the old one again if that fails.
+
+        `file` is where a kept release was copied from.
+        """
         before = self._server(index)
+        files = with_file(self.state.release_files, release, file)
+        self.state = msgspec.structs.replace(self.state, release_files=files)
         upgrade = self.state.upgrade
         if upgrade is None or upgrade.target != release:
             origins = tuple(each.release for each in self.state.servers)
@@ -201,6 +220,7 @@ class Supervisor:
         keeper, previous = self.servers[index], self.state.upgrade
         async with self._one_at_a_time():
             self._remember(self.state.with_release(index, release, upgrade))
+            self._copies = read_copies(self.state) | self._copies
             try:
                 await keeper.cycle()
             except ClusterFailed as error:
@@ -208,8 +228,10 @@ class Supervisor:
                     raise
                 self._remember(self.state.with_release(index, was, previous))
                 await keeper.cycle()
+                files = self.state.release_files
                 raise ClusterFailed(
-                    f"{keeper.name} does not run as {release}; it runs as {was} again.\n{error}"
+                    f"{keeper.name} does not run as {release_label(release, files)}; it runs as"
+                    f" {release_label(was, files)} again.\n{error}"
                 ) from error
 
     def _one_at_a_time(self) -> asyncio.Lock:
@@ -263,8 +285,21 @@ class Supervisor:
             await keeper.cycle()
 
     def _server_launch(self, index: int) -> Launch:
+        self._prepare_release(self.state.servers[index].release)
         fds = [listening.fileno() for listening in self._front]
         return server_launch(index, self.state, layout=self._layout, front_fds=fds)
+
+    def _prepare_release(self, release: str) -> None:
+        """Restore the copy of a release file if it was changed, and say so if the original was."""
+        if (data := self._copies.get(release)) is not None:
+            try:
+                put_copy(Path(release), data)
+            except ReleaseError as error:
+                self._options.on_notice(str(error))
+        notice = original_notice(release, self.state.release_files)
+        if notice and notice not in self._notices:
+            self._notices.add(notice)
+            self._options.on_notice(notice)
 
     def _make(self, name: str, make: Callable[[], Launch]) -> Keeper:
         return Keeper(

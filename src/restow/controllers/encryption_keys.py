@@ -18,7 +18,9 @@ import orjson
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.names import (
+    DEFINITIONS_ANNOTATION,
     KEYS_ANNOTATION,
+    LOCATIONS_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
     STORES_ANNOTATION,
@@ -57,6 +59,10 @@ class KeysSaid:
     """The keys that each server can read."""
     stores: Mapping[str, str] = field(default_factory=dict)
     """Who keeps its objects in a store of its own."""
+    locations: Mapping[str, str] = field(default_factory=dict)
+    """The form of the keys under which each server stores objects."""
+    custom: frozenset[str] = frozenset()
+    """Servers that have the resource from a CRD."""
     is_split: bool = False
     """Whether the servers say themselves that they do not write with one key."""
 
@@ -91,12 +97,15 @@ def keys_said(found: StorageVersion) -> KeysSaid:
     prefers = _object(said.get(PREFERRED_KEYS_ANNOTATION)) or {}
     reads = _object(said.get(READABLE_KEYS_ANNOTATION))
     stores = _object(said.get(STORES_ANNOTATION)) or {}
+    locations = _object(said.get(LOCATIONS_ANNOTATION)) or {}
     condition = next((e for e in found.status.conditions if e.type == KEYS_EQUAL), None)
     return KeysSaid(
         writes={each: _key(keys, each) for each in servers},
         prefers={each: _text(prefers[each]) for each in servers if each in prefers},
         reads={each: _keys(reads, each) for each in servers},
         stores={each: _text(stores[each]) for each in servers if each in stores},
+        locations={each: _text(locations[each]) for each in servers if each in locations},
+        custom=frozenset(_object(said.get(DEFINITIONS_ANNOTATION)) or ()).intersection(servers),
         is_split=condition is not None
         and condition.status != "True"
         and condition.reason != KEY_PENDING,

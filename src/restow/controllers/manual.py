@@ -22,6 +22,7 @@ from typing import Final, Self
 
 from restow.api.encryption_keys import IDENTITY
 from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
+from restow.api.storage_scan import STORAGE_SCANS
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -60,13 +61,16 @@ from restow.controllers.requests import (
     marks_of,
     phase_of,
     resource_of,
+    seen,
     text,
 )
+from restow.controllers.store_scan import ScanFailed, StoreScan, scan_store, version_hash
 from restow.controllers.times import read_time
 from restow.controllers.trigger.following import Behind, Following
 from restow.controllers.trigger.looking import Known, Looker
 from restow.controllers.trigger.options import Source, TriggerOptions
 from restow.controllers.trigger.records import record_of
+from restow.controllers.trigger.requests import has_failed_last
 from restow.controllers.trigger.seeing import state_name, state_seen
 from restow.controllers.trigger.sources import (
     NotKnownYet,
@@ -145,6 +149,9 @@ class ByHand:
         served = {each.resource: each for each in found.resources}
         self._request_apis = [served[each] for each in served_requests(found)]
         self._has_states = STATES in served
+        self._scans = STORAGE_SCANS in served
+        self._scan: StoreScan | str | None = None
+        """The raw values, or why they could not be scanned; None: not asked for yet."""
         self._notes = Notes(client, namespace=options.namespace)
         self._tasks = client.runtime.tasks("migrate")
         self._looker: Looker | None = None
@@ -267,13 +274,16 @@ class ByHand:
         """Why there is nothing to do; empty if there may be."""
         if not agreed.target:
             return ""
+        if has_failed_last(seen(each) for _, each in await self.requests(resource)):
+            return ""  # whatever is recorded, objects were found that could not be rewritten
         if self._has_states:
             state = await self._state(resource)
-            status = None if state is None else state_seen(state).status
+            known = None if state is None else state_seen(state)
             wanted = (agreed.target,), (agreed.target_key or IDENTITY,)
-            if status is not None and (status.persisted, status.keys) == wanted:
-                key = f", under the key {agreed.target_key}" if agreed.target_key else ""
-                return f"all objects are stored as {agreed.target_version or agreed.target}{key}"
+            if known is not None and (known.status.persisted, known.status.keys) == wanted:
+                return await self._why_stored(resource, agreed)
+            if known is not None and known.is_verified_by_servers:
+                return ""  # what a request says of itself is no evidence where servers verify
         proofs = [
             Note.of_text(marks_of(r)[PROOF_ANNOTATION]) for _, r in await self._ended(resource)
         ]
@@ -285,6 +295,26 @@ class ByHand:
             if (proof.target, proof.mark) == (agreed.target, agreed.mark):
                 return f"its storage version has not changed since it was migrated ({proof.time})"
         return ""
+
+    async def _why_stored(self, resource: GroupResource, agreed: Agreement) -> str:
+        """Why there is nothing to do where the StorageState says so; empty: raw values differ."""
+        key = f", under the key {agreed.target_key}" if agreed.target_key else ""
+        text = f"all objects are stored as {agreed.target_version or agreed.target}{key}"
+        if not self._scans:
+            return f"{text}, by its StorageState"
+        if self._scan is None:
+            try:
+                self._scan = await scan_store(self._client)
+            except ScanFailed as error:
+                self._scan = str(error)
+        if isinstance(self._scan, str):
+            return f"{text}, by its StorageState; the store could not be scanned: {self._scan}"
+        rows = self._scan.rows_of(resource)
+        is_done = all(
+            version_hash(row) == agreed.target and row.encryption_key == agreed.target_key
+            for row in rows
+        )
+        return f"{text} ({sum(row.values for row in rows):,} values checked)" if is_done else ""
 
     async def _ended(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
         found = await self.requests(resource)

@@ -2,7 +2,8 @@
 
 Stored how (StorageState), written how (StorageVersion, or the hash in discovery), being migrated
 (requests of either API), by which servers (identity leases), led by whom (leases of controllers),
-and which groups other servers serve (APIServices).
+and which groups other servers serve (APIServices). The first page of each resource is listed: one
+that cannot be listed is not ok.
 What a server does not have, or does not let us see, is said in the notes, and the rest is shown.
 
 Nothing is decided from it: the lists are of several moments. Not here: how it is printed.
@@ -15,24 +16,29 @@ from typing import Final
 
 from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
+from restow.api.storage_scan import STORAGE_SCANS
 from restow.client import ApiClient, Discovered, ListOptions, Object
 from restow.controllers import requests
 from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.controllers.overview_reading import (
     groups_stored,
     leader_seen,
-    migration_seen,
+    migrations_seen,
     resources_seen,
     server_seen,
     silent_apis,
+    unread_notes,
+    with_evidence,
 )
-from restow.controllers.overview_values import Overview
+from restow.controllers.overview_values import Overview, StoredSeen
+from restow.controllers.readability import Unread, find_unread
 from restow.controllers.remote_apis import API_SERVICES, left_alone_text, remote_apis
-from restow.machinery.names import GroupVersionResource
+from restow.controllers.store_scan import ScanFailed, scan_store
+from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
 
-__all__ = ["look"]
+__all__ = ["look", "look_unread"]
 
 OBJECTS_MAX: Final = 50_000
 """Of one list; more are left out, and a note says so."""
@@ -57,7 +63,7 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
         "servers do not report what they write, so whether they agree is not known (on Kubernetes:"
         " feature gate StorageVersionAPI and this API)",
     )
-    view.migrations = [migration_seen(each) for each in await reader.requests()]
+    view.migrations = migrations_seen(await reader.requests(), states)
     view.servers = [server_seen(each, view.moment) for each in await reader.identities()]
     view.leaders = [leader_seen(each, view.moment) for each in await reader.leaders()]
     if wanted:
@@ -73,8 +79,34 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
         remote=remote,
         servers=view.servers,
     )
+    view.unread = await look_unread(client, discovered, wanted)
+    view.stored = await look_stored(client, discovered)
+    view.resources = with_evidence(view.resources, view.unread, view.stored)
+    view.notes += [*unread_notes(view.unread), *view.stored.notes]
     view.notes += left_alone_text(silent_apis(remote, reports), groups_stored(states))
     return view
+
+
+async def look_stored(client: ApiClient, discovered: Discovered) -> StoredSeen:
+    """The raw values, where servers scan them."""
+    if STORAGE_SCANS not in {each.resource for each in discovered.resources}:
+        return StoredSeen()
+    namespaced = {each.group_resource: each.is_namespaced for each in discovered.resources}
+    try:
+        scan = await scan_store(client)
+    except ScanFailed as error:
+        return StoredSeen(is_expected=True, notes=(f"the store could not be scanned: {error}",))
+    return StoredSeen(is_expected=True, scan=scan, namespaced=namespaced)
+
+
+async def look_unread(
+    client: ApiClient, discovered: Discovered, wanted: frozenset[GroupResource]
+) -> list[Unread]:
+    """Which resources cannot be listed, by the first page of each."""
+    chosen = (
+        each for each in discovered.preferred() if not wanted or each.group_resource in wanted
+    )
+    return await find_unread(client, chosen, pages_max=1)
 
 
 class _Reader:

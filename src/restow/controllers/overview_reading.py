@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
+from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
@@ -25,8 +26,11 @@ from restow.controllers.overview_values import (
     MigrationSeen,
     ResourceSeen,
     ServerSeen,
+    StoredSeen,
     Verdict,
 )
+from restow.controllers.readability import Unread
+from restow.controllers.store_scan import version_hash
 from restow.controllers.times import read_time
 from restow.controllers.trigger.eligibility import NEEDED_VERBS
 from restow.controllers.trigger.readings import reading_of
@@ -39,12 +43,16 @@ __all__ = [
     "groups_stored",
     "leader_seen",
     "migration_seen",
+    "migrations_seen",
     "resources_seen",
     "server_seen",
     "silent_apis",
+    "unread_notes",
+    "with_evidence",
 ]
 
 _LEASE_SECONDS_DEFAULT: Final = 3_600
+NAMES_SHOWN_MAX: Final = 5
 _USUAL_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1", "v1beta2", "v1alpha2", "v2", "v2beta1")
 _PLURALS: Final = (("ies", "y"), ("es", ""), ("s", ""))
 
@@ -96,6 +104,64 @@ def resources_seen(
                 gone = replace(gone, verdict=Verdict.LEFT_ALONE)
             found.append(gone)
     return sorted(found, key=lambda each: each.resource)
+
+
+def with_evidence(
+    resources: Iterable[ResourceSeen], unread: Iterable[Unread], stored: StoredSeen
+) -> list[ResourceSeen]:
+    """A resource is ok only if it can be listed and its raw values are as its StorageState says."""
+    by_resource = {each.resource: each for each in unread}
+
+    def judged(seen: ResourceSeen) -> ResourceSeen:
+        if seen.verdict in (Verdict.LEFT_ALONE, Verdict.GONE):
+            return seen
+        found = by_resource.get(seen.resource)
+        if found is not None and found.is_damaged:
+            return replace(seen, verdict=Verdict.UNREADABLE)
+        if seen.verdict is Verdict.OK:
+            return replace(
+                seen, verdict=Verdict.UNKNOWN if found else _verdict_of_values(seen, stored)
+            )
+        return seen
+
+    return [judged(each) for each in resources]
+
+
+def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> Verdict:
+    """What the raw values say of a resource that is ok by its StorageState."""
+    if not stored.is_expected or seen.stores:
+        return Verdict.OK  # no server scans them, or they are in a store of their own
+    if stored.scan is None:
+        return Verdict.UNKNOWN
+    resource = GroupResource.parse(seen.resource)
+    rows = stored.scan.rows_of(resource)
+    scope = {True: "Namespaced", False: "Cluster", None: ""}[stored.namespaced.get(resource)]
+    if any(row.problem or (scope and row.scope != scope) for row in rows):
+        return Verdict.UNREADABLE
+    if any(seen.prefixes and row.prefix not in seen.prefixes for row in rows):
+        return Verdict.UNREADABLE  # no server looks there
+    if rows and not seen.written.hash:
+        return Verdict.UNKNOWN  # there is nothing to compare them with
+    if any(seen.written.hash != version_hash(row) for row in rows):
+        return Verdict.TO_MIGRATE
+    return Verdict.OK
+
+
+def unread_notes(unread: Iterable[Unread]) -> list[str]:
+    """What could not be listed, and why; of many only the first is explained."""
+    notes = [
+        f"{each.resource} cannot be listed: {each.why}: `restow doctor` says what to do"
+        for each in unread
+        if each.is_damaged
+    ]
+    others = [each for each in unread if not each.is_damaged]
+    if others:
+        names = ", ".join(each.resource for each in others[:NAMES_SHOWN_MAX])
+        more = f" and {len(others) - NAMES_SHOWN_MAX} more" * (len(others) > NAMES_SHOWN_MAX)
+        notes.append(
+            f"whether the objects of {names}{more} can be read is not known: {others[0].why}"
+        )
+    return notes
 
 
 def silent_apis(
@@ -180,7 +246,7 @@ def _resource(
     written = found.storage_version_hash or requests.text(status, "currentStorageVersionHash")
     if reported is not None and entries:
         written = reading_of(reported, kind=found.kind, follows=False).common
-    persisted = tuple(name(each) for each in _hashes(status))
+    persisted = () if state is None else tuple(name(each) for each in _hashes(status))
     said = KeysSaid() if reported is None else keys_said(reported)
     keys = keys_seen(said, persisted_keys(status))
     return ResourceSeen(
@@ -192,6 +258,7 @@ def _resource(
         has_state=state is not None,
         is_reported=bool(entries),
         stores=tuple(sorted({*said.stores.values()})),
+        prefixes=tuple(sorted({each.partition("{")[0] for each in said.locations.values()})),
         keys=keys,
         verdict=_verdict(
             written,
@@ -262,9 +329,8 @@ def _likely_kinds(plural: str) -> list[str]:
     return [each[:1].upper() + each[1:] for each in (*found, plural)]
 
 
-def _hashes(status: Mapping[str, Any]) -> list[str]:
-    found = status.get("persistedStorageVersionHashes")
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+def _hashes(status: Mapping[str, Any]) -> tuple[str, ...]:
+    return persisted_hashes(status.get("persistedStorageVersionHashes"))
 
 
 def _namer(kind: str, api_versions: Iterable[str]) -> Callable[[str], Hash]:
@@ -285,7 +351,33 @@ def _read_report(report: Object | None) -> StorageVersion | None:
         return None
 
 
-def migration_seen(request: Object) -> MigrationSeen:
+def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> list[MigrationSeen]:
+    """Migrations of either API, in the order of the list, with what the StorageStates say."""
+    by_name = {key_of(each).name: each for each in states}
+    seen = [migration_seen(each, by_name.get(str(requests.resource_of(each)))) for each in found]
+    succeeded: dict[str, list[MigrationSeen]] = {}
+    for each in seen:
+        if each.phase == Phase.SUCCEEDED.value:
+            succeeded.setdefault(each.resource, []).append(each)
+    return [
+        replace(each, is_superseded=True)
+        if each.phase == Phase.FAILED.value
+        and any(_is_later(other, each) for other in succeeded.get(each.resource, ()))
+        else each
+        for each in seen
+    ]
+
+
+def _is_later(one: MigrationSeen, other: MigrationSeen) -> bool:
+    """Whether one ended after the other; times are of whole seconds."""
+    if one.finished is None or other.finished is None or one.created is None:
+        return False
+    if one.finished != other.finished:
+        return one.finished > other.finished
+    return other.created is not None and one.created > other.created
+
+
+def migration_seen(request: Object, state: Object | None = None) -> MigrationSeen:
     phase = requests.phase_of(request)
     condition = requests.condition(request, phase.value) or {}
     status = requests.mapping(request, "status")
@@ -296,7 +388,7 @@ def migration_seen(request: Object) -> MigrationSeen:
         api_version=requests.text(request, "apiVersion"),
         resource=str(requests.resource_of(request)),
         phase="Paused" if is_paused else phase.value,
-        is_proven=requests.is_proven(request),
+        is_proven=requests.is_verified(request, state),
         message=requests.text(condition, "message"),
         progress=dict(requests.mapping(status, "progress")),
         failed_objects=[each for each in failed or () if isinstance(each, dict)]

@@ -6,6 +6,7 @@ Not here: how they are read (`overview`, `overview_reading`), and how they are p
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +14,10 @@ from typing import Any
 
 from restow.api.names import IDENTITY_LABEL_VALUE
 from restow.controllers.overview_keys import KeysSeen
+from restow.controllers.readability import Unread
+from restow.controllers.store_scan import StoreScan
 from restow.controllers.trigger.values import Phase
+from restow.machinery.names import GroupResource
 
 __all__ = [
     "Hash",
@@ -22,6 +26,7 @@ __all__ = [
     "Overview",
     "ResourceSeen",
     "ServerSeen",
+    "StoredSeen",
     "Verdict",
     "agreement_of",
 ]
@@ -31,7 +36,10 @@ class Verdict(StrEnum):
     """How a resource stands."""
 
     OK = "ok"
-    """All objects are stored as they are written."""
+    """Every raw value is stored as it is written, and can be listed; on clusters whose servers do
+    not scan the store: its StorageState says so."""
+    UNREADABLE = "unreadable"
+    """The server holds values that it cannot read."""
     MIGRATING = "migrating"
     TO_MIGRATE = "to migrate"
     """Objects may be stored in other versions, and nobody is at it."""
@@ -79,6 +87,8 @@ class ResourceSeen:
     """Of the aggregated servers that write it, as far as their leases can be seen."""
     stores: tuple[str, ...] = ()
     """The stores of their own in which aggregated servers keep it; empty: it is the cluster's."""
+    prefixes: tuple[str, ...] = ()
+    """Of the keys under which servers look for its objects; empty: they do not say."""
     keys: KeysSeen | None = None
     """With which encryption keys; None: nobody encrypts it."""
     verdict: Verdict = Verdict.UNKNOWN
@@ -99,6 +109,8 @@ class MigrationSeen:
     failed_objects: list[dict[str, Any]]
     created: datetime | None
     finished: datetime | None
+    is_superseded: bool = False
+    """It failed, and a later migration of the resource succeeded."""
 
     @property
     def is_open(self) -> bool:
@@ -133,6 +145,18 @@ class LeaderSeen:
     is_live: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSeen:
+    """The raw values of the store."""
+
+    is_expected: bool = False
+    """Whether servers of this cluster scan them."""
+    scan: StoreScan | None = None
+    namespaced: Mapping[GroupResource, bool] = field(default_factory=dict)
+    """The scope of each resource."""
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Overview:
     """Everything."""
@@ -143,6 +167,9 @@ class Overview:
     migrations: list[MigrationSeen] = field(default_factory=list)
     servers: list[ServerSeen] = field(default_factory=list)
     leaders: list[LeaderSeen] = field(default_factory=list)
+    stored: StoredSeen = field(default_factory=StoredSeen)
+    unread: list[Unread] = field(default_factory=list)
+    """Resources that could not be listed."""
     notes: list[str] = field(default_factory=list)
     """What could not be seen, and what to do about it."""
 

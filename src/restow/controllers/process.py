@@ -18,7 +18,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming
+from restow.api.resources import STATES
+from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
 from restow.controllers.events import EventRecorder
 from restow.controllers.health import Health
 from restow.controllers.installing import missing_kinds
@@ -28,6 +29,7 @@ from restow.controllers.names import NAMESPACE_DEFAULT
 from restow.controllers.probes import Page, Probes
 from restow.controllers.requests import REQUESTS
 from restow.controllers.rights import missing_rights, rights_of
+from restow.controllers.trigger.seeing import state_seen
 from restow.machinery.status_error import StatusError
 from restow.runtime import Runtime, Tasks
 
@@ -58,7 +60,11 @@ class ProcessOptions:
     is_elected: bool = True
     """Whether leases are used. Without, be sure that there is one such process."""
     identity: str = "restow"
-    """Host and process; it is completed by something unique."""
+    """Host and process, with which it contends for leases."""
+    is_identity_unique: bool = False
+    """Whether no other process has this identity. If not, it is completed by something unique."""
+    reporter_id: str = ""
+    """The id of the reports that it writes into StorageStates; empty: it writes none."""
     host: str = ""
     bind: str = "127.0.0.1"
     port: int = PORT_DEFAULT
@@ -148,6 +154,7 @@ class ControllersProcess:
                 f"{self._client.server} does not have {' and '.join(missing)}: run `restow"
                 " controllers --install` once, with the rights to create custom resources"
             )
+        await self._check_reporter()
         served = await self._served()
         rights = rights_of(names, is_elected=self._options.is_elected)
         found = await missing_rights(
@@ -162,6 +169,18 @@ class ControllersProcess:
                 "this user may not:\n  " + "\n  ".join(needed) + "\ndeploy/kubernetes/rbac.yaml"
                 " grants what the controllers need"
             )
+
+    async def _check_reporter(self) -> None:
+        """A reporter id belongs to one process: reports under it are another process'."""
+        wanted = self._options.reporter_id
+        if not wanted:
+            return
+        async for state in self._client.items(STATES):
+            if wanted in {each.reporter_id for each in state_seen(state).status.reports}:
+                raise NotPossible(
+                    f"another process reports as {wanted} in the StorageState {key_of(state).name}:"
+                    " stop it, or give each process an identity of its own"
+                )
 
     async def _served(self) -> frozenset[str]:
         """Resources and subresources, as rights name them."""
@@ -189,6 +208,7 @@ class ControllersProcess:
                 namespace=self._options.namespace,
                 name=part.lease,
                 identity=self._options.identity,
+                is_unique=self._options.is_identity_unique,
                 timing=self._options.timing,
             )
         return Led(

@@ -12,9 +12,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import orjson
+
 from restow.api.migration_v1alpha1 import GROUP
+from restow.api.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.api.resources import IN_TREE_GROUP
-from restow.controllers.names import FAILED, PAUSED_ANNOTATION, PROOF_ANNOTATION, RUNNING, SUCCEEDED
+from restow.controllers.names import (
+    FAILED,
+    PAUSED_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    RUNNING,
+    SUCCEEDED,
+)
 from restow.controllers.times import read_time
 from restow.controllers.trigger.records import record_of
 from restow.controllers.trigger.values import MigrationRef, MigrationSeen, Phase
@@ -75,7 +85,41 @@ def has_ended(request: Object) -> bool:
 
 
 def is_proven(request: Object) -> bool:
-    return bool(marks_of(request).get(PROOF_ANNOTATION))
+    """Whether the request says that a second pass has found nothing to rewrite, for its target.
+
+    Anyone who may write requests may have written it. It is evidence only where no server verifies
+    a migration itself; see `is_verified`.
+    """
+    marks = marks_of(request)
+    try:
+        proof = orjson.loads(marks.get(PROOF_ANNOTATION, ""))
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(proof, dict) or not text(proof, "target"):
+        return False
+    record = record_of(marks)
+    if record is None:
+        return True
+    # The uid of the StorageVersion, if that is what the request was made by.
+    made_for = record.storage_version.partition("/")[0]
+    shown = text(proof, "mark").partition("/")[0]
+    return text(proof, "target") == record.target and made_for in {"", shown}
+
+
+def is_verified(request: Object, state: Object | None) -> bool:
+    """Whether a migration is verified, by the best evidence that its resource has.
+
+    Where servers verify migrations, only what they have recorded in the StorageState counts.
+    """
+    marks = {} if state is None else marks_of(state)
+    if marks.get(VERIFIER_ANNOTATION) != VERIFIED_BY_SERVERS:
+        return is_proven(request)
+    try:
+        record = orjson.loads(marks.get(VERIFIED_ANNOTATION, ""))
+    except orjson.JSONDecodeError:
+        return False
+    uid = text(mapping(request, "metadata"), "uid")
+    return isinstance(record, dict) and bool(uid) and record.get("migration") == uid
 
 
 def is_paused(request: Object) -> bool:
@@ -101,6 +145,8 @@ def seen(request: Object) -> MigrationSeen:
         phase=phase,
         record=record_of(marks_of(request)),
         finished_at=finished_at(request),
+        has_failed_objects=text(condition(request, FAILED) or {}, "reason")
+        == REASON_OBJECTS_FAILED,
     )
 
 

@@ -1,7 +1,9 @@
 """`restow backup` and `restow restore`, as a person uses them: words, output and exit codes."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import uvloop
 from restow.cli.main import main
 from restow.cli.stores import size_text, store_of
 from restow.cluster.state import ClusterState, EtcdState, ServerState, write_state
+from restow.storage.identity import IDENTITY_KEY
 from tests.unit.storage.census.stores import as_json, fill, read_all
 
 OBJECTS = {f"/registry/pods/default/{number}": as_json("v1", "Pod") for number in range(20)}
@@ -27,15 +30,24 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+def restored(address: str) -> dict[str, bytes]:
+    """What a restored store holds besides its identity."""
+    found = uvloop.run(read_all(address))
+    assert found.pop(IDENTITY_KEY)
+    return found
+
+
 def test_there_and_back(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By default it is the cluster of this directory; a new directory is made for the other."""
     assert main(["backup", "a.backup"]) == 0
     assert capsys.readouterr().out.startswith("a.backup: a copy of SQLite at revision 21, ")
     assert main(["restore", "a.backup", "--data-dir", "deep/new"]) == 0
-    out, err = capsys.readouterr()
-    assert out == "sqlite:deep/new/store.db: 20 keys of revision 21, now at revision 1000000041\n"
-    assert "copy the directory pki of the cluster to deep/new" in err
-    assert uvloop.run(read_all("sqlite:deep/new/store.db")) == OBJECTS
+    done, readable, keys, start = capsys.readouterr().out.splitlines()
+    assert done == "sqlite:deep/new/store.db: 20 keys of revision 21, now at revision 1000000042"
+    assert readable == "release builtin can read the backup"
+    assert keys.startswith("next: copy the directory pki of the cluster to deep/new/pki")
+    assert start == "next: restow up --data-dir deep/new"
+    assert restored("sqlite:deep/new/store.db") == OBJECTS
     assert Path("deep/new").stat().st_mode & 0o777 == 0o700
 
 
@@ -48,12 +60,16 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found == {"file": "a.backup", "form": "sqlite", "revision": 21, "bytes": size}
     words = ["restore", "a.backup", "--store", "sqlite:new.db", "--ahead", "9", "-o", "json"]
     assert main(words) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    found = json.loads(capsys.readouterr().out)
+    assert {"builtin", "x", "x+3"} <= set(found.pop("readableReleases"))
+    assert found == {
         "store": "sqlite:new.db",
         "keys": 20,
         "leftOut": 0,
         "backupRevision": 21,
-        "revision": 50,
+        "revision": 51,  # and its new identity
+        "release": "builtin",
+        "notDecrypted": 0,
     }
 
 
@@ -84,6 +100,63 @@ def test_refusals(
     err = capsys.readouterr().err
     assert err.startswith(f"restow {words[0]}: ")
     assert said in err
+
+
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_only_regular_files_are_written(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    """What is no regular file is refused and stays as it is, also with --overwrite."""
+    os.mkfifo("pipe")
+    Path("there").write_text("kept")
+    Path("link").symlink_to("there")
+    Path("dangling").symlink_to("nowhere")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        places = {
+            "pipe": "not a regular file",
+            "socket": "not a regular file",
+            "/dev/null": "not a regular file",
+            "link": "a symbolic link",
+            "dangling": "a symbolic link",
+            "/dev/stdout": "a symbolic link",
+            ".restow": "a directory",
+        }
+        for name, said in places.items():
+            before = os.lstat(name)
+            assert main(["backup", name, *flags]) == 2
+            assert f"restow backup: {name} is {said}" in capsys.readouterr().err
+            assert os.lstat(name)[:3] == before[:3]
+    assert Path("there").read_text() == "kept"
+
+
+def test_a_backup_on_standard_output(data_dir: Path, tmp_path: Path) -> None:
+    """`-` sends the checked backup to standard output, and all words to standard error."""
+    command = [sys.executable, "-m", "restow", "backup", "-"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    (tmp_path / "sent").write_bytes(done.stdout)
+    assert done.stderr.startswith(b"-: a copy of SQLite at revision 21, ")
+    assert not (tmp_path / "-").exists()
+    assert main(["restore", "sent", "--store", "sqlite:new.db"]) == 0
+    assert restored("sqlite:new.db") == OBJECTS
+    failed = subprocess.run(
+        [*command, "--data-dir", "nothing"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (failed.returncode, failed.stdout) == (2, b"")
+
+
+def test_a_terminal_is_no_place_for_a_backup(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store full of Secrets is not printed."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["backup", "-"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "standard output is a terminal" in err) == ("", True)
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "10000000000000000"])

@@ -41,25 +41,26 @@ def parse(*words: str) -> argparse.Namespace:
 def test_options_reach_the_parts() -> None:
     """Each word of the command line is an option of trigger, migrator or process."""
     arguments = parse(
-        *("--source", "discovery-ha", "--report-as", "node-1", "--poll-seconds", "30"),
+        *("--source", "discovery-ha", "--local-server", "--poll-seconds", "30"),
         *("--parallel", "7", "--in-flight-max", "9", "--rate", "100", "--only", "migrator"),
         *("--namespace", "here", "--no-leader-elect", "--bind", "::1", "--port", "0"),
         *("--page-objects", "33", "--lease-seconds", "30"),
     )
-    parts = controllers._part_options(arguments)
+    parts = controllers._part_options(arguments, "host_7_uid")
     assert parts.names == ("migrator",)
     assert parts.trigger.source is Source.DISCOVERY_HA
-    assert (parts.trigger.is_local, parts.trigger.reporter_id) == (True, "node-1")
+    assert (parts.trigger.is_local, parts.trigger.reporter_id) == (True, "host_7_uid")
     assert parts.trigger.rules.poll_seconds == parts.trigger.rules.hold_seconds == 30
     assert parts.migrator.resources_at_once == 7
     assert parts.migrator.engine.patch.in_flight_max == 9
     engine = parts.migrator.engine
     assert engine.patch.objects_per_second == 100
     assert engine.page_limit_first == engine.page_limit_max == engine.patch.page_objects == 33
-    options = controllers._process_options(arguments)
+    options = controllers._process_options(arguments, "host_7_uid", host="host")
+    assert (options.identity, options.is_identity_unique) == ("host_7_uid", True)
+    assert options.reporter_id == parts.trigger.reporter_id
     assert (options.namespace, options.is_elected) == ("here", False)
     assert (options.bind, options.port) == ("::1", 0)
-    assert options.identity.count("_") >= 1
     assert options.timing == LeaderTiming(lease_seconds=30, renew_seconds=20, retry_seconds=4)
 
 
@@ -93,7 +94,7 @@ def test_wrong_words_are_refused(
     ("words", "said"),
     [
         (("--dry-run",), "--dry-run: only with --install"),
-        (("--report-as", "me"), "--report-as: only with --source discovery-ha"),
+        (("--local-server",), "--local-server: only with --source discovery-ha"),
         (("--kubeconfig", "nowhere"), "nowhere: no such file"),
         (("--context", "other"), "no context 'other'; there are: there"),
     ],

@@ -8,13 +8,27 @@ from typing import Any
 
 import pytest
 
+from restow.api.storage_scan import StoredCount
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.cli.doctor import exit_code
-from restow.cli.doctor_cluster import ServerFacts, judge_aggregated, judge_agreement, judge_servers
+from restow.cli.doctor_cluster import (
+    ServerFacts,
+    judge_aggregated,
+    judge_agreement,
+    judge_migrations,
+    judge_objects,
+    judge_servers,
+)
 from restow.cli.doctor_files import judge_data_dir
 from restow.cli.doctor_findings import Finding, Level, judge_store, ok, unseen, warning
 from restow.cli.main import main
+from restow.cluster.layout import Layout
+from restow.cluster.lock import locked
+from restow.cluster.state import ClusterState, ServerState, write_state
+from restow.controllers.overview_values import MigrationSeen
 from restow.controllers.preflight import ClusterView, ResourceView, ServerEntry
+from restow.controllers.readability import Unread
+from restow.controllers.store_scan import StoreScan
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
@@ -30,6 +44,16 @@ MEMBER = MemberFacts(
 SERVER = ServerFacts(name="a", address="127.0.0.1:6443", renewed_seconds=1.0, skew_seconds=-0.5)
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: a, user: {}}]
+"""
+
+
 def worst(findings: list[Finding]) -> tuple[Level, str]:
     found = max(findings, key=lambda each: each.level)
     assert found.advice or found.level <= Level.UNSEEN
@@ -43,6 +67,7 @@ def worst(findings: list[Finding]) -> tuple[Level, str]:
         ({"problem": "it is not there"}, Level.ERROR, "not there"),
         ({"damages": ("page 7 is bad",)}, Level.ERROR, "page 7"),
         ({"log_size": GIB}, Level.WARNING, "1.0 GiB"),
+        ({"links": 2}, Level.ERROR, "2 hard links"),
         ({"free": 1000}, Level.ERROR, "1,000 bytes are free"),
         ({"free": GIB // 2}, Level.WARNING, "512.0 MiB are free"),
         ({"mode": 0o644}, Level.WARNING, "mode 644"),
@@ -116,8 +141,9 @@ def test_aggregated_servers() -> None:
     assert list(judge_aggregated([])) == []
 
 
-def agreement(*resources: ResourceView) -> tuple[Level, str]:
-    return worst(list(judge_agreement(ClusterView(resources=resources), {"a"})))
+def agreement(resource: ResourceView, *rows: StoredCount) -> tuple[Level, str]:
+    view = ClusterView(resources=(resource,), scan=StoreScan(revision=1, rows=rows))
+    return worst(list(judge_agreement(view, {"a"})))
 
 
 def test_agreement() -> None:
@@ -142,9 +168,65 @@ def test_agreement() -> None:
     elsewhere = replace(gone, store="0f")
     assert agreement(pods(entries=(elsewhere,)))[0] is Level.OK, "its lease is in its own store"
     assert agreement(pods(persisted=("Unknown", known)))[0] is Level.WARNING
-    assert agreement(pods(persisted=(known, "other")))[0] is Level.ERROR
+    row = StoredCount(
+        prefix="/registry/pods/",
+        resource="pods",
+        scope="Namespaced",
+        api_version="v9",
+        kind="Pod",
+        encoding="json",
+        values=2,
+        examples=["/registry/pods/default/a"],
+    )
+    assert agreement(pods(), row)[0] is Level.ERROR, "no server reads it"
+    assert "2 values are stored as v9" in agreement(pods(), row)[1]
     assert agreement(pods(entries=(), common=""))[0] is Level.UNSEEN
     assert agreement(pods(persisted=None))[0] is Level.UNSEEN
+
+
+def failed(name: str, *, is_superseded: bool = False) -> MigrationSeen:
+    return MigrationSeen(
+        name=name,
+        api_version="migration.k8s.io/v1alpha1",
+        resource="pods",
+        phase="Failed",
+        is_proven=False,
+        message="1 object failed",
+        progress={},
+        failed_objects=[],
+        created=NOW,
+        finished=NOW,
+        is_superseded=is_superseded,
+    )
+
+
+def test_migrations() -> None:
+    """A failure is told until a later migration of the resource has succeeded."""
+    assert worst(list(judge_migrations([])))[0] is Level.OK
+    (found,) = judge_migrations([failed("a")])
+    assert (found.level, found.text) == (Level.WARNING, "a of pods failed: 1 object failed")
+    assert found.advice.endswith("restow migrate --force pods"), "without --force it is skipped"
+    (found,) = judge_migrations([failed("a", is_superseded=True)])
+    assert (found.level, "1 failed before" in found.text) == (Level.OK, True)
+    many = list(judge_migrations([failed(str(number)) for number in range(7)]))
+    assert [each.text for each in many][-1] == "2 more have failed"
+
+
+def test_objects() -> None:
+    """Values that cannot be read are an error with the way out; forbidden lists are not seen."""
+    assert [each.level for each in judge_objects([], count=9)] == [Level.OK]
+    bad = Unread(resource="configmaps", is_damaged=True, why="default/bad: it is no object")
+    blind = [
+        Unread(resource=each, is_damaged=False, why="forbidden") for each in ("secrets", "pods")
+    ]
+    found, others = judge_objects([bad, *blind], count=9)
+    assert found.level is Level.ERROR
+    assert "default/bad" in found.text
+    assert "restow census configmaps" in found.advice
+    assert (others.level, others.text) == (
+        Level.UNSEEN,
+        "secrets, pods could not be listed: forbidden",
+    )
 
 
 @pytest.fixture
@@ -200,3 +282,64 @@ def test_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no store to look at" in capsys.readouterr().err
     assert main(["doctor", "--data-dir", str(tmp_path / "nothing")]) == 2
     assert "is no directory" in capsys.readouterr().err
+
+
+def server_finding(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    main(["doctor", "--data-dir", str(data_dir), "-o", "json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    found: dict[str, str] = next(each for each in findings if each["check"] == "server")
+    return found
+
+
+def test_how_a_directory_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory that `restow up` made is started with `restow up`; only others with `serve`."""
+    found = server_finding(tmp_path, capsys)
+    assert found["level"] == "error"
+    assert found["text"].endswith("does not exist: no server of this directory runs")
+    assert found["advice"] == f"start it: restow serve --data-dir {tmp_path}"
+    layout = Layout(tmp_path)
+    state = ClusterState(
+        store="sqlite",
+        bind="127.0.0.1",
+        front_port=1,
+        servers=(ServerState(port=1, release="x"),),
+        etcd=(),
+    )
+    write_state(layout.state, state)
+    assert (
+        server_finding(tmp_path, capsys)["advice"] == f"start it: restow up --data-dir {tmp_path}"
+    )
+    with locked(layout):
+        found = server_finding(tmp_path, capsys)
+    assert found["level"] == "not seen"
+    assert "is not ready yet" in found["text"]
+    assert "restow serve" not in found["advice"]
+
+
+def test_after_a_clean_stop(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The kubeconfig is there and no server answers: the advice is how to start them."""
+    kubeconfig = data_dir / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    write_state(
+        Layout(data_dir).state,
+        ClusterState(
+            store="sqlite",
+            bind="127.0.0.1",
+            front_port=1,
+            servers=(ServerState(port=1, release="x"),),
+            etcd=(),
+        ),
+    )
+    found = server_finding(data_dir, capsys)
+    assert "connection refused" in found["text"]
+    assert found["advice"] == f"start it: restow up --data-dir {data_dir}"
+
+
+def test_a_state_that_cannot_be_read(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a finding, and the other checks are made all the same."""
+    Layout(data_dir).state.write_text("{")
+    assert main(["doctor", "--data-dir", str(data_dir), "-o", "json"]) == 2
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    found = {each["check"]: each["level"] for each in findings}
+    assert found["state"] == "error"
+    assert found["keys"] == "ok"

@@ -54,7 +54,7 @@ def test_an_object_that_cannot_be_rewritten(
     server: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is named on the screen and in the file, the others are rewritten, and the code is 3."""
-    assert main(["store", "put", KEY, "no object", "--store", server.store]) == 0
+    assert main(["store", "put", KEY, "no object", "--yes", "--store", server.store]) == 0
     capsys.readouterr()
     failures = tmp_path / "failures"
     assert migrate(server, "widgets", "--failures", str(failures)) == 3

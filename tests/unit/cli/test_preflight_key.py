@@ -76,10 +76,10 @@ def test_the_store_must_be_that_of_the_cluster(
 def test_words_that_do_not_go_together(
     server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One question at a time, and a store only where it is read."""
+    """One question at a time, and a store only where servers do not scan it themselves."""
     words = ["preflight", "--kubeconfig", str(server.kubeconfig)]
     assert main([*words, "--to", "x", "--store", "sqlite:a"]) == 2
-    assert "--drop-key" in capsys.readouterr().err
+    assert "restow servers scan their own store" in capsys.readouterr().err
     for wrong in ([], ["--to", "x", "--drop-key", "key1"]):
         with pytest.raises(SystemExit):
             main([*words, *wrong])

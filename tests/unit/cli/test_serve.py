@@ -1,6 +1,8 @@
 """`restow serve`: its words become options, and words that cannot work one line that says why."""
 
 import argparse
+import os
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.options import CoordinationOptions, ServeOptions
 from restow.cli import serve
 from restow.cli.main import main
+from restow.cluster.layout import Layout
+from restow.cluster.lock import locked
 
 
 def options(*words: str) -> ServeOptions:
@@ -101,3 +105,21 @@ def test_no_such_value(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == serve.EXIT_USAGE
     last = capsys.readouterr().err.splitlines()[-1]
     assert all(repr(word) in last or word in last for word in words.split())
+
+
+def test_the_kubeconfig_of_a_running_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server may not overwrite it, by whichever flag it is named."""
+    layout = Layout(tmp_path)
+    with locked(layout):
+        for words in (
+            ["--data-dir", str(tmp_path)],
+            ["--data-dir", str(tmp_path / "other"), "--kubeconfig", str(layout.kubeconfig)],
+            ["--data-dir", str(tmp_path), "--workers", "2"],
+        ):
+            assert main(["serve", *words]) == 1
+            err = capsys.readouterr().err
+            assert f"`restow up` runs a cluster in {tmp_path} (process {os.getpid()})" in err
+            assert "another --data-dir" in err
+        assert not layout.kubeconfig.exists()

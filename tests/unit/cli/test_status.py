@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from restow.cli import status
+from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.controllers.overview_values import (
     Hash,
@@ -117,7 +118,7 @@ def view() -> Overview:
 def printed(width: int, seen: Overview | None = None) -> list[str]:
     console = Console(width=width, color_system=None, highlight=False, markup=False, record=True)
     with console.capture() as capture:
-        status.print_all(seen or view(), console)
+        status.print_all(seen or view(), console, hints=Hints())
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
@@ -148,6 +149,23 @@ def test_tables() -> None:
         "",
         f"3 resources of https://there: {SUMMARY}",
         "note: something is missing",
+    ]
+
+
+def test_a_superseded_failure_is_only_counted() -> None:
+    """A failure that a later migration superseded is not listed; JSON keeps it."""
+    seen = view()
+    seen.migrations = [
+        migration("old", "Failed", is_superseded=True, failed_objects=[{"name": "o"}]),
+        migration("new", "Succeeded"),
+    ]
+    lines = printed(200, seen)
+    assert not any(line.startswith(("old", "failed in old")) for line in lines)
+    assert any("migrations: 1 succeeded, 1 superseded" in line for line in lines)
+    fields = status.fields_of(seen)["migrations"]
+    assert [(each["name"], each["superseded"]) for each in fields] == [
+        ("old", True),
+        ("new", False),
     ]
 
 

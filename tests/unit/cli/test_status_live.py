@@ -18,6 +18,7 @@ from typing import Final, Self
 import pytest
 from rich.console import Console
 
+from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.cli.status_live import STALE, Blocks, Records, Screen, most_urgent
 from restow.controllers.overview_values import (
@@ -54,7 +55,7 @@ def test_what_needs_a_look_comes_first() -> None:
 
 def printing() -> tuple[Blocks, io.StringIO]:
     file = io.StringIO()
-    return Blocks(Console(file=file, width=200, highlight=False, markup=False)), file
+    return Blocks(Hints(), Console(file=file, width=200, highlight=False, markup=False)), file
 
 
 def test_a_block_for_each_change_and_no_other() -> None:
@@ -96,7 +97,7 @@ def test_a_screen_shows_what_fits(height: int, shown_min: int) -> None:
     """As many resources as there is room for, the summary always, and how many are left out."""
     file = io.StringIO()
     console = Console(file=file, width=100, height=height, force_terminal=True, no_color=True)
-    screen = Screen(console)
+    screen = Screen(Hints(), console)
     found = [resource(f"kind-{number:02d}") for number in range(39)]
     text = screen._fitted(view(*found, resource("late", Verdict.DISAGREEING))).plain
     screen.close()
@@ -114,7 +115,7 @@ def test_colours_are_not_needed() -> None:
     """Without colours the words are the same."""
     file = io.StringIO()
     console = Console(file=file, width=100, height=50, force_terminal=True, no_color=True)
-    screen = Screen(console)
+    screen = Screen(Hints(), console)
     screen.show(view(resource("pods", Verdict.DISAGREEING)))
     screen.close()
     assert "disagreeing" in file.getvalue()

@@ -5,11 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from restow.cli.main import main
+from restow.client.lease_record import micro_time
+from restow.cluster.layout import Layout
+from restow.cluster.lock import locked
+from restow.coordination.identity import SERVERS_PREFIX
+from restow.coordination.wire import LEASES_PREFIX
 
 
 @pytest.fixture
@@ -55,6 +61,110 @@ def test_guards(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(store, "delete", "/a", "--if-revision", "2") == 0
     assert run(store, "get", "/a") == 1
     assert "/a does not exist" in capsys.readouterr().err
+
+
+def lease(age_seconds: int, duration_seconds: int) -> str:
+    renewed = datetime.now(UTC) - timedelta(seconds=age_seconds)
+    spec = {"renewTime": micro_time(renewed), "leaseDurationSeconds": duration_seconds}
+    return json.dumps({"kind": "Lease", "spec": spec})
+
+
+def put_server(store: str, name: str, value: str | None) -> None:
+    """Let a server be a member of the cluster on this store, with this lease."""
+    assert run(store, "put", f"{SERVERS_PREFIX}{name}", "{}", "--yes") == 0
+    if value is not None:
+        assert run(store, "put", f"{LEASES_PREFIX}{name}", value, "--yes") == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "is_live"),
+    [
+        ((0, 15), True),
+        ((300, 15), False),
+        ((300, 3600), True),
+        ("no JSON", True),
+        ("[]", True),
+        (None, True),
+    ],
+    ids=["fresh", "expired", "long", "garbage", "no object", "without a lease"],
+)
+def test_writes_past_servers_are_confirmed(
+    store: str,
+    capsys: pytest.CaptureFixture[str],
+    value: tuple[int, int] | str | None,
+    is_live: bool,
+) -> None:
+    """While a server uses the store, put and delete need a yes; reading is free."""
+    put_server(store, "apiserver-a", lease(*value) if isinstance(value, tuple) else value)
+    capsys.readouterr()
+    for words in (["put", "/a", "b"], ["delete", "/a"]):
+        assert run(store, *words) == (2 if is_live else 0)
+        err = capsys.readouterr().err
+        assert ("in use by apiserver-a" in err) is is_live
+        assert ("--yes" in err) is is_live
+        assert run(store, *words, "--yes") == 0
+    for words in (["get", f"{SERVERS_PREFIX}apiserver-a"], ["list"], ["info"]):
+        assert run(store, *words) == 0
+
+
+def test_a_server_of_kubernetes_on_the_same_store(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no membership record, but a lease, whose encoding is not read here."""
+    assert run(store, "put", f"{LEASES_PREFIX}apiserver-k", "k8s\0proto", "--yes") == 0
+    assert run(store, "put", "/a", "b") == 2
+    assert "in use by apiserver-k" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("n", 1), (None, 1)])
+def test_a_terminal_is_asked(
+    store: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str | None,
+    code: int,
+) -> None:
+    """Only a yes writes; Ctrl-D is a no."""
+
+    def reply(question: str) -> str:
+        assert question == "put /a? [y/N] "
+        if answer is None:
+            raise EOFError
+        return answer
+
+    put_server(store, "apiserver-a", None)
+    monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert run(store, "put", "/a", "b") == code
+    capsys.readouterr()
+    assert run(store, "get", "/a") == (0 if code == 0 else 1)
+
+
+def test_a_supervisor_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`restow up` runs there, also while none of its servers does."""
+    with locked(Layout(tmp_path)):
+        for flags in (
+            ["--data-dir", str(tmp_path)],
+            ["--store", f"sqlite:{tmp_path / 'store.db'}"],
+        ):
+            assert main(["store", "put", *flags, "/a", "b"]) == 2
+            assert f"in use by `restow up` (process {os.getpid()})" in capsys.readouterr().err
+    assert main(["store", "put", "--data-dir", str(tmp_path), "/a", "b"]) == 0
+
+
+def test_the_shell_asks_too(store: str) -> None:
+    """A line of the shell is confirmed like a command of its own."""
+    put_server(store, "apiserver-a", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "restow", "store", "shell", "--store", store],
+        input="put /a 1\nput --yes /b 2\nlist /b\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "in use by apiserver-a" in done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines()[1:2]] == ["/b"]
 
 
 def test_watch(store: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from restow.cluster.errors import ClusterRefused
@@ -10,6 +11,7 @@ from restow.cluster.reports import Member, ResourceFacts, World
 from restow.cluster.rolling import (
     Step,
     changing_resources,
+    not_ready,
     plan_rollback,
     plan_upgrade,
     situation_of,
@@ -102,21 +104,42 @@ def test_of_two_lives_the_one_that_writes_is_shown() -> None:
 @pytest.mark.parametrize(
     ("found", "step", "expected"),
     [
-        (overview("x", "x"), Step(0, "x", "x+1"), (False, False)),
-        (overview("x+1", "x"), Step(1, "x", "x+1"), (True, False)),
+        (overview("x", "x"), Step(0, "x", "x+1"), False),
+        (overview("x+1", "x"), Step(1, "x", "x+1"), True),
         (
             overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
             Step(1, "x+1", "x"),
-            (True, True),
+            True,
         ),
         (
             overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
             Step(0, "x+1", "x+2"),
-            (False, False),
+            False,
         ),
     ],
 )
-def test_the_situation_of_a_step(found: Overview, step: Step, expected: tuple[bool, bool]) -> None:
-    """A first step begins, the next ones go on, and the way back is known as such."""
-    is_begun, is_return = expected
-    assert situation_of(found, step) == Situation(is_begun=is_begun, is_return=is_return)
+def test_the_situation_of_a_step(found: Overview, step: Step, expected: bool) -> None:
+    """A first step begins an upgrade; the next ones, and those of a rollback, continue it."""
+    assert situation_of(found, step, shipped_release) == Situation(is_begun=expected)
+
+
+def test_a_step_waits_for_servers_that_are_not_ready() -> None:
+    """While another server is not ready no step is taken, unless that server is named; its release
+    counts in both cases."""
+    ready = overview("x+1", "x+1", "x")
+    away = msgspec.structs.replace(
+        ready,
+        processes=tuple(
+            msgspec.structs.replace(each, state="not ready") if each.index == 2 else each
+            for each in ready.processes
+        ),
+    )
+    step = Step(0, "x+1", "x+2")
+    assert not_ready(ready, step, ()) == []
+    (blocker,) = not_ready(away, step, ())
+    assert blocker.what == "server 2 is not ready (not ready, release x)"
+    assert "logs/server-2.log" in blocker.advice
+    assert "the same command with --ignore-not-ready 2" in blocker.advice
+    assert not_ready(away, step, (2,)) == []
+    assert not_ready(away, Step(2, "x", "x+1"), ()) == []
+    assert situation_of(away, step, shipped_release).absent == (("server 2", shipped_release("x")),)

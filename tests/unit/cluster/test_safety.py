@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from restow.cluster.safety import Situation, as_it_is
+from restow.api.storage_scan import StoredCount
+from restow.cluster.safety import Situation, with_situation
 from restow.controllers.preflight import (
     ClusterView,
     Reason,
@@ -14,6 +15,7 @@ from restow.controllers.preflight import (
     target_of_release,
 )
 from restow.controllers.preflight.values import UNKNOWN
+from restow.controllers.store_scan import StoreScan
 from restow.kinds.releases import shipped_release
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
@@ -26,7 +28,7 @@ def hash_of(version: str) -> str:
 
 
 def cluster(*persisted: str, common: str = V1) -> ClusterView:
-    """Servers of x+1."""
+    """Servers of x+1, with one widget stored as v1."""
     widgets = ResourceView(
         resource=GroupResource("example.com", "widgets"),
         kind="Widget",
@@ -34,39 +36,45 @@ def cluster(*persisted: str, common: str = V1) -> ClusterView:
         entries=(ServerEntry(server="a", encodes=V1, decodes=(V1, V2)),),
         common=common,
     )
-    return ClusterView(resources=(widgets,))
+    row = StoredCount(
+        prefix="/registry/example.com/widgets/",
+        group="example.com",
+        resource="widgets",
+        scope="Namespaced",
+        api_version=V1,
+        kind="Widget",
+        encoding="json",
+        values=1,
+    )
+    return ClusterView(resources=(widgets,), scan=StoreScan(revision=10, rows=(row,)))
 
 
 def reasons(view: ClusterView, target: str, situation: Situation) -> list[Reason]:
-    found = blockers(as_it_is(view, situation), target_of_release(shipped_release(target)))
+    found = blockers(with_situation(view, situation), target_of_release(shipped_release(target)))
     return [each.reason for each in found]
 
 
-BEGIN = Situation(is_begun=False, is_return=False)
-RETURN = Situation(is_begun=True, is_return=True)
-
-
-def test_what_was_unknown_before_does_not_stop_a_return() -> None:
-    """A release that ran on it before may come back; one that did not may not."""
-    view = cluster(UNKNOWN, hash_of(V1))
-    assert reasons(view, "x", BEGIN) == [Reason.UNKNOWN]
-    assert reasons(view, "x", RETURN) == []
-
-
-def test_what_was_written_since_does() -> None:
-    """A version that was written since the upgrade counts, whichever way one goes."""
-    view = cluster(UNKNOWN, hash_of(V1), hash_of(V2))
-    assert Reason.UNDECODABLE in reasons(view, "x", RETURN)
-
-
-def test_without_any_record_a_return_is_not_safe() -> None:
-    """If nothing but "Unknown" is there, nobody knows what was written since."""
-    assert reasons(cluster(UNKNOWN), "x", RETURN) == [Reason.UNKNOWN]
+def test_a_return_is_judged_by_what_is_stored() -> None:
+    """Unknown states do not stop a rollback that can read every value; undecodable ones do."""
+    begun = Situation(is_begun=True)
+    assert reasons(cluster(UNKNOWN, hash_of(V1)), "x", begun) == []
+    assert reasons(cluster(UNKNOWN, hash_of(V1), hash_of(V2)), "x", begun) == [Reason.UNDECODABLE]
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
 def test_servers_differ_only_during_a_roll(is_begun: bool) -> None:
     """Disagreement stops an upgrade before it begins, and not in the middle."""
     view = cluster(hash_of(V1), common="")
-    found = reasons(view, "x+1", Situation(is_begun=is_begun, is_return=False))
+    found = reasons(view, "x+1", Situation(is_begun=is_begun))
     assert found == ([] if is_begun else [Reason.DISAGREEMENT])
+
+
+def test_servers_that_are_away_count() -> None:
+    """A server of an old release that is not ready may come back: it must be able to read what the
+    target writes."""
+    view = cluster(hash_of(V1))
+    away = Situation(is_begun=False, absent=(("server 2", shipped_release("x")),))
+    assert reasons(view, "x+2", Situation(is_begun=False)) == []
+    assert reasons(view, "x+2", away) == [Reason.NO_WAY_BACK]
+    written = Situation(is_begun=True, absent=(("server 2", shipped_release("x+3")),))
+    assert Reason.WRITES_UNREADABLE in reasons(view, "x", written)

@@ -16,7 +16,12 @@ from restow.controllers.migrator.controller import MigratorController
 from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.jobs import Listener
 from restow.controllers.migrator.options import MigratorOptions
-from restow.controllers.names import MIGRATOR_LEASE, PAUSED_ANNOTATION, TRIGGER_LEASE
+from restow.controllers.names import (
+    MIGRATOR_LEASE,
+    PAUSED_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    TRIGGER_LEASE,
+)
 from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.controllers.requests import REQUESTS, marks_of, phase_of
 from restow.controllers.trigger.records import annotations_of, record_of
@@ -85,6 +90,30 @@ async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
     result = await migrate(world)
     assert result.verdict is Verdict.SUCCEEDED, result
     assert await world.versions() == {V2: 13}
+
+
+async def test_what_has_failed_is_not_called_done(world: World) -> None:
+    """A value that was stored past the servers is found by the scan: the resource is not skipped,
+    whatever was verified before, and its state becomes unknown."""
+    await migrate(world)
+    assert len(await persisted(world)) == 1
+    await world.plant_raw("bad", b"no object")
+    found = await migrate(world)
+    assert (found.verdict, found.failed) == (Verdict.FAILED, 1)
+    assert (await persisted(world))[0] == "Unknown"
+    again = await migrate(world)
+    assert (again.verdict, again.failed) == (Verdict.FAILED, 1)
+
+
+async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
+    """The state says one hash, as on a cluster whose servers record no failures, but the migration
+    that ended last has failed on its objects."""
+    await migrate(world)
+    request, place = await world.request("by-hand"), world.requests.resource
+    await Engine(world.client).fail(request, place, reason=REASON_OBJECTS_FAILED, message="bad")
+    assert len(await persisted(world)) == 1
+    result = await migrate(world)
+    assert (result.verdict, result.objects) == (Verdict.SUCCEEDED, 12)
 
 
 async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:

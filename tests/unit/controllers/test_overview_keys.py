@@ -17,6 +17,7 @@ from restow.api.names import (
     STORES_ANNOTATION,
 )
 from restow.cli import status
+from restow.cli.hints import Hints
 from restow.client import ApiResource, Discovered
 from restow.client.discovery import ApiGroup
 from restow.controllers.overview_keys import key_problems
@@ -102,7 +103,8 @@ def seen(report: dict[str, Any], state: dict[str, Any]) -> ResourceSeen:
 def printed(*resources: ResourceSeen) -> str:
     sheet = io.StringIO()
     view = Overview("https://there", Runtime.system().clock.wall(), resources=list(resources))
-    status.print_all(view, Console(file=sheet, width=300, highlight=False, markup=False))
+    console = Console(file=sheet, width=300, highlight=False, markup=False)
+    status.print_all(view, console, hints=Hints())
     return sheet.getvalue()
 
 

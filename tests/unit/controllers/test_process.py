@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from restow.api.resources import LEASES
+from restow.api.resources import LEASES, STATES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
 from restow.controllers.events import EventRecorder
 from restow.controllers.health import TROUBLE_SECONDS_MAX, Health
@@ -261,6 +261,36 @@ async def process_of(
         yield process
     finally:
         await process.stop()
+
+
+async def test_a_reporter_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    """Reports under it are those of another process: the start fails, and names id and state."""
+    async with (
+        running_server(tmp_path) as config,
+        ApiClient.connect(config, runtime=Runtime.system()) as client,
+    ):
+        report = {"reporterID": "host_1_a", "currentStorageVersionHash": "h"}
+        status = {"status": {"currentStorageVersionHashes": [report]}}
+        await client.patch(STATES, "pods", status, subresource="status")
+        async with process_of(client, {"trigger": Worker()}, reporter_id="host_1_a") as process:
+            with pytest.raises(NotPossible, match="reports as host_1_a in the StorageState pods"):
+                await process.start()
+        async with process_of(client, {"trigger": Worker()}, reporter_id="host_2_b") as process:
+            await process.start()
+
+
+async def test_a_unique_identity_is_that_of_the_lease(tmp_path: Path) -> None:
+    """It is the id of the reports as well, so nothing is added to it."""
+    async with (
+        running_server(tmp_path) as config,
+        ApiClient.connect(config, runtime=Runtime.system()) as client,
+    ):
+        workers = {"trigger": Worker()}
+        async with process_of(client, workers, is_identity_unique=True) as process:
+            await process.start()
+            await until(lambda: workers["trigger"].running == 1)
+            lease = await client.get(LEASES, "restow-trigger", namespace="kube-system")
+            assert lease["spec"]["holderIdentity"] == "here"
 
 
 async def test_from_start_to_stop(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ Or do without an encryption key.
 
     values      what is known of a cluster, and of the release it is to go to
     targets     releases, as what they can read and what they write
-    rules       pure: what is in the way
-    reading     looks at a cluster through its API
+    rules       pure: what blocks a release
+    stored_rules  pure: whether the target reads every raw value
+    reading     looks at a cluster through its API, and has its store scanned
     dropping    pure: whether an encryption key may be taken out
 
 It changes nothing, and runs against real Kubernetes as well. Not here: doing it (`restow upgrade`),
@@ -20,10 +21,16 @@ from restow.controllers.preflight.dropping import (
 )
 from restow.controllers.preflight.reading import read_cluster, read_keys
 from restow.controllers.preflight.rules import blockers, judge
-from restow.controllers.preflight.targets import find_target, target_of_release
+from restow.controllers.preflight.targets import (
+    find_target,
+    shipped_targets,
+    target_of_release,
+)
 from restow.controllers.preflight.values import (
+    AbsentServer,
     Blocker,
     ClusterView,
+    Evidence,
     Reason,
     Report,
     ResourceView,
@@ -33,8 +40,10 @@ from restow.controllers.preflight.values import (
 )
 
 __all__ = [
+    "AbsentServer",
     "Blocker",
     "ClusterView",
+    "Evidence",
     "KeyedResource",
     "KeyedView",
     "Reason",
@@ -50,5 +59,6 @@ __all__ = [
     "judge_drop",
     "read_cluster",
     "read_keys",
+    "shipped_targets",
     "target_of_release",
 ]

@@ -6,10 +6,18 @@ judged by the first, a real one by the second.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from restow.controllers.preflight.values import Target, TargetResource
+from restow.api.storage_scan import OBJECTS_PREFIX
+from restow.controllers.preflight.values import (
+    ClusterView,
+    ResourceView,
+    Target,
+    TargetResource,
+)
+from restow.controllers.store_scan import resource_of
 from restow.kinds.definitions import api_version
 from restow.kinds.kubernetes_releases import (
     KubernetesRelease,
@@ -49,6 +57,11 @@ def find_target(text: str, *, is_restow: bool) -> Target:
     )
 
 
+def shipped_targets() -> Iterator[Target]:
+    """All releases that come with restow, one by one."""
+    return (target_of_release(shipped_release(name)) for name in shipped_releases())
+
+
 def target_of_release(release: Release) -> Target:
     """What a restow server of this release reads and writes."""
     return Target(
@@ -84,4 +97,34 @@ def _hosted(kind: ReleaseKind) -> TargetResource:
         kind=definition.store.kind,
         storage=storage,
         decodable=tuple(dict.fromkeys((*decodable, storage))),
+        prefix=f"{OBJECTS_PREFIX}{definition.key_prefix}/" if definition.persisted else "",
+        is_namespaced=definition.namespaced,
     )
+
+
+def running_target(view: ClusterView) -> Target:
+    """What every server that runs now reads: for the question whether all is well as it is."""
+    rows = () if view.scan is None else view.scan.rows
+    prefixes = {resource: row.prefix for row in rows if (resource := resource_of(row))}
+    return Target(
+        name="the running servers",
+        resources={
+            each.resource: TargetResource(
+                kind=each.kind,
+                storage=each.common or each.entries[0].encodes,
+                decodable=_read_by_all(each),
+                prefix=next(iter(each.prefixes), prefixes.get(each.resource, "")),
+                is_namespaced="Namespaced" in each.scopes
+                if each.scopes
+                else view.namespaced.get(each.resource),
+            )
+            for each in view.resources
+            if each.entries and each.custom_versions is None
+        },
+        keeps_keys=True,
+    )
+
+
+def _read_by_all(view: ResourceView) -> tuple[str, ...]:
+    read = [{each.encodes, *each.decodes} for each in view.entries]
+    return tuple(sorted(set.intersection(*read)))

@@ -4,7 +4,7 @@
 |---|---|
 | CreateState | POST, then PUT of the status. After a crash in between there is a state without a status, which the rules take as unknown |
 | UpdateState | with a change mark: PATCH of the annotation, conditional; then PUT of the status, conditional on the version that this gave |
-| Narrow | one conditional PUT of the status |
+| Narrow | one conditional PUT of the status. A server that verifies migrations itself refuses it unless it has verified this one; then the request is deleted, and another takes its place |
 | CreateMigration | POST under a name that is the same for all who ask for the same |
 | DeleteMigration | DELETE by uid |
 
@@ -43,7 +43,7 @@ from restow.controllers.trigger.seeing import (
 )
 from restow.controllers.trigger.values import UNKNOWN, MigrationRef, StateStatus
 from restow.machinery.names import GroupVersion, GroupVersionResource
-from restow.machinery.status import AlreadyExists, Conflict, NotFound
+from restow.machinery.status import AlreadyExists, Conflict, Invalid, NotFound
 
 __all__ = ["FIELD_MANAGER", "Acted", "Actor"]
 
@@ -53,6 +53,7 @@ MIGRATION_KIND: Final = "StorageVersionMigration"
 STATE_CREATED: Final = "StorageStateCreated"
 STATE_UNKNOWN: Final = "StoredVersionsUnknown"
 STATE_NARROWED: Final = "StoredVersionsNarrowed"
+NOT_VERIFIED: Final = "MigrationNotVerified"
 MIGRATION_REQUESTED: Final = "MigrationRequested"
 MIGRATION_CANCELLED: Final = "MigrationCancelled"
 
@@ -125,7 +126,17 @@ class Actor:
             self._recorder.event(base, STATE_UNKNOWN, action.reason, is_warning=True)
 
     async def _narrow(self, action: Narrow, sight: Sight) -> None:
-        base = await self._put_status(_base(sight, action.precondition), action.status)
+        base = _base(sight, action.precondition)
+        try:
+            base = await self._put_status(base, action.status)
+        except Invalid as error:
+            # The servers verify migrations themselves, and have not verified this one.
+            reason = f"the API servers have not verified it: {error.message}"
+            self._recorder.event(base, NOT_VERIFIED, reason, is_warning=True)
+            await self._delete_migration(
+                DeleteMigration(ref=action.migration, reason=reason), sight
+            )
+            return
         message = f"{action.reason}: {_told(action.status)}, by {action.migration.name}"
         self._recorder.event(base, STATE_NARROWED, message)
 

@@ -21,9 +21,11 @@ from restow.controllers.trigger.actions import (
 )
 from restow.controllers.trigger.hashes import appended, is_stale, uncovered
 from restow.controllers.trigger.requests import (
+    OBJECTS_FAILED,
     cancel,
     census_gate,
     loose_gate,
+    owed_by_failures,
     with_heartbeat,
     with_key,
     work_off,
@@ -53,7 +55,8 @@ def decide_by_discovery(
     if is_stale(state.status.heartbeat, memory, now=now, settings=settings):
         # The memory stays as it is until this is done: a controller begins by it.
         return Decision(tuple(_forget(view, state, shown, now)), memory)
-    owed = uncovered(state.status.persisted, (memory.owed if memory else frozenset()) | {shown})
+    seen = owed_by_failures(view) | (memory.owed if memory else frozenset()) | {shown}
+    owed = uncovered(state.status.persisted, seen)
     key = f"{state.uid} {state.change} {state.epoch} {shown}"
     memory = replace(with_key(memory, key, now), owed=owed)
     if state.status.current != shown or owed:
@@ -97,7 +100,7 @@ def _record_change(
     view: View, state: StateSeen, shown: str, memory: Memory, now: Now
 ) -> list[Action]:
     """Current hash, appended hash and heartbeat in one update."""
-    reason = "the storage version has changed"
+    reason = OBJECTS_FAILED if owed_by_failures(view) else "the storage version has changed"
     status = StateStatus(
         persisted=appended(state.status.persisted, memory.owed | {shown}),
         keys=state.status.keys,

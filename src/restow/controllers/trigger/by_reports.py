@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from restow.controllers.trigger.actions import (
     Action,
@@ -33,6 +34,7 @@ from restow.controllers.trigger.requests import (
     counted_success,
     first,
     loose_gate,
+    owed_by_failures,
     with_key,
     work_off,
 )
@@ -51,6 +53,9 @@ from restow.controllers.trigger.values import (
     View,
 )
 
+SAID_MAX: Final = 64
+"""Heartbeats that are remembered: more than the rounds of several looks."""
+
 
 def agreed_hash(reports: Iterable[HashReport]) -> str:
     """The hash that all report; empty when they differ, and when there is nobody."""
@@ -58,7 +63,39 @@ def agreed_hash(reports: Iterable[HashReport]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
+class DuplicateReporter(Exception):
+    """Another process writes reports under the id of this controller."""
+
+
 def decide_by_reports(
+    view: View, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
+) -> Decision:
+    """Raises DuplicateReporter."""
+    if not reading.is_sole:
+        return _decide(view, reading, memory, now=now, settings=settings)
+    own = _own_report(view.state, reading)
+    said = () if memory is None else memory.said
+    if own is not None and said and own.heartbeat not in said:
+        raise DuplicateReporter(
+            f"another process reports as {reading.reporter_id}: its report is of"
+            f" {own.heartbeat.isoformat()}, which this process has not written; stop one of them"
+        )
+    actions, memory = _decide(view, reading, memory, now=now, settings=settings)
+    if memory is not None:
+        # A controller that begins takes what is there for its own: it may have begun before.
+        said = said or (() if own is None else (own.heartbeat,))
+        if any(isinstance(each, CreateState | UpdateState) for each in actions):
+            said = (*said, now.wall)[-SAID_MAX:]
+        memory = replace(memory, said=said)
+    return Decision(actions, memory)
+
+
+def _own_report(state: StateSeen | None, reading: LocalReading) -> HashReport | None:
+    reports = () if state is None else state.status.reports
+    return next((each for each in reports if each.reporter_id == reading.reporter_id), None)
+
+
+def _decide(
     view: View, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
 ) -> Decision:
     state = view.state
@@ -96,8 +133,7 @@ def _was_unwatched(
     state: StateSeen, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
 ) -> bool:
     """Whether the local server, or every server, may have changed unseen."""
-    reports = state.status.reports
-    own = next((each for each in reports if each.reporter_id == reading.reporter_id), None)
+    reports, own = state.status.reports, _own_report(state, reading)
     if own is not None:
         return is_stale(own.heartbeat, memory, now=now, settings=settings)
     beats = [each.heartbeat for each in reports]
@@ -110,7 +146,7 @@ def _remember(
 ) -> Memory:
     status = state.status
     agreed = agreed_hash(status.reports)
-    owed = (memory.owed if memory else frozenset()) | {reading.hash}
+    owed = (memory.owed if memory else frozenset()) | {reading.hash} | owed_by_failures(view)
     memory = with_key(memory, f"{state.uid} {state.change} {state.epoch} {agreed}", now)
     known = {(each.reporter_id, each.heartbeat): each for each in memory.sightings}
     sightings = tuple(
@@ -147,7 +183,7 @@ def _report(
         if now.seconds - each.seen_seconds > settings.silence_seconds_max
         and each.reporter_id != reading.reporter_id
     }
-    own = next((each for each in status.reports if each.reporter_id == reading.reporter_id), None)
+    own = _own_report(state, reading)
     is_said = own is not None and own.hash == reading.hash
     beat_due = own is None or is_due(own.heartbeat, now=now, settings=settings)
     if is_said and not beat_due and not silent and not memory.owed:

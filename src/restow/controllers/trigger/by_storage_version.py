@@ -26,9 +26,11 @@ from restow.controllers.trigger.actions import (
 )
 from restow.controllers.trigger.hashes import appended, keys_appended, uncovered
 from restow.controllers.trigger.requests import (
+    OBJECTS_FAILED,
     cancel,
     census_gate,
     loose_gate,
+    owed_by_failures,
     with_heartbeat,
     with_key,
     work_off,
@@ -64,13 +66,18 @@ def decide_by_storage_version(
         )
     state = view.state
     persisted = () if state is None else state.status.persisted
-    owed = reading.written | (frozenset() if memory is None else memory.owed)
+    owed = reading.written | owed_by_failures(view)
+    owed |= frozenset() if memory is None else memory.owed
     if not persisted or _has_gap(view, reading, memory):
         owed |= {UNKNOWN}
     owed = uncovered(persisted, owed)
     memory = replace(
         with_key(memory, f"{reading.mark} {reading.common}", now), mark=reading.mark, owed=owed
     )
+    if state is None and not reading.uid:
+        # A resource that was deleted: its state goes with it, and must not come back.
+        reason = "no server reports it"
+        return Decision((*cancel(view.migrations, reason), Nothing(reason=reason)), memory)
     if state is None:
         return Decision(tuple(_begin(view, reading, now)), memory)
     actions = _react(view, state, reading, memory, now=now, settings=settings)
@@ -127,6 +134,8 @@ def _react(
         return [*(stopped or _overtaken(view, reading)), _record(view, state, reading, memory, now)]
     if not reading.common:
         idle = [*stopped, Nothing(reason="servers do not agree on a version")]
+        if not reading.uid:
+            return idle  # Nothing was read that a heartbeat could confirm.
         return with_heartbeat(idle, view, state, now=now, settings=settings)
     wanted = Record(
         target=reading.common,
@@ -167,7 +176,9 @@ def _record(
     if not reading.keys <= set(state.status.keys):
         reason = "servers write with an encryption key that the state does not tell of"
     if UNKNOWN in memory.owed:
-        reason = "servers may have written in other versions while nobody watched"
+        reason = "servers may have written in other versions that were not recorded"
+        if owed_by_failures(view):
+            reason = OBJECTS_FAILED
     return UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
@@ -179,7 +190,7 @@ def _record(
             ),
             keys=keys_appended(state.status.keys, reading.keys),
             current=reading.common or state.status.current,
-            heartbeat=now.wall,
+            heartbeat=now.wall if reading.uid else state.status.heartbeat,
         ),
         reason=reason,
     )

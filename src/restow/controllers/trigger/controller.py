@@ -38,6 +38,7 @@ from restow.controllers.outlets import (
     TriggerMetrics,
 )
 from restow.controllers.requests import resource_of
+from restow.controllers.trigger.by_reports import DuplicateReporter
 from restow.controllers.trigger.following import Behind, Following
 from restow.controllers.trigger.looking import CensusOf, Known, Looker
 from restow.controllers.trigger.options import TriggerOptions
@@ -353,7 +354,7 @@ class _Run:
             logger.info("%s was changed by others meanwhile: %s", resource, error)
             return
         self._metrics.failed(state_name(resource))
-        if isinstance(error, StatusError | ClientError | Behind):
+        if isinstance(error, StatusError | ClientError | Behind | DuplicateReporter):
             logger.warning("looking at %s failed, again later: %s", resource, error)
         else:
             logger.error("looking at %s failed, again later", resource, exc_info=error)

@@ -39,7 +39,8 @@ class TriggerOptions:
     """Whether one such controller stands beside each server and reports what that one shows. If
     not, the leader asks every server itself."""
     reporter_id: str = ""
-    """Under which name this controller reports, if it is local: that of its lease."""
+    """The id under which this controller reports, if it is local: the identity with which it
+    contends for its lease, which no other process has, before or after."""
     workers: int = WORKERS_DEFAULT
     """How many resources are looked at at once."""
     rules: Settings = field(default_factory=Settings)

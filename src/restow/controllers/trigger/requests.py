@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from restow.controllers.trigger.actions import (
@@ -27,6 +27,7 @@ from restow.controllers.trigger.actions import (
 from restow.controllers.trigger.hashes import is_due
 from restow.controllers.trigger.records import name_of
 from restow.controllers.trigger.values import (
+    UNKNOWN,
     Memory,
     MigrationSeen,
     Now,
@@ -56,6 +57,8 @@ class Gate(NamedTuple):
 
 
 OPEN: Final = Gate()
+OBJECTS_FAILED: Final = "objects could not be rewritten, so they may be in any version"
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def cancel(migrations: Iterable[MigrationSeen], reason: str) -> list[Action]:
@@ -144,6 +147,28 @@ def counted_success(view: View, wanted: Record) -> MigrationSeen | None:
     """The request that counts and has succeeded."""
     found = (each for each in view.migrations if each.record == wanted)
     return next((each for each in found if each.phase is Phase.SUCCEEDED), None)
+
+
+def has_failed_last(migrations: Iterable[MigrationSeen]) -> bool:
+    """Whether the migration that ended last has failed because of its objects."""
+    ended = [each for each in migrations if not each.is_open]
+    last = max(ended, key=_end, default=None)
+    return last is not None and last.has_failed_objects
+
+
+def _end(migration: MigrationSeen) -> tuple[datetime, bool]:
+    """Of two that ended in the same second, the failed one is taken for the later."""
+    return migration.finished_at or _LONG_AGO, migration.has_failed_objects
+
+
+def owed_by_failures(view: View) -> frozenset[str]:
+    """What must be in the state because objects could not be rewritten: they may be in any version.
+
+    Servers that verify migrations record it themselves, in order with what else they record.
+    """
+    if view.state is not None and view.state.is_verified_by_servers:
+        return frozenset()
+    return frozenset({UNKNOWN}) if has_failed_last(view.migrations) else frozenset()
 
 
 def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:

@@ -20,13 +20,14 @@ import msgspec
 
 from restow.api import migration_v1alpha1
 from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.names import EPOCH_ANNOTATION
+from restow.api.migration_v1alpha1 import persisted_hashes
+from restow.api.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
 from restow.controllers.encryption_keys import PLAIN, persisted_keys
 from restow.controllers.requests import mapping, marks_of, text
 from restow.controllers.times import read_time, time_text
 from restow.controllers.trigger.records import CHANGE_ANNOTATION
-from restow.controllers.trigger.values import UNKNOWN, HashReport, StateSeen, StateStatus
+from restow.controllers.trigger.values import HashReport, StateSeen, StateStatus
 from restow.machinery.names import GroupResource, GroupVersionResource
 
 __all__ = [
@@ -82,6 +83,7 @@ def state_seen(state: Object) -> StateSeen:
         status=_status_of(mapping(state, "status")),
         epoch=marks.get(EPOCH_ANNOTATION, ""),
         change=marks.get(CHANGE_ANNOTATION, ""),
+        is_verified_by_servers=marks.get(VERIFIER_ANNOTATION) == VERIFIED_BY_SERVERS,
     )
 
 
@@ -119,20 +121,12 @@ def status_body(status: StateStatus) -> dict[str, Any]:
 
 def _status_of(status: Any) -> StateStatus:
     return StateStatus(
-        persisted=_persisted(status.get("persistedStorageVersionHashes")),
+        persisted=persisted_hashes(status.get("persistedStorageVersionHashes")),
         keys=persisted_keys(status),
         current=text(status, "currentStorageVersionHash"),
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         reports=tuple(_reports(status.get("currentStorageVersionHashes"))),
     )
-
-
-def _persisted(found: object) -> tuple[str, ...]:
-    """Each hash once. What is no hash might have been any."""
-    if not isinstance(found, list):
-        return ()
-    hashes = [each if isinstance(each, str) and each else UNKNOWN for each in found]
-    return tuple(dict.fromkeys(hashes))
 
 
 def _reports(found: object) -> Iterable[HashReport]:

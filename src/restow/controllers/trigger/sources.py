@@ -304,7 +304,9 @@ class _Local:
 
     async def read(self) -> Reading:
         found = await self.sources.shown_hash(self.resource.name)
-        return LocalReading(reporter_id=self.reporter_id, hash=found, is_leader=self.is_leader())
+        return LocalReading(
+            reporter_id=self.reporter_id, hash=found, is_leader=self.is_leader(), is_sole=True
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,9 +16,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from restow.api.encryption_keys import IDENTITY
+from restow.api.migration_v1alpha1 import UNKNOWN_HASH
 from restow.machinery.names import GroupVersionResource
 
-UNKNOWN: Final = "Unknown"
+UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""
 
 POLL_SECONDS: Final = 600.0
@@ -110,6 +111,8 @@ class LocalReading:
     reporter_id: str
     hash: str
     is_leader: bool
+    is_sole: bool = False
+    """Whether no other process may report under this id."""
 
 
 Reading = StorageVersionReading | DiscoveryReading | LocalReading
@@ -160,6 +163,8 @@ class StateSeen:
     """The servers' annotation, if they keep one: with the agreement it grows."""
     change: str = ""
     """The trigger's annotation: other than before whenever the trigger has recorded a change."""
+    is_verified_by_servers: bool = False
+    """Whether servers record verified migrations, and objects that fail, in it themselves."""
 
 
 # Requests.
@@ -206,6 +211,8 @@ class MigrationSeen:
     record: Record | None = None
     """None: somebody else's."""
     finished_at: datetime | None = None
+    has_failed_objects: bool = False
+    """Whether it has failed because of objects that could not be rewritten."""
 
     @property
     def is_open(self) -> bool:
@@ -253,3 +260,5 @@ class Memory:
     sightings: tuple[Sighting, ...] = ()
     succeeded: tuple[str, float] | None = None
     """The request that counts and has succeeded, and when that was first seen."""
+    said: tuple[datetime, ...] = ()
+    """Heartbeats of the own report that this controller has tried to write lately."""

@@ -361,7 +361,9 @@ def test_which_are_open() -> None:
         (request("Failed"), False),
         (request("Succeeded"), False),
         (request("Succeeded", annotations=record), True),
-        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: "{}"}), False),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: '{"target": "t"}'}), False),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: "done by hand"}), True),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: '{"target": "u"}'}), True),
         (request(deletionTimestamp="now"), False),
     ]
     for each, expected in table:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+import pytest
 
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.controllers.preflight import (
@@ -48,6 +49,8 @@ class Cluster:
             "/apis": {"groups": []},
         }
         self.forbidden: set[str] = set()
+        self.scans: list[dict[str, Any]] = []
+        """The answers to StorageScans, one after the other."""
         self.has("v1", resource("configmaps", "ConfigMap", "v1"))
 
     def has(self, group_version: str, *resources: dict[str, Any]) -> None:
@@ -73,9 +76,11 @@ class Cluster:
             return await read_cluster(client, find_target(target, is_restow=False))
 
     async def _answer(
-        self, _method: str, target: str, _headers: Mapping[str, str], _body: bytes
+        self, method: str, target: str, _headers: Mapping[str, str], _body: bytes
     ) -> Answer:
         path = urlsplit(target).path
+        if method == "POST" and self.scans:
+            return Answer(201, orjson.dumps(self.scans.pop(0)))
         if path in self.forbidden:
             return Answer(403, b"{}")
         if path not in self.documents:
@@ -103,6 +108,22 @@ def state(group: str, plural: str, *hashes: str) -> dict[str, Any]:
     )
 
 
+async def test_a_contradiction_is_reported_though_servers_correct_it() -> None:
+    """They add "Unknown" to the state, so that the second scan no longer finds it."""
+    cluster = Cluster("v1.36.0+restow.0.1.0")
+    cluster.has(MIGRATION, resource("storagestates", "StorageState"))
+    widgets = state("example.com", "widgets", "Unknown")
+    widgets["metadata"]["resourceVersion"] = "8"
+    cluster.holds(MIGRATION, "storagestates", widgets)
+    found = {"group": "example.com", "resource": "widgets", "apiVersion": "v1", "values": 1}
+    first = {"resourceVersion": "7", "contradictions": [found]}
+    cluster.scans = [{"status": first}, {"status": {"resourceVersion": "9"}}]
+    view = await cluster.look()
+    assert view.scan is not None
+    assert view.scan.revision == 9
+    assert [each.resource for each in view.scan.contradictions] == ["widgets"]
+
+
 def test_restow_is_known_by_its_version() -> None:
     """A restow server is told from a real one, and nonsense is neither."""
     assert is_restow({"gitVersion": "v1.36.0+restow.0.1.0"})
@@ -123,6 +144,15 @@ async def test_plain_kubernetes() -> None:
     assert of(view, "cronjobs.batch").current_hash == hash_of("batch/v1", "CronJob")
     assert of(view, "cronjobs.batch").persisted is None
     assert (view.unseen, view.notes) == ((), ())
+
+
+@pytest.mark.parametrize("status", [{}, None, {"persistedStorageVersionHashes": []}])
+async def test_a_state_without_hashes_is_unknown(status: object) -> None:
+    """A StorageState that was created by hand has no status: it does not say what is stored."""
+    cluster = Cluster()
+    cluster.has(MIGRATION, resource("storagestates", "StorageState"))
+    cluster.holds(MIGRATION, "storagestates", state("", "configmaps") | {"status": status})
+    assert of(await cluster.look(), "configmaps").persisted == ("Unknown",)
 
 
 async def test_reports_states_and_migrations() -> None:
@@ -223,7 +253,7 @@ async def test_custom_resources() -> None:
     assert found.custom_versions == ("example.com/v2",)
     assert found.stored_versions == ("example.com/v1", "example.com/v2")
     report = judge(view, find_target("kubernetes-1.25", is_restow=False))
-    assert [each.reason for each in report.blockers] == [Reason.UNDECODABLE]
+    assert [each.reason for each in report.blockers] == [Reason.UNDECODABLE, Reason.WEAK_EVIDENCE]
 
 
 async def test_what_vanishes_is_counted() -> None:
@@ -276,3 +306,25 @@ async def test_what_may_not_be_seen_is_told() -> None:
         "storagestates.migration.k8s.io",
         "apps/v1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("group_version", "version", "is_unseen"),
+    [
+        ("example.com/v2", "v1.36.0+restow.1", False),
+        ("example.com/v2", "v1.24.3", True),
+        (MIGRATION, "v1.36.0+restow.1", True),
+        (INTERNAL, "v1.36.0+restow.1", True),
+    ],
+)
+async def test_a_version_that_is_listed_and_not_found(
+    group_version: str, version: str, is_unseen: bool
+) -> None:
+    """Servers of a mixed cluster list different versions. On restow the resources are known from
+    records, so that a version which the next server lacks hides nothing."""
+    cluster = Cluster(version)
+    cluster.has(group_version)
+    del cluster.documents[_root(group_version)]
+    view = await cluster.look()
+    assert any(group_version in each for each in view.unseen) is is_unseen
+    assert any(group_version in each for each in view.notes) is not is_unseen

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from restow.client import Answer, ApiClient, InProcessTransport, Object
+from restow.controllers.trigger.records import record_of
 from restow.machinery import status
 from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
 from restow.machinery.version_hash import storage_version_hash
@@ -32,6 +33,13 @@ _NAMES = GroupResource("", "objects")
 def hash_of(version: str) -> str:
     """What discovery shows of widgets that are stored in a version."""
     return storage_version_hash(GroupVersionKind("example.org", version, "Widget"))
+
+
+def proof_for(request: Object) -> str:
+    """What a migrator writes that has worked a request off."""
+    record = record_of(request["metadata"]["annotations"])
+    assert record is not None
+    return orjson.dumps({"target": record.target, "mark": record.storage_version}).decode()
 
 
 class Kubernetes(FakeApi):
@@ -135,7 +143,7 @@ class Kubernetes(FakeApi):
         moment = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
         for name in self.open:
             value = copy.deepcopy(self.objects[f"{REQUESTS}/{name}"])
-            value["metadata"]["annotations"]["migrator.restow.dev/proof"] = "{}"
+            value["metadata"]["annotations"]["migrator.restow.dev/proof"] = proof_for(value)
             done = {"type": kind, "status": "True", "lastUpdateTime": moment}
             value["status"] = {"conditions": [done]}
             self.put(f"{REQUESTS}/{name}", value)

@@ -163,6 +163,24 @@ async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
         assert world.reported == ["v2", "v2"]
 
 
+async def test_two_reporters_with_one_id_are_refused() -> None:
+    """The one whose report was overwritten says so and writes nothing more: they do not overwrite
+    each other's report again and again."""
+    world = Kubernetes()
+    async with open_stage(world.clock) as stage:
+        for name in ("s1", "s2"):
+            world.server(name, "v1" if name == "s1" else "v2")
+            options = TriggerOptions(source=Source.DISCOVERY_HA, is_local=True, reporter_id="one")
+            stage.begin(world.client(name), options, name=name, is_leader=lambda: False)
+            await world.clock.advance(7)
+        await stage.until(lambda: bool(stage.told.failures), seconds_max=40 * MINUTE)
+        shown = world.reported
+        for _ in range(20):
+            await world.clock.advance(3 * MINUTE)
+            assert world.reported == shown
+        assert {"v1", "v2"} <= {*world.persisted}  # what either has seen is told all the same
+
+
 async def test_a_server_that_cannot_be_reached_holds_up_only_the_migration() -> None:
     """The reports of the other servers go on, and nothing is migrated until it is back."""
     world = Kubernetes()

@@ -79,6 +79,7 @@ seen_states = st.builds(
     status=statuses,
     epoch=texts,
     change=texts,
+    is_verified_by_servers=st.booleans(),
 )
 states = seen_states | seen_states | seen_states | st.none()
 versions = st.builds(
@@ -114,6 +115,7 @@ def migrations(draw: Any) -> tuple[MigrationSeen, ...]:
                 phase=phase,
                 record=draw(st.none() | records),
                 finished_at=draw(st.none() | minutes.map(ago)) if ended else None,
+                has_failed_objects=phase is Phase.FAILED and draw(st.booleans()),
             )
         )
     return tuple(found)
@@ -181,6 +183,16 @@ def naive_due(heartbeat: datetime | None) -> bool:
     return age is None or age < 0 or age >= 5
 
 
+def naive_failures(view: View) -> set[str]:
+    """ "Unknown" if the last migration has failed on its objects, and no server records that."""
+    ended = [each for each in view.migrations if not each.is_open]
+    if not ended or (view.state is not None and view.state.is_verified_by_servers):
+        return set()
+    moments = [each.finished_at or ago(10**6) for each in ended]
+    last = [each for each in ended if (each.finished_at or ago(10**6)) == max(moments)]
+    return {UNKNOWN} if any(each.has_failed_objects for each in last) else set()
+
+
 def naive_requests(
     state: StateSeen, found: tuple[MigrationSeen, ...], wanted: Record, *, key: str = ""
 ) -> Outcome:  # with the heartbeat
@@ -225,7 +237,7 @@ def naive_discovery(view: View, shown: str, memory: Memory | None) -> Outcome:
     if naive_stale(state.status.heartbeat, memory):
         return Outcome(running, new)
     persisted = state.status.persisted
-    owed = {shown} | (set(memory.owed) if memory else set())
+    owed = {shown} | (set(memory.owed) if memory else set()) | naive_failures(view)
     if UNKNOWN in persisted:
         owed = set()
     if state.status.current != shown or owed - set(persisted):
@@ -245,6 +257,8 @@ def naive_storage_version(
         if reading.epoch:
             mark = f"{reading.uid}/epoch/{reading.epoch}"
     running = {each.ref.name for each in view.migrations if each.is_open}
+    if state is None and not reading.uid:
+        return Outcome(running)
     if state is None:
         return Outcome(
             running,
@@ -256,7 +270,7 @@ def naive_storage_version(
             ),
         )
     persisted = state.status.persisted
-    owed = set(reading.written) | (set(memory.owed) if memory else set())
+    owed = set(reading.written) | (set(memory.owed) if memory else set()) | naive_failures(view)
     keeps = reading.epoch or (not reading.uid and state.epoch)
     if memory is None:
         known = mark in {e.record.storage_version for e in view.migrations if e.record}
@@ -289,12 +303,14 @@ def naive_storage_version(
             persisted=added,
             keys=(*state.status.keys, *unlisted),
             current=common or state.status.current,
-            heartbeat=NOW.wall,
+            # Without a StorageVersion nothing was checked that a heartbeat could confirm.
+            heartbeat=NOW.wall if reading.uid else state.status.heartbeat,
         )
         return Outcome(running, status)
     if not common:
         beat = replace(state.status, heartbeat=NOW.wall)
-        return Outcome(running, beat if naive_due(state.status.heartbeat) else None)
+        is_due = bool(reading.uid) and naive_due(state.status.heartbeat)
+        return Outcome(running, beat if is_due else None)
     wanted = Record(
         target=common,
         state_uid=state.uid,
@@ -361,7 +377,8 @@ def test_every_controller_reports(
             for e in reports
         )
     )
-    decision = decide(seen(reading, state, found), memory, now=NOW, settings=SETTINGS)
+    view = seen(reading, state, found)
+    decision = decide(view, memory, now=NOW, settings=SETTINGS)
     result = outcome(decision)
     others = [each for each in reports if each.reporter_id != "me"]
     mine = [each for each in reports if each.reporter_id == "me"]
@@ -378,10 +395,11 @@ def test_every_controller_reports(
         return
     kept = [each for each in others if ages[each.reporter_id] <= 30]
     is_new = not mine or mine[0].hash != own or naive_due(mine[0].heartbeat)
-    if is_new or kept != others or own not in state.status.persisted:
+    owed = {own} | naive_failures(view)
+    if is_new or kept != others or owed - set(state.status.persisted):
         assert result.status is not None
         assert set(result.status.reports) == {*kept, said}
-        assert result.status.persisted == naive_append(state.status.persisted, {own})
+        assert result.status.persisted == naive_append(state.status.persisted, owed)
         assert not result.narrows
         assert result.created is None
         moved = {e.hash for e in reports}, {e.hash for e in result.status.reports}

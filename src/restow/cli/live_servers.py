@@ -1,0 +1,70 @@
+"""Which API servers use a store now: for commands that would write past them.
+
+A server counts while its lease is fresh. One whose lease cannot be read counts as well: to ask once
+too often does no harm. A supervisor of `restow up` counts by its lock, also while its servers
+restart.
+
+Not here: who may write.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from restow.client.lease_record import LeaseRecord
+from restow.cluster.layout import Layout
+from restow.cluster.lock import supervisor_of
+from restow.controllers.times import read_time
+from restow.coordination.identity import SERVERS_PREFIX
+from restow.coordination.wire import LEASES_PREFIX
+from restow.storage.interface import Key, Span, Storage
+
+__all__ = ["live_servers", "local_supervisor"]
+
+SERVERS_MAX: Final = 100
+IDENTITY_PREFIX: Final = "apiserver-"
+"""Of the leases of API servers, those of Kubernetes too."""
+LEASE_SECONDS_DEFAULT: Final = 3_600
+SKEW_SECONDS: Final = 5.0
+
+
+async def live_servers(storage: Storage, now: datetime) -> list[str]:
+    """The ids of the servers whose leases are fresh."""
+    members = await _names(storage, SERVERS_PREFIX, "")
+    identities = await _names(storage, LEASES_PREFIX, IDENTITY_PREFIX)
+    found: list[str] = []
+    for name in sorted(members | identities):
+        item = await storage.get(Key(LEASES_PREFIX + name))
+        if item is None or not _is_over(item.value, now):
+            found.append(name)
+    return found
+
+
+def local_supervisor(address: str, data_dir: Path | None) -> str | None:
+    """The process id of the `restow up` that runs this store; None if none does."""
+    scheme, _, rest = address.partition(":")
+    directory = data_dir or (Path(rest).parent if scheme == "sqlite" else None)
+    return None if directory is None else supervisor_of(Layout(directory))
+
+
+async def _names(storage: Storage, prefix: str, begin: str) -> set[str]:
+    page = await storage.range(Span.of_prefix(prefix + begin), limit=SERVERS_MAX)
+    return {item.key.removeprefix(prefix) for item in page.items}
+
+
+def _is_over(lease: bytes, now: datetime) -> bool:
+    """Whether a lease was not renewed in time; of what cannot be read that is not known."""
+    try:
+        fields = orjson.loads(lease)
+    except orjson.JSONDecodeError:
+        return False
+    record = LeaseRecord.read(fields if isinstance(fields, dict) else {})
+    renewed = read_time(record.renew_time)
+    if renewed is None:
+        return False
+    seconds = (record.lease_seconds or LEASE_SECONDS_DEFAULT) + SKEW_SECONDS
+    return now - renewed > timedelta(seconds=seconds)

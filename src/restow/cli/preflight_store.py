@@ -1,0 +1,111 @@
+"""The raw values of a store that no server scans: those of stock Kubernetes, for `preflight`.
+
+Read as `restow census` reads them. Not here: what follows from them
+(`restow.controllers.preflight`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from restow.api.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
+from restow.cli.census import opener_of
+from restow.client import ApiClient
+from restow.controllers.store_scan import StoreScan
+from restow.machinery.errors import InvalidName
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.runtime import Runtime
+from restow.storage.census import Row, Source, open_source, take_census
+from restow.storage.encryption.configuration import read_configuration
+from restow.storage.encryption.keyring import readable_ids
+from restow.storage.errors import OpenRefused
+
+NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
+ANCHOR: Final = "kube-system"
+"""Its namespace is in every cluster, and its uid in no other."""
+
+
+async def scan_source(
+    client: ApiClient, address: str, *, keys_file: Path | None, runtime: Runtime
+) -> StoreScan:
+    """All values of the store at an address. Raises StorageError, ClientError, StatusError.
+
+    `OpenRefused` when it is not the store of this cluster.
+    """
+    uid = str((await client.get(NAMESPACES, ANCHOR))["metadata"]["uid"])
+    async with AsyncExitStack() as undo:
+        opener = None if keys_file is None else await opener_of(keys_file, undo)
+        source = await open_source(address, runtime)
+        undo.push_async_callback(source.close)
+        await _check_cluster(source, address, uid)
+        census = await take_census(source, opener=opener, samples_max=EXAMPLES_MAX)
+    return StoreScan(
+        revision=census.revision,
+        source=address,
+        rows=tuple(_row(each.resource, row) for each in census.resources for row in each.rows),
+    )
+
+
+async def _check_cluster(source: Source, address: str, uid: str) -> None:
+    """Raises OpenRefused for the store of another cluster. The uid is plain text in every form in
+    which an API server stores a namespace, which is never encrypted."""
+    key = f"{OBJECTS_PREFIX}namespaces/{ANCHOR}"
+    async for page in source.pages([key]):
+        for found, value in page:
+            if found == key and uid.encode() in value:
+                return
+    raise OpenRefused(f"{address} is not the store of this cluster: it lacks the namespace {uid}")
+
+
+def _row(name: str, row: Row) -> StoredCount:
+    stored, resource = row.stored, _resource(name)
+    is_sealed = stored.form == "encrypted" or not stored.provider
+    problem: Problem = ""
+    if not stored.api_version:
+        problem = "NotDecrypted" if is_sealed else "NotDecodable"
+    elif not stored.is_object:
+        problem = "NotDecodable"
+    return StoredCount(
+        prefix=name if resource is None else f"{OBJECTS_PREFIX}{'/'.join(filter(None, resource))}/",
+        group="" if resource is None else resource.group,
+        resource="" if resource is None else resource.resource,
+        scope=row.scope,
+        api_version=stored.api_version,
+        kind=stored.kind,
+        # What is inside of a decrypted value is as the server wrote it.
+        encoding="json" if is_sealed and stored.api_version else stored.form,
+        encryption_key=":".join(filter(None, (stored.provider, stored.key))) if is_sealed else "",
+        problem=problem,
+        values=row.objects,
+        examples=list(row.keys),
+    )
+
+
+def _resource(name: str) -> GroupResource | None:
+    if name.startswith("/"):
+        return None
+    try:
+        return GroupResource.parse(name)
+    except InvalidName:
+        return None
+
+
+def keys_of_file(path: Path) -> KeysOfFile:
+    """The keys of an encryption configuration. Raises OpenRefused."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise OpenRefused(f"{path} cannot be read: {error.strerror}") from error
+    return KeysOfFile(data)
+
+
+class KeysOfFile:
+    """Which keys a configuration reads a resource with."""
+
+    def __init__(self, data: bytes) -> None:
+        self._configuration = read_configuration(data)
+
+    def __call__(self, resource: GroupResource) -> tuple[str, ...]:
+        return readable_ids(self._configuration, resource)
