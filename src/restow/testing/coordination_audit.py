@@ -11,6 +11,8 @@ asks of every object whether its version was reported when it was written.
     G1   a common version is that of all entries
     M4   what is stored is among the persisted hashes, unless these are unknown; so is its key
     K1   a server that has an entry and lives can read all that is stored, whatever its key
+    L1   a server that has an entry and lives finds all that is stored: the keys have the form of
+         its location
     EP   the epoch moves if and only if the agreement does
 
 The store learns custom resources from the definitions that are written to it. Of these also:
@@ -283,7 +285,7 @@ class AuditedStorage(MemoryStorage):
     async def _check_report(self, name: str) -> None:
         item = await self.get(report_key(name))
         report = Report() if item is None else decode_report(item).report
-        versions = {entry.encoding_version for entry in report.entries}
+        versions = {version for entry in report.entries for version in entry.written}
         if report.common_version is not None and versions != {report.common_version}:
             raise PromiseBroken(f"G1: {name} has {versions}, common {report.common_version}")
         entries = {e.server_id: encoder_of(e) for e in report.entries if not e.store}
@@ -318,12 +320,17 @@ class AuditedStorage(MemoryStorage):
             return
         objects = (await self.range(span or Span.of_prefix(found.root))).items
         stored = {self._how(each.value) for each in objects if each.key not in self.planted}
+        places = [each.key for each in objects if each.key not in self.planted]
         for entry in decode_report(item).report.entries:
             if await self.get(Key(SERVERS_PREFIX + entry.server_id)) is None:
                 continue
             unread = {version for version, _ in stored} - set(entry.decodable_versions)
             if unread and found.definition_key is not None:
                 raise PromiseBroken(f"C3: {entry.server_id} cannot read {unread} of {name}")
+            slashes = entry.location.count("/")
+            lost = [key for key in places if entry.location and key.count("/") != slashes]
+            if lost:
+                raise PromiseBroken(f"L1: {entry.server_id} does not find {lost} of {name}")
             sealed = [key for _, key in stored if not is_readable(key, entry.readable_keys)]
             if sealed:
                 raise PromiseBroken(f"K1: {entry.server_id} cannot read {sealed} of {name}")

@@ -28,6 +28,7 @@ from restow.testing.fire.objects import NAMESPACES
 from restow.testing.fire.skewed_server import SkewedServerProcess
 from restow.testing.fire.stores import FireStore
 from restow.testing.server_process import ServerProcess
+from restow.testing.verified_states import verify_states
 
 OLD, NEW = "x+1", "x+2"
 """Releases; the new one stores the kind in another version."""
@@ -233,11 +234,7 @@ class Stage:
             self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         # All other kinds are stored as they should be, as only these servers have written; to find
         # that out would take controllers longer than most runs.
-        for state in self.ask("GET", STATES)["items"]:
-            if state["metadata"]["name"] != "widgets.example.com":
-                status = state["status"]
-                status["persistedStorageVersionHashes"] = [status["currentStorageVersionHash"]]
-                self.ask("PUT", f"{STATES}/{state['metadata']['name']}/status", state)
+        verify_states(self.ask, but="widgets.example.com")
 
     @staticmethod
     def _is_ready(process: ServerProcess | ControllersProcess | None) -> bool:

@@ -11,6 +11,7 @@ One seed is one world: played again it is the same to the last step.
     controllers  one life of trigger and migrator
     workload     what happens in a world, from its seed
     watching     what is checked at every commit, at every answer, and when all faults have ended
+    advice       worlds in which operators ask whether a release is safe, and follow the answer
     mutants      what would go wrong if a rule were left out
     campaign     many seeds, and what they have come to
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import orjson
 
+from restow.testing.sim.advice.plan import make_advice_plan
+from restow.testing.sim.advice.scenarios import SCENARIOS
 from restow.testing.sim.campaign import HASH_SEED, Tally, play_seeds, to_line
-from restow.testing.sim.coverage import table_of
+from restow.testing.sim.coverage import advice_table_of, table_of
 from restow.testing.sim.mutants import BY_NAME, seeds_for, switched
-from restow.testing.sim.plan import make_plan
-from restow.testing.sim.playing import play_plan, shrink
+from restow.testing.sim.plan import Plan, make_plan
+from restow.testing.sim.playing import Played, play_plan, shrink
 
 
 def main() -> int:
@@ -25,10 +27,15 @@ def main() -> int:
     one.add_argument("seed", type=int)
     one.add_argument("--mutant", default="", choices=["", *BY_NAME])
     one.add_argument("--shrink", action="store_true", help="leave out all that is not needed")
+    one.add_argument("--advice", action="store_true", help="a world about advice")
     one.add_argument("--log", action="store_true", help="show what the processes log")
+    named = commands.add_parser("scenario", help="a world about advice, by its name")
+    named.add_argument("name", choices=SCENARIOS)
+    named.add_argument("--log", action="store_true", help="show what the processes log")
     many = commands.add_parser("seeds", help="many seeds, and a table of what was exercised")
     many.add_argument("count", type=int)
     many.add_argument("--first", type=int, default=0)
+    many.add_argument("--advice", action="store_true", help="worlds about advice")
     many.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     bad = commands.add_parser("mutants", help="by which seed each is caught")
     bad.add_argument("names", nargs="*", metavar="MUTANT")
@@ -37,6 +44,7 @@ def main() -> int:
     worlds = commands.add_parser("worlds", help="one line of JSON for each seed")
     worlds.add_argument("seeds", type=int, nargs="+")
     worlds.add_argument("--mutant", default="", choices=["", *BY_NAME])
+    worlds.add_argument("--advice", action="store_true", help="worlds about advice")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Or a seed would be another world.
@@ -46,6 +54,9 @@ def main() -> int:
     match options.command:
         case "play":
             return _play(options)
+        case "scenario":
+            _set_logging(is_shown=options.log)
+            return _tell(SCENARIOS[options.name], play_plan(SCENARIOS[options.name]))
         case "seeds":
             return asyncio.run(_seeds(options))
         case "mutants":
@@ -55,17 +66,25 @@ def main() -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
-    if options.log:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-    else:
-        logging.disable()
+    _set_logging(is_shown=options.log)
     mutant = BY_NAME.get(options.mutant)
-    plan = make_plan(options.seed)
+    plan = _plan(options.seed, is_advised=options.advice)
     with switched(mutant):
         played = play_plan(plan, is_structural=mutant is None)
         if played.problems and options.shrink:
             plan = shrink(plan, is_structural=mutant is None)
             played = play_plan(plan, is_structural=mutant is None)
+    return _tell(plan, played)
+
+
+def _set_logging(*, is_shown: bool) -> None:
+    if is_shown:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    else:
+        logging.disable()
+
+
+def _tell(plan: Plan, played: Played) -> int:
     print(plan)
     print(
         f"{played.steps:,} steps in {played.seconds:.1f} s of its time, trace {played.trace[:16]}"
@@ -76,12 +95,16 @@ def _play(options: argparse.Namespace) -> int:
     return 1 if played.problems else 0
 
 
+def _plan(seed: int, *, is_advised: bool) -> Plan:
+    return make_advice_plan(seed) if is_advised else make_plan(seed)
+
+
 def _worlds(options: argparse.Namespace) -> int:
     logging.disable()
     mutant = BY_NAME.get(options.mutant)
     with switched(mutant):
         for seed in options.seeds:
-            plan = make_plan(seed)
+            plan = _plan(seed, is_advised=options.advice)
             played = play_plan(plan, is_structural=mutant is None)
             sys.stdout.buffer.write(orjson.dumps(to_line(played, plan.mode)) + b"\n")
             sys.stdout.buffer.flush()
@@ -98,11 +121,12 @@ async def _seeds(options: argparse.Namespace) -> int:
             print(f"\nseed {line['seed']}: {line['problems'][0]}", flush=True)
         print(f"\r{done.worlds} of {len(seeds)} worlds", end="", file=sys.stderr, flush=True)
 
-    tally = await play_seeds(seeds, jobs=options.jobs, told=told)
+    tally = await play_seeds(seeds, jobs=options.jobs, is_advised=options.advice, told=told)
     print(file=sys.stderr)
-    print(table_of(tally))
+    print(advice_table_of(tally) if options.advice else table_of(tally))
     for seed, problems in sorted(tally.failed.items()):
-        print(f"seed {seed} (python -m restow.testing.sim play {seed} --shrink):")
+        option = " --advice" if options.advice else ""
+        print(f"seed {seed} (python -m restow.testing.sim play {seed}{option} --shrink):")
         print("\n".join(f"  {each}" for each in problems))
     return 1 if tally.failed else 0
 

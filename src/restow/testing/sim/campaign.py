@@ -79,10 +79,12 @@ async def play_seeds(
     *,
     jobs: int = 1,
     mutant: str = "",
+    is_advised: bool = False,
     told: Told = lambda _line: None,
     stops: Callable[[dict[str, Any]], bool] = lambda _line: False,
 ) -> Tally:
-    """Play worlds side by side. `stops`: whether no more need be played after one."""
+    """Play worlds side by side; `is_advised`: those about advice. `stops`: whether no more need be
+    played after one."""
     tally, wanted = Tally(), list(seeds)
     parts = [wanted[number::jobs] for number in range(jobs)]
     over = asyncio.Event()
@@ -90,7 +92,7 @@ async def play_seeds(
     async def work(part: Sequence[int]) -> None:
         if not part:
             return
-        async for line in _process(part, mutant):
+        async for line in _process(part, mutant, is_advised=is_advised):
             tally.add(line)
             told(line)
             if stops(line):
@@ -104,9 +106,12 @@ async def play_seeds(
     return tally
 
 
-async def _process(seeds: Sequence[int], mutant: str) -> AsyncIterator[dict[str, Any]]:
+async def _process(
+    seeds: Sequence[int], mutant: str, *, is_advised: bool
+) -> AsyncIterator[dict[str, Any]]:
     command = [sys.executable, "-m", "restow.testing.sim", "worlds"]
     command += ["--mutant", mutant] if mutant else []
+    command += ["--advice"] if is_advised else []
     child = await asyncio.create_subprocess_exec(
         *command,
         *map(str, seeds),

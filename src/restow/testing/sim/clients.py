@@ -16,6 +16,9 @@ from typing import Any, Final
 import orjson
 
 from restow.client import Answer
+from restow.controllers.names import PROOF_ANNOTATION
+from restow.controllers.trigger.records import record_of
+from restow.coordination.rules import UNKNOWN_HASH
 from restow.storage.interface import Key
 from restow.testing.sim.doors import Door
 from restow.testing.sim.ledger import FORGED, Ledger
@@ -24,6 +27,7 @@ from restow.testing.sim.loop import SimulatedLoop
 REQUEST_SECONDS_MAX: Final = 12.0
 JSON: Final = {"content-type": "application/json"}
 MERGE: Final = {"content-type": "application/merge-patch+json"}
+REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 NAMES_MAX: Final = 24
 """Of objects that a client makes, changes and deletes again and again."""
 _CLOSING: Final = b"while custom resource definition is terminating"
@@ -379,6 +383,55 @@ class Forger:
 
     async def run(self) -> None:
         """Once, by every way."""
+        await self._forge_report()
+        if self._ledger.is_fenced:
+            await self._forge_migrations()
+            await self._forge_state()
+
+    async def _forge_migrations(self) -> None:
+        """Mark every migration of the trigger as succeeded and proven. The epoch is a wrong one, as
+        what is said of the right one is held against what is stored (M1)."""
+        found = await self._send("GET", REQUESTS)
+        for each in [] if found is None else found["items"]:
+            marks = each["metadata"].get("annotations") or {}
+            record = record_of(marks)
+            if record is None:
+                continue
+            mark = f"{record.storage_version.partition('/')[0]}/epoch/0"
+            proof = orjson.dumps({"target": record.target, "mark": mark}).decode()
+            path = f"{REQUESTS}/{each['metadata']['name']}"
+            await self._send(
+                "PATCH", path, {"metadata": {"annotations": {PROOF_ANNOTATION: proof}}}
+            )
+            done = [{"type": "Succeeded", "status": "True"}]
+            await self._send("PATCH", f"{path}/status", {"status": {"conditions": done}})
+
+    async def _forge_state(self) -> None:
+        """Take one hash after the other out of the state."""
+        group, _, plural = self._name.rpartition(".")
+        path = f"/apis/migration.k8s.io/v1alpha1/storagestates/{plural}.{group}"
+        found = await self._send("GET", path)
+        hashes = (found or {}).get("status", {}).get("persistedStorageVersionHashes") or []
+        for each in hashes if len(hashes) > 1 else ():
+            if each == UNKNOWN_HASH or UNKNOWN_HASH not in hashes:
+                left = [other for other in hashes if other != each]
+                read = {"resourceVersion": found["metadata"]["resourceVersion"]}
+                status = {"metadata": read, "status": {"persistedStorageVersionHashes": left}}
+                self._ledger.checked["M5"] += 1
+                if await self._send("PATCH", f"{path}/status", status) is not None:
+                    self._ledger.problem(f"M5: a client has taken {each} out of {path}")
+
+    async def _send(self, method: str, path: str, body: object = None) -> Any:
+        """The answer; None if it was not done."""
+        data = b"" if body is None else orjson.dumps(body)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                answer = await self._door.handle(method, path, MERGE, data)
+        except _BROKEN:
+            return None
+        return orjson.loads(_body(answer)) if answer.status < 300 else None
+
+    async def _forge_report(self) -> None:
         base = f"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{self._name}"
         version = f"{FORGED}/v9"
         entry = {

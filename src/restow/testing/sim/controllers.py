@@ -17,7 +17,7 @@ from restow.controllers.metrics import ControllerMetrics
 from restow.controllers.migrator.options import EngineOptions, MigratorOptions
 from restow.controllers.migrator.patching import PatchOptions
 from restow.controllers.outlets import NO_RECORDER
-from restow.controllers.parts import PartOptions, make_parts
+from restow.controllers.parts import PART_NAMES, PartOptions, make_parts
 from restow.controllers.trigger.options import Source, TriggerOptions
 from restow.controllers.trigger.values import Settings
 from restow.testing.sim.clock import ProcessClock, runtime_of
@@ -28,6 +28,10 @@ from restow.testing.sim.loop import Process, SimulatedLoop
 from restow.testing.sim.network import Link
 
 POLL_SECONDS: Final = 15.0
+QUICK: Final = Settings(
+    poll_seconds=POLL_SECONDS, hold_seconds=POLL_SECONDS, retry_seconds=POLL_SECONDS
+)
+"""Short periods, so that much happens in a world."""
 PAGE_OBJECTS: Final = 4
 """Small pages, so that much can happen between two."""
 
@@ -48,13 +52,18 @@ class SimControllers:
         fatal: Any,
         source: Source = Source.AUTO,
         skew_seconds: float = 0.0,
+        parts: tuple[str, ...] = PART_NAMES,
+        rules: Settings = QUICK,
     ) -> None:
+        """`parts`: the controllers that this process runs; `rules`: the periods of the trigger."""
         self.name = name
         self.process = process
         self.link = link
         self.clock = ProcessClock(loop, skew_seconds=skew_seconds)
         self.runtime = runtime_of(self.clock, seed, lambda error: fatal(name, error))
         self.source = source
+        self._parts = parts
+        self._rules = rules
         self._ledger = ledger
         self.doors: list[Door] = []
         self._new_door = doors
@@ -97,7 +106,7 @@ class SimControllers:
         if self.source in (Source.DISCOVERY, Source.DISCOVERY_HA):
             client, watched = self._watched()
         parts = make_parts(
-            PartOptions(trigger=self._trigger(), migrator=_migrator()),
+            PartOptions(names=self._parts, trigger=self._trigger(), migrator=_migrator()),
             client=client,
             bulk=self._client(),
             connect_to=self._client if self.source is Source.DISCOVERY_HA else None,
@@ -130,10 +139,7 @@ class SimControllers:
             self.end()
 
     def _trigger(self) -> TriggerOptions:
-        rules = Settings(
-            poll_seconds=POLL_SECONDS, hold_seconds=POLL_SECONDS, retry_seconds=POLL_SECONDS
-        )
-        return TriggerOptions(source=self.source, rules=rules)
+        return TriggerOptions(source=self.source, rules=self._rules)
 
     def end(self) -> None:
         self.process.kill()

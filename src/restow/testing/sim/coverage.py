@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.testing.sim.advice.plan import ACTS
 from restow.testing.sim.campaign import Tally
-from restow.testing.sim.invariants import SIMULATED
+from restow.testing.sim.invariants import ADVISED, SIMULATED
 from restow.testing.sim.plan import FAULTS
 
 PHASES: Final = ("starting", "split", "migrating", "steady")
@@ -59,6 +60,34 @@ def gaps(tally: Tally) -> list[str]:
         if tally.counts[what] < wanted
     ]
     return found
+
+
+def advice_gaps(tally: Tally) -> list[str]:
+    """The same for a campaign of worlds about advice."""
+    wanted = max(1, tally.worlds // WORLDS_PER_HIT)
+    found = [
+        f"'{act}' came {_total(tally, act)} times" for act in ACTS if _total(tally, act) < wanted
+    ]
+    found += [
+        f"{row} was evaluated {tally.checked[row]} times"
+        for row in ADVISED
+        if tally.checked[row] < wanted
+    ]
+    return found
+
+
+def advice_table_of(tally: Tally) -> str:
+    """The same, to be read."""
+    acts = ", ".join(f"{act} {_total(tally, act)}" for act in ACTS)
+    rows = ", ".join(f"{row} {tally.checked[row]:,}" for row in ADVISED)
+    return "\n".join(
+        [
+            f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} s of their time",
+            f"acts: {acts}",
+            f"evaluated: {rows}",
+            *(f"exercised too little: {each}" for each in advice_gaps(tally)),
+        ]
+    )
 
 
 def _total(tally: Tally, act: str) -> int:

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import orjson
 
+from restow.controllers.parts import PART_NAMES
 from restow.controllers.trigger.options import Source
+from restow.coordination.identity import Mode
 from restow.coordination.wire import REPORTS_PREFIX
 from restow.machinery.names import GroupResource
 from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
@@ -19,8 +21,8 @@ from restow.resources.stored import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.sim import releases
-from restow.testing.sim.clients import JSON, MERGE, Forger, Kind, Watcher, Writer
-from restow.testing.sim.controllers import SimControllers
+from restow.testing.sim.clients import JSON, MERGE, REQUESTS, Forger, Kind, Watcher, Writer
+from restow.testing.sim.controllers import QUICK, SimControllers
 from restow.testing.sim.doors import Door
 from restow.testing.sim.network import Link
 from restow.testing.sim.plan import CONTROLLERS, PLACES, Plan, Step
@@ -41,7 +43,6 @@ DOWN_SECONDS_MAX: Final = 6.0
 GADGETS: Final = Kind("custom.example.com", "gadgets", "Gadget", ("v1", "v2"))
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ENDPOINTS: Final = "/api/v1/namespaces/default/endpoints"
-REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 
 
 class Director:
@@ -55,6 +56,11 @@ class Director:
         self.places = PLACES[: plan.servers]
         self.assigned = dict.fromkeys(self.places, plan.releases[0])
         """The release that each place is to run."""
+        self.mode: Mode = plan.mode
+        """In which servers are started."""
+        self.may_change_mode = False
+        self.kept_down: set[str] = set()
+        """Places whose server is not started again for now."""
         self.is_healing = False
         self.phases: Counter[tuple[str, str]] = Counter()
         """Which fault came in which phase."""
@@ -67,6 +73,11 @@ class Director:
         self.settled_seconds: float | None = None
         self.storage_version = "v1"
         """Of the custom resource."""
+        self.custom_versions: tuple[str, ...] = GADGETS.versions
+        """All versions that its CRD lists."""
+        self.parts: tuple[str, ...] = PART_NAMES
+        """The controllers that run."""
+        self.trigger_rules = QUICK
         self._requests = 0
 
     def _notice(self, what: str) -> None:
@@ -98,11 +109,12 @@ class Director:
             return
         await self._tell_addresses() if plan.source is Source.DISCOVERY_HA else None
         for name in CONTROLLERS[: plan.controllers]:
-            world.start_controllers(name, source=plan.source)
+            self._start_controllers(name)
         if plan.has_custom:
             await self._define()
             await self._until(self._is_established, START_SECONDS_MAX)
-        served = tuple(v for v in ("v1", "v2") if self._is_served(v))
+        first, _ = releases.RELEASES[plan.releases[0]]
+        served = tuple(v for v in ("v1", "v2") if self._is_served(v)) or first
         widgets = Kind(releases.GROUP, releases.PLURAL, releases.KIND, served)
         kinds = [widgets, widgets, GADGETS if plan.has_custom else widgets]
         for number, kind in enumerate(kinds[:WRITERS]):
@@ -173,7 +185,7 @@ class Director:
                     }
                 },
             }
-            for name in ("v1", "v2")
+            for name in self.custom_versions
         ]
         names = {"plural": GADGETS.plural, "kind": GADGETS.kind}
         spec = {
@@ -216,7 +228,8 @@ class Director:
             place,
             ServerOptions(
                 release=self.assigned[place],
-                mode=plan.mode,
+                mode=self.mode,
+                may_change_mode=self.may_change_mode,
                 compaction_seconds=plan.compaction_seconds,
                 takes_at_once=plan.takes_at_once,
                 skew_seconds=plan.skews[self.places.index(place)],
@@ -235,7 +248,7 @@ class Director:
             if not server.is_running:
                 seconds = 0.2 if self.is_healing else self._random.random() * DOWN_SECONDS_MAX
                 await asyncio.sleep(seconds)
-                if not self.world.servers[place].is_running:
+                if not self.world.servers[place].is_running and place not in self.kept_down:
                     self._start(place)
 
     # The steps.
@@ -250,6 +263,10 @@ class Director:
                 lambda: self._moments[step.after] >= wanted, MOMENT_SECONDS_MAX, is_exact=True
             )
         self.phases[step.act, self.phase()] += 1
+        await self._carry_out(step)
+
+    async def _carry_out(self, step: Step) -> None:
+        """Do what the step says, now."""
         match step.act:
             case "roll":
                 self._roll(str(step.argument))
@@ -347,7 +364,13 @@ class Director:
 
     def _again(self, name: str) -> None:
         if not self.world.controllers[name].is_running:
-            self.world.start_controllers(name, source=self.plan.source)
+            self._start_controllers(name)
+
+    def _start_controllers(self, name: str) -> None:
+        if self.parts:
+            self.world.start_controllers(
+                name, source=self.plan.source, parts=self.parts, rules=self.trigger_rules
+            )
 
     def _stop(self, place: str) -> None:
         server = self.world.servers[place]
@@ -434,14 +457,7 @@ class Director:
         world = self.world
         self.is_healing = True
         self.assigned = dict.fromkeys(self.places, self.plan.releases[1])
-        for server in world.servers.values():
-            self._mend(server.wire.link)
-            server.process.wake()
-            server.process.survives()
-        for controllers in world.controllers.values():
-            controllers.link.heal()
-            controllers.process.wake()
-            controllers.process.survives()
+        self._end_faults()
         for name in CONTROLLERS[: self.plan.controllers]:
             self._again(name)
         if self.plan.has_custom:
@@ -467,6 +483,16 @@ class Director:
         if any(step.act == "outage" for step in self.plan.steps):
             world.ledger.checked["L8"] += 1
         await self._last_words()
+
+    def _end_faults(self) -> None:
+        for server in self.world.servers.values():
+            self._mend(server.wire.link)
+            server.process.wake()
+            server.process.survives()
+        for controllers in self.world.controllers.values():
+            controllers.link.heal()
+            controllers.process.wake()
+            controllers.process.survives()
 
     async def _last_words(self) -> None:
         """Everybody stops, and what is stored is looked at once more."""

@@ -1,7 +1,7 @@
 """All that must never happen, and where that is checked.
 
-A row is evaluated in every simulated world (`is_simulated`), or covered by the tests that it names,
-or both. A test keeps this table complete and true: every row is here, every test exists, and a
+A row is evaluated in every simulated world (`is_simulated`), in every world about advice
+(`is_advised`), or covered by the tests that it names, or by several of these. A test keeps this table complete and true: every row is here, every test exists, and a
 campaign in which a simulated row was never evaluated is void.
 """
 
@@ -19,6 +19,7 @@ class Row:
     text: str
     is_simulated: bool = False
     tests: tuple[str, ...] = ()
+    is_advised: bool = False
 
 
 _SIM: Final = True
@@ -29,6 +30,7 @@ _RANDOM_WORLDS: Final = (
 _BARRIER: Final = "tests/unit/serving/test_barrier.py"
 _FAULTS: Final = "tests/e2e/migration/test_faults.py"
 _ENGINE: Final = "tests/unit/controllers/migrator/test_engine.py"
+_ADVICE: Final = ("tests/simulation/test_advice.py::test_a_scenario_breaks_no_promise",)
 _RULES: Final = "tests/unit/controllers/trigger/test_rules.py"
 
 ROWS: Final = (
@@ -146,7 +148,21 @@ ROWS: Final = (
         f"{_COORDINATION}/test_agreement.py::test_five_servers_start_together_and_lose_no_entry",)),
     Row("L7", "the dead have left nothing", _SIM),
     Row("L8", "while reports cannot be written, who has registered goes on", _SIM),
+    # Advice: what is said, against the raw store.
+    Row("S1", "a release that is called safe reads every raw value, also those written afterwards",
+        tests=_ADVICE, is_advised=True),
+    Row("S2", "a StorageState lists the version of every raw value, or says Unknown",
+        tests=_ADVICE, is_advised=True),
+    Row("S3", "what status calls ok is stored as it is written, and can be read",
+        tests=_ADVICE, is_advised=True),
+    Row("S4", "a healthy cluster is told that the release it runs is safe, within two minutes",
+        tests=_ADVICE, is_advised=True),
+    Row("S5", "preflight says the same, whichever server is asked", tests=_ADVICE, is_advised=True),
+    Row("S6", "a rollback that nothing in the store speaks against is possible",
+        tests=_ADVICE, is_advised=True),
 )  # fmt: skip
 BY_ID: Final = {row.id: row for row in ROWS}
+ADVISED: Final = tuple(row.id for row in ROWS if row.is_advised)
+"""Rows that every campaign of worlds about advice must have evaluated."""
 SIMULATED: Final = tuple(row.id for row in ROWS if row.is_simulated)
 """Rows that every campaign must have evaluated."""

@@ -100,6 +100,8 @@ class Plan:
     """Whether stores can be given transactions without waiting."""
     skews: tuple[float, ...]
     steps: tuple[Step, ...]
+    is_advised: bool = False
+    """Whether operators ask for advice in this world, and do what breaks it (`advice`)."""
 
     def with_steps(self, steps: Sequence[Step]) -> Plan:
         return Plan(

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from restow.testing.sim.advice.director import AdviceDirector
+from restow.testing.sim.advice.ledger import EXCUSED, LenientLedger
 from restow.testing.sim.director import Director
 from restow.testing.sim.loop import Stuck
 from restow.testing.sim.plan import Plan, Step, make_plan
@@ -41,11 +43,9 @@ def play(seed: int, *, is_structural: bool = True) -> Played:
 
 def play_plan(plan: Plan, *, is_structural: bool = True) -> Played:
     """The world of a plan. `is_structural`: each transaction must also carry its fence."""
-    is_fenced = plan.mode != "loose"
-    world = World(plan.seed, is_structural=is_structural and is_fenced)
-    world.ledger.is_fenced = is_fenced
-    world.ledger.loose_seconds = 20.0
-    director = Director(world, plan)
+    world, director = (
+        _make_advised(plan) if plan.is_advised else _make(plan, is_structural=is_structural)
+    )
     with _collecting_later():
         try:
             world.loop.run_until_complete(director.run())
@@ -79,6 +79,20 @@ def play_plan(plan: Plan, *, is_structural: bool = True) -> Played:
         )
         world.loop.end()
     return played
+
+
+def _make(plan: Plan, *, is_structural: bool) -> tuple[World, Director]:
+    is_fenced = plan.mode != "loose"
+    world = World(plan.seed, is_structural=is_structural and is_fenced)
+    world.ledger.is_fenced = is_fenced
+    world.ledger.loose_seconds = 20.0
+    return world, Director(world, plan)
+
+
+def _make_advised(plan: Plan) -> tuple[World, Director]:
+    world = World(plan.seed, is_structural=False, is_audited=False, ledger=LenientLedger)
+    world.excused = EXCUSED
+    return world, AdviceDirector(world, plan)
 
 
 def shrink(plan: Plan, *, plays_max: int = 60, is_structural: bool = True) -> Plan:

@@ -2,16 +2,21 @@
 
 x     knows v1                     x+2   knows v1 and v2, stores v2
 x+1   knows v1 and v2, stores v1   x+3   knows v2
+
+Worlds about advice (`advice`) have two more, which differ from x+1 in one thing each:
+
+x+1c  widgets are cluster-scoped   x+1g  gadgets are built in, which are a CRD elsewhere
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 import orjson
 
-from restow.kinds.releases import parse_release
+from restow.kinds.releases import Release, parse_release
 from restow.resources.catalog import Catalog, release_catalog
 
 GROUP: Final = "example.com"
@@ -26,7 +31,52 @@ RELEASES: Final = {
     "x+3": (("v2",), "v2"),
 }
 """Versions that a release knows, and the one that it would store."""
-_GROUPS: Final = (GROUP, "migration.k8s.io", "storagemigration.k8s.io")
+CUSTOM_GROUP: Final = "custom.example.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedKind:
+    """A kind of a release that is not the same in all releases."""
+
+    group: str
+    kind: str
+    plural: str
+    scope: str
+    versions: tuple[str, ...]
+    storage: str
+
+    @property
+    def root(self) -> str:
+        return f"/registry/{self.group}/{self.plural}/"
+
+
+def _widgets(release: str, *, scope: str = "Namespaced") -> HostedKind:
+    versions, storage = RELEASES[release]
+    return HostedKind(
+        group=GROUP, kind=KIND, plural=PLURAL, scope=scope, versions=versions, storage=storage
+    )
+
+
+_GADGETS: Final = HostedKind(
+    group=CUSTOM_GROUP,
+    kind="Gadget",
+    plural="gadgets",
+    scope="Namespaced",
+    versions=("v1", "v2"),
+    storage="v1",
+)
+CLUSTER_SCOPED: Final = "x+1c"
+WITH_GADGETS: Final = "x+1g"
+HOSTED: Final = {
+    **{release: (_widgets(release),) for release in RELEASES},
+    CLUSTER_SCOPED: (_widgets("x+1", scope="Cluster"),),
+    WITH_GADGETS: (_widgets("x+1"), _GADGETS),
+}
+"""What each release has besides the kinds that are the same in all of them."""
+_GROUPS: Final = (
+    *(GROUP, CUSTOM_GROUP),
+    *("migration.k8s.io", "storage.restow.dev", "storagemigration.k8s.io"),
+)
 _NEEDED: Final = (
     *(("", "namespaces"), ("", "serviceaccounts"), ("", "configmaps"), ("", "secrets")),
     ("", "endpoints"),
@@ -40,21 +90,31 @@ def stored_by(release: str) -> str:
 
 
 @cache
+def release_of(release: str) -> Release:
+    """The release as production code reads it from a file."""
+    listed = [
+        {
+            "group": each.group,
+            "kind": each.kind,
+            "plural": each.plural,
+            "scope": each.scope,
+            "versions": [
+                {"name": name, "served": True, "decodable": True} for name in each.versions
+            ],
+            "storage": each.storage,
+            "conversion": "rename",
+            "schema": "open",
+        }
+        for each in HOSTED[release]
+    ]
+    text = orjson.dumps({"release": release, "kinds": listed})
+    return parse_release(text, f"release {release}")
+
+
+@cache
 def catalog_of(release: str) -> Catalog:
-    """What coordination and migration need, and one kind to play with. Not to be changed."""
-    versions, storage = RELEASES[release]
-    listed = {
-        "group": GROUP,
-        "kind": KIND,
-        "plural": PLURAL,
-        "scope": "Namespaced",
-        "versions": [{"name": name, "served": True, "decodable": True} for name in versions],
-        "storage": storage,
-        "conversion": "rename",
-        "schema": "open",
-    }
-    text = orjson.dumps({"release": release, "kinds": [listed]})
-    found = release_catalog(parse_release(text, f"release {release}"))
+    """What coordination and migration need, and the kinds to play with. Not to be changed."""
+    found = release_catalog(release_of(release))
     kept = [
         each
         for each in found

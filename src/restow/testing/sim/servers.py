@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.taking_part import take_part
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
@@ -50,6 +51,8 @@ class ServerOptions:
     takes_at_once: bool = False
     """Whether its store can be given transactions without waiting."""
     skew_seconds: float = 0.0
+    may_change_mode: bool = False
+    """Whether it may start beside servers that coordinate in another mode."""
 
 
 class SimServer:
@@ -152,7 +155,9 @@ class SimServer:
             catalog,
             runtime,
             CoordinatorOptions(
-                membership=membership, loose_bound_seconds=options.loose_bound_seconds
+                membership=membership,
+                may_change_mode=options.may_change_mode,
+                loose_bound_seconds=options.loose_bound_seconds,
             ),
         )
         assembly = self.assembly = await assemble(
@@ -163,8 +168,10 @@ class SimServer:
             address="127.0.0.1:6443",
             policy=coordinator.policy,
             barrier=WriteBarrier(coordinator),
+            gates=FeatureGates(storage_version_api=options.mode != "off"),
             version_of=coordinator.version_of,
             registration=coordinator.custom_registration,
+            mirror=coordinator.mirror,
         )
         coordinator.custom = assembly.custom
         catalog.is_whole = lambda: assembly.custom.has_begun
@@ -176,7 +183,8 @@ class SimServer:
             address="127.0.0.1:6443",
             livez_grace_seconds=0.0,
             encryption=None,
-            reported=assembly.custom.start,
+            joined=assembly.custom.start,
+            reported=assembly.custom.wait_for_first,
         )
         registration = coordinator.custom_registration
         self.housekeeping = Housekeeping(

@@ -10,10 +10,18 @@ from restow.controllers.trigger import acting, by_discovery, by_reports, hashes
 from restow.controllers.trigger import requests as trigger_requests
 from restow.controllers.trigger.looking import Looker
 from restow.controllers.trigger.values import Memory, Record
+from restow.coordination import rewrite
+from restow.resources import ownership
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.
 _acting: Any = acting
+_rewrite: Any = rewrite
+
+
+def clients_narrow(patch: Patch) -> None:
+    """Servers let a client remove hashes, on the word of a migration."""
+    patch(ownership, "_narrows", lambda *_: False)
 
 
 def trusts_the_target(patch: Patch) -> None:
@@ -35,6 +43,7 @@ def _any_success_counts(patch: Patch) -> None:
     patch(Record, "__eq__", same)
     patch(Record, "__ne__", lambda one, other: not same(one, other))
     patch(trigger_requests, "name_of", lambda resource, _record: f"{resource}-one-for-all")
+    clients_narrow(patch)
 
 
 def does_not_cancel(patch: Patch) -> None:
@@ -47,7 +56,10 @@ def does_not_cancel(patch: Patch) -> None:
 
 
 def narrows_blindly(patch: Patch) -> None:
-    """The state is written as was decided, whatever it has become meanwhile."""
+    """The trigger narrows instead of the servers, whatever the state has become meanwhile."""
+
+    async def record_nothing(*_: Any) -> bool:
+        return False
 
     async def put_status(self: Any, base: Any, found: Any) -> Any:
         body = {"status": _acting.status_body(found)}
@@ -61,6 +73,8 @@ def narrows_blindly(patch: Patch) -> None:
         )
 
     patch(acting.Actor, "_put_status", put_status)
+    patch(_rewrite, "record_clean_pass", record_nothing)
+    clients_narrow(patch)
 
 
 def _forgets_what_definitions_list(patch: Patch) -> None:
@@ -84,6 +98,7 @@ def _trusts_two_periods(patch: Patch) -> None:
 
 MUTANTS: Final = (
     Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
+    Mutant("clients-narrow", "M5", "a client removes hashes from a state", clients_narrow),
     Mutant("narrows-blindly", "M5", "narrowed on no condition", narrows_blindly),
     Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
     Mutant("trusts-two-periods", "M7", "old states are believed at first", _trusts_two_periods),

@@ -1,0 +1,71 @@
+"""What an operator asks of a simulated cluster: preflight, the check of a step, status.
+
+The questions are those of the commands, asked through the production code by the in-process client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from restow.client import ApiClient, ClientError, InProcessTransport
+from restow.cluster.safety import Situation, check_step
+from restow.controllers import overview
+from restow.controllers.overview_values import Overview
+from restow.controllers.preflight import Report, judge, read_cluster, target_of_release
+from restow.machinery.status_error import StatusError
+from restow.runtime import InvariantViolation
+from restow.testing.sim.clock import ProcessClock, runtime_of
+from restow.testing.sim.doors import Door
+from restow.testing.sim.loop import Process, SimulatedLoop
+from restow.testing.sim.releases import release_of
+
+ANSWER_SECONDS_MAX: Final = 60.0
+T = TypeVar("T")
+
+
+class Operator:
+    """Asks; no answer is None."""
+
+    def __init__(self, process: Process, loop: SimulatedLoop, seed: str) -> None:
+        self._process = process
+        self._runtime = runtime_of(ProcessClock(loop), seed, _fatal)
+
+    async def preflight(self, door: Door, release: str) -> Report | None:
+        """As `restow preflight --to RELEASE`."""
+        target = target_of_release(release_of(release))
+
+        async def ask(client: ApiClient) -> Report:
+            return judge(await read_cluster(client, target), target)
+
+        return await self._answer(door, ask, f"preflight {release}")
+
+    async def step(self, door: Door, release: str, situation: Situation) -> Report | None:
+        """As each step of `restow upgrade --to RELEASE`."""
+
+        async def ask(client: ApiClient) -> Report:
+            return await check_step(client, target=release_of(release), situation=situation)
+
+        return await self._answer(door, ask, f"step to {release}")
+
+    async def status(self, door: Door) -> Overview | None:
+        """As `restow status`."""
+        return await self._answer(door, overview.look, "status")
+
+    async def _answer(
+        self, door: Door, ask: Callable[[ApiClient], Awaitable[T]], name: str
+    ) -> T | None:
+        async def answer() -> T | None:
+            client = ApiClient(InProcessTransport(door.handle, server=name), runtime=self._runtime)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    return await ask(client)
+            except (ClientError, StatusError, OSError, EOFError, TimeoutError):
+                return None
+
+        return await self._process.task(answer(), name)
+
+
+def _fatal(error: InvariantViolation) -> None:
+    raise AssertionError("a client has broken an invariant") from error
