@@ -89,6 +89,9 @@ class Sizes:
     simulated_worlds: int
     """Seeds of the simulator."""
 
+    advice_worlds: int
+    """Seeds of the simulator's worlds about advice."""
+
     mutant_worlds: int
     """Seeds that are tried for a mutant that its recorded seed does not show any more."""
 
@@ -140,6 +143,7 @@ SMALL: Final = Sizes(
     coordination_seeds=20,
     coordination_steps=30,
     simulated_worlds=200,
+    advice_worlds=40,
     mutant_worlds=160,
     migration_objects=30,
     migration_rollbacks=1,
@@ -179,6 +183,7 @@ LONG: Final = Sizes(
     coordination_seeds=1000,
     coordination_steps=60,
     simulated_worlds=2_000,
+    advice_worlds=1_000,
     mutant_worlds=2_000,
     migration_objects=200,
     migration_rollbacks=10,

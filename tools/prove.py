@@ -2,9 +2,12 @@
 
     model        the search through the protocol, and its naive variants
     worlds       seeds of the simulator, every promise evaluated at every commit
+    advice       seeds in which operators ask for advice, held against the raw store
     mutants      each rule left out, until a seed shows it
     processes    real servers on every store, every fault, under load; then every value is audited
     power cuts   at as many points of a workload on SQLite
+    compatibility
+                 stores and servers of an earlier restow, with the present code
 
 Each part can be left out, and each has a size. The report says what was done, also when something
 was found: then the exit code is 1.
@@ -31,12 +34,13 @@ import msgspec
 from restow.testing.fire.run import FAULTS
 from restow.testing.fire.stores import STORES
 from restow.testing.sim.campaign import Tally, play_seeds
-from restow.testing.sim.coverage import gaps, table_of
+from restow.testing.sim.coverage import advice_gaps, advice_table_of, gaps, table_of
 from restow.testing.sim.invariants import ROWS
 from restow.testing.sim.mutants import BY_NAME, seeds_for
 
 ROOT: Final = Path(__file__).parents[1]
 REPORT: Final = ROOT / "proof" / "report.md"
+COMPATIBILITY: Final = "tests/e2e/compatibility"
 POWER_CUTS: Final = "tests/unit/storage/sqlite/test_power_cut.py"
 RUN_SECONDS_MAX: Final = 900.0
 TRIES_OF_VOID_RUNS_MAX: Final = 3
@@ -118,6 +122,27 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
     return part
 
 
+async def advice(options: argparse.Namespace, progress: Progress) -> Part:
+    part, done = Part("Worlds about advice"), Tally()
+
+    def told(line: dict[str, Any]) -> None:
+        done.add(line)
+        progress.show(
+            f"advice: {done.worlds} of {options.advice_worlds}, {len(done.failed)} broken"
+        )
+
+    seeds = range(options.first_seed, options.first_seed + options.advice_worlds)
+    tally = await play_seeds(seeds, jobs=options.jobs, is_advised=True, told=told)
+    part.lines += [f"Seeds {seeds.start} to {seeds.stop - 1}.", "", "```"]
+    part.lines += [advice_table_of(tally), "```"]
+    part.found += [f"the campaign is void: {each}" for each in advice_gaps(tally)]
+    part.found += [
+        f"seed {seed} (`python -m restow.testing.sim play {seed} --advice --shrink`): {problems[0]}"
+        for seed, problems in sorted(tally.failed.items())
+    ]
+    return part
+
+
 async def mutants(options: argparse.Namespace, progress: Progress) -> Part:
     part = Part("Mutants")
     part.lines += ["| mutant | what is left out | caught by | seen as |", "|---|---|---|---|"]
@@ -182,10 +207,28 @@ async def power_cuts(_options: argparse.Namespace, progress: Progress) -> Part:
     return part
 
 
+async def compatibility(_options: argparse.Namespace, progress: Progress) -> Part:
+    part = Part("Compatibility")
+    progress.show("compatibility: stores and servers of an earlier restow")
+    code, output = await _pytest("prove", COMPATIBILITY)
+    passed = re.search(r"(\d+) passed", output)
+    part.lines.append(
+        "Stores of an earlier restow opened and upgraded, and its servers beside present ones:"
+        f" {passed.group(1) if passed else 0} tests passed."
+    )
+    if code:
+        part.found.append(output[-2000:])
+    elif "skipped" in output:
+        part.found.append("the part is void: the history of this checkout lacks the earlier commit")
+    return part
+
+
 PARTS: Final[dict[str, Callable[[argparse.Namespace, Progress], Awaitable[Part]]]] = {
     "model": model,
     "power-cuts": power_cuts,
+    "compatibility": compatibility,
     "worlds": worlds,
+    "advice": advice,
     "mutants": mutants,
     "processes": processes,
 }
@@ -299,6 +342,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART",
                         help=f"of {', '.join(PARTS)}; default: all")  # fmt: skip
     parser.add_argument("--worlds", type=int, default=2000)
+    parser.add_argument("--advice-worlds", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--mutant-seeds", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=1, help="of all faults on all stores")

@@ -10,7 +10,7 @@ ROWS_MIN = 50
 
 def _rows() -> list[list[str]]:
     """The rows of tables with three columns: what is asked for, where, shown by."""
-    parts = PAGE.partition("## Where restow does otherwise")[0]
+    parts = PAGE.partition("## Where restow differs")[0]
     found = (line.strip("| ").split(" | ") for line in parts.splitlines() if line.startswith("| "))
     return [row for row in found if not row[0].startswith("the proposal")]
 

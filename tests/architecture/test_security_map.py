@@ -21,7 +21,14 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{API}/test_bad_input.py::test_bad_input",
         f"{LISTENER}/test_malformed.py::test_a_large_body_is_refused_so_that_the_client_hears_it",
     ),
-    "half-read requests of all together: 503": (
+    "half-read requests of unauthenticated connections, and of one address: 503": (
+        f"{LISTENER}/test_reader.py::test_unauthenticated_connections_have_a_budget_of_their_own",
+        f"{LISTENER}/test_requests.py::test_unfinished_heads_leave_authenticated_clients_alone",
+    ),
+    "header block until a request is authenticated, 64 KiB: 431": (
+        f"{LISTENER}/test_reader.py::test_heads_are_shorter_until_a_request_is_authenticated",
+    ),
+    "half-read requests of all authenticated connections together: 503": (
         f"{LISTENER}/test_reader.py::test_half_read_bodies_share_a_budget",
         f"{LISTENER}/test_reader.py::test_half_read_heads_share_it",
     ),
@@ -81,6 +88,22 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         "tests/unit/serving/test_limits.py::test_rules_of_rooms",
     ),
     "watches of one user: 429": (f"{LIMITS_OF}/test_in_flight.py::test_watches_of_one_user",),
+    "chunked bodies: authorized first, then parsed in steps": (
+        f"{LISTENER}/test_requests.py::test_the_gate_comes_before_the_chunks",
+        f"{LISTENER}/test_requests.py::test_others_are_served_while_chunks_are_read",
+        f"{LISTENER}/test_reader.py::test_the_scanner_agrees_with_the_parser",
+    ),
+    "trailer lines: 431": (f"{LISTENER}/test_reader.py::test_trailers_are_limited",),
+    "list as YAML, 4 MiB: 406": (
+        f"{API}/test_discovery.py::test_a_list_that_is_too_long_for_yaml",
+    ),
+    "time for all long lists together, 2 ms in an iteration of the event loop": (
+        f"{LISTENER}/test_streams.py::test_others_are_served_during_a_list",
+    ),
+    "watches in a bundle: slots are released": (
+        "tests/unit/dashboard/test_paths.py::test_bundled_watches_do_not_switch_protocols",
+        "tests/unit/dashboard/test_paths.py::test_a_bundle_closes_answers_that_it_cannot_use",
+    ),
     "watches that are not read: cut": (
         f"{LISTENER}/test_streams.py::test_a_stalled_client_is_cut",
         f"{LISTENER}/test_streams.py::test_a_slow_watcher_pushes_back",

@@ -32,7 +32,7 @@ from restow.serving import messages
 from restow.serving.continue_tokens import ContinueTokens, Place
 from restow.serving.listener import Limits, Peer
 from restow.serving.listener.head import Refused
-from restow.serving.listener.limits import Budget
+from restow.serving.listener.limits import Budgets
 from restow.serving.listener.reader import RequestReader
 from restow.serving.negotiation import negotiate
 from restow.serving.request_info import parse_request
@@ -225,24 +225,28 @@ def _jwt(data: bytes) -> None:
     assert token.claims == _CLAIMS, "a token was forged"
 
 
-_LIMITS: Final = Limits(body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500)
+_LIMITS: Final = Limits(
+    body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500, chunks_at_once_max=3
+)
 
 
 def _read_requests(pieces: list[bytes]) -> tuple[list[Any], int]:
-    budget = Budget(1_000_000)
-    reader = RequestReader(_LIMITS, budget=budget, peer=Peer(1))
+    budgets = Budgets(_LIMITS)
+    reader = RequestReader(_LIMITS, budgets=budgets, peer=Peer(1))
     seen: list[Any] = []
     refusal = 0
     try:
         for piece in pieces:
             reader.feed(piece)
-            while (request := reader.next_request(0.0)) is not None:
+            while (request := reader.next_request(0.0)) or reader.has_unread_body:
+                if request is None:
+                    continue
                 headers = tuple(request.headers.items())
                 seen.append((request.method, request.path, request.query, headers, request.body))
     except Refused as refused:
         refusal = refused.status
     reader.close()
-    assert budget.bytes_held == 0
+    assert budgets.bytes_held == 0
     return seen, refusal
 
 

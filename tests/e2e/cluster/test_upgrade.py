@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shlex
+import signal
+import subprocess
+from importlib import resources
 from pathlib import Path
 
-from tests.e2e.cluster.running import Up, Users
+from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, Users, wait_for
 
 WIDGET = """\
 apiVersion: example.com/v1
 kind: Widget
 metadata: {name: one}
 """
+
+
+def as_printed(line: str) -> subprocess.CompletedProcess[str]:
+    """Run a hint as it was printed, in a directory that has no cluster."""
+    words = shlex.split(line)
+    assert words[0] == "restow"
+    return subprocess.run(
+        [*RESTOW, *words[1:]],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_SECONDS_MAX,
+        cwd="/",
+    )
 
 
 def releases(up: Up) -> list[str]:
@@ -28,12 +49,11 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
         with Users(data_dir / "kubeconfig") as users:
             paused = up.run("upgrade", "--to=x+1", "--pause-after=1", "--yes")
             assert paused.returncode == 0, paused.stderr
-            assert (
-                "go on: restow upgrade --to x+1    back: restow upgrade --rollback" in paused.stdout
-            )
+            hint = f"restow upgrade --data-dir {data_dir}"
+            assert f"go on: {hint} --to x+1    back: {hint} --rollback" in paused.stdout
             assert releases(up) == ["x+1", "x"]
 
-            done = up.run("upgrade", "--to=x+1", "--yes")
+            done = as_printed(f"{hint} --to x+1 --yes")
             assert done.returncode == 0, done.stderr
             assert "server 0:" not in done.stdout
             assert "server 1 is ready as x+1" in done.stdout
@@ -48,7 +68,7 @@ def test_an_upgrade_and_back_without_a_failed_request(tmp_path: Path) -> None:
         # What is not safe is not done.
         refused = up.run("upgrade", "--to=x+3", "--yes")
         assert refused.returncode == 3
-        assert "widgets.example.com: objects may be stored as example.com/v1" in refused.stderr
+        assert "stored as example.com/v1: x+3 can read example.com/v2" in refused.stderr
         nothing = up.run("upgrade", "--rollback", "--yes")
         assert (nothing.returncode, "nothing to roll back" in nothing.stderr) == (1, True)
         assert releases(up) == ["x"] * 2
@@ -75,10 +95,53 @@ def test_wrong_usage(tmp_path: Path) -> None:
     up = Up(tmp_path)
     for words, code, said in (
         (("--to=x+1", "--yes"), 1, "no cluster runs in"),
-        (("--to=x+1",), 2, "give --yes"),
+        (("--to=x+1",), 2, "use --yes"),
         (("--yes",), 2, "one of the arguments --to --rollback is required"),
         (("--to=x", "--rollback", "--yes"), 2, "not allowed with"),
         (("--to=x", "--pause-after=0", "--yes"), 2, "no number from 1"),
     ):
         done = up.run("upgrade", *words)
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_release_file_is_remembered_by_content(tmp_path: Path) -> None:
+    """An edited, then removed file changes no server that is started again: neither one that was
+    killed, nor all of them. The new content is rolled to as another release, and back."""
+    data_dir, file = tmp_path / "d", tmp_path / "mine.yaml"
+    folder = resources.files("restow.kinds") / "releases"
+    first, second = ((folder / f"{name}.yaml").read_bytes() for name in ("x", "x+1"))
+    kept = str(data_dir / "releases" / f"{hashlib.sha256(first).hexdigest()}.yaml")
+    file.write_bytes(first)
+    words = ("--port=0", "--servers=1", "--no-controllers")
+    with Up(data_dir, *words, f"--release={file}") as up:
+        up.ready()
+        assert releases(up) == [kept]
+        nothing = up.run("upgrade", f"--to={file}", "--yes")
+        assert (nothing.returncode, "nothing to do" in nothing.stdout) == (0, True)
+
+        file.write_bytes(second)
+        os.kill(up.pids()["server-0"], signal.SIGKILL)
+        wait_for(
+            lambda: up.output.count("server-0: ready") == 2,
+            "the server is ready again",
+            log=lambda: up.output,
+        )
+        assert f"release file {file} has changed" in up.output
+        assert releases(up) == [kept]
+
+        done = up.run("upgrade", f"--to={file}", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert "server 0: mine.yaml (sha256 " in done.stdout
+        assert Path(releases(up)[0]).read_bytes() == second
+        back = up.run("upgrade", "--rollback", "--yes")
+        assert back.returncode == 0, back.stderr
+        assert releases(up) == [kept]
+        Path(kept).unlink()  # made again before the server is started
+        os.kill(up.pids()["server-0"], signal.SIGKILL)
+        wait_for(Path(kept).exists, "the copy is there again", log=lambda: up.output)
+        assert up.stop() == 0
+    file.unlink()
+    with Up(data_dir, "--no-controllers") as up:
+        up.ready()
+        assert f"release file {file} cannot be read" in up.output
+        assert Path(releases(up)[0]).read_bytes() == first

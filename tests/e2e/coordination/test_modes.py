@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from restow.coordination.wire import REPORTS_PREFIX
 from restow.testing.child_process import ProcessFailed
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
@@ -35,9 +36,42 @@ def count(server: ServerProcess, path: str) -> int:
     return len(call(server, "GET", path)["items"])
 
 
+def is_served(server: ServerProcess) -> bool:
+    """Whether a server shows the StorageVersion API, in all that tells of APIs."""
+    groups = {each["name"] for each in call(server, "GET", "/apis")["groups"]}
+    document = server.get("/apis/internal.apiserver.k8s.io/v1alpha1")[0] == 200
+    schemas = (
+        "apis/internal.apiserver.k8s.io/v1alpha1" in call(server, "GET", "/openapi/v3")["paths"]
+    )
+    paths = REPORTS in call(server, "GET", "/openapi/v2")["paths"]
+    found = {"internal.apiserver.k8s.io" in groups, document, schemas, paths}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def test_runtime_config(cluster: Cluster) -> None:
+    """An API version that is switched off is not served, as in kube-apiserver; the server reports
+    all the same, and a name that it does not know is refused in one line."""
+    internal, migration = "internal.apiserver.k8s.io/v1alpha1", "storagemigration.k8s.io"
+    flag = f"--runtime-config={internal}=false,{migration}/v1beta1=false"
+    with cluster.server("x+1", flag) as server:
+        assert not is_served(server)
+        assert server.get(f"/apis/{migration}/v1beta1/storageversionmigrations")[0] == 404
+        assert server.get(f"/apis/{migration}/v1/storageversionmigrations")[0] == 200
+        add_widget(server, "a")
+        assert cluster.encoders(cluster.id_of(server))
+        assert f"{REPORTS_PREFIX}{WIDGETS_NAME}" in cluster.keys(REPORTS_PREFIX)
+        assert server.stop() == 0
+    with pytest.raises(ProcessFailed) as refused:
+        cluster.server("x+1", "--runtime-config=example.org/v1=false").start()
+    [line] = [each for each in str(refused.value).splitlines() if each.startswith("restow serve: ")]
+    assert "--runtime-config: example.org/v1 names the group 'example.org'" in line
+    assert "Traceback" not in str(refused.value)
+
+
 def test_gates_off_and_on(cluster: Cluster) -> None:
-    """With the gates off a server writes at once, and no reports and leases; what was there of them
-    stays. With the gates on again it reports as ever."""
+    """With the gates off a server writes at once, and no StorageVersions and leases; it does not
+    serve the StorageVersion API (KEP-2339). With the gates on again it reports as ever."""
     with cluster.server("x+1") as server:
         add_widget(server, "with-fence")
         states = count(server, STATES)
@@ -45,7 +79,10 @@ def test_gates_off_and_on(cluster: Cluster) -> None:
         assert server.stop() == 0
         server.arguments = (*server.arguments, *OFF)
         server.start()
-        assert (count(server, REPORTS), count(server, LEASES)) == (0, 0)
+        assert count(server, LEASES) == 0
+        assert not is_served(server)
+        assert server.get(REPORTS)[0] == 404
+        assert cluster.keys(REPORTS_PREFIX) == []
         assert count(server, STATES) == states
         add_widget(server, "without-fence")
         assert server.get("/readyz")[0] == 200
@@ -54,6 +91,7 @@ def test_gates_off_and_on(cluster: Cluster) -> None:
         assert (cluster.members(), cluster.identity_leases()) == (set(), set())
         server.arguments = server.arguments[: -len(OFF)]
         server.start()
+        assert is_served(server)
         assert common(server) == V1
         add_widget(server, "with-fence-again")
         assert cluster.identity_leases() == {cluster.id_of(server)}
@@ -61,17 +99,17 @@ def test_gates_off_and_on(cluster: Cluster) -> None:
 
 def test_gates_off_after_a_kill(cluster: Cluster) -> None:
     """What a killed server has left does not keep one with the gates off from starting, if it is
-    told to change modes, and is not touched by it."""
+    told to change modes. It unsets the agreement before its first write, and collects the entries
+    when their lease is over."""
     killed = cluster.server("x+1", *BRIEF).start()
     lost = cluster.id_of(killed)
     killed.kill()
-    before = cluster.traces(lost)
     with cluster.server("x+1", *BRIEF, *OFF, CHANGE) as server:
         add_widget(server, "without-fence")
-        assert cluster.traces(lost) == before
+        assert not is_served(server)
+        wait_for(lambda: not cluster.traces(lost), "its entries are collected", servers=[server])
         assert server.stop() == 0
     [again] = cluster.start("x+1")
-    wait_for(lambda: not cluster.traces(lost), "the dead one is collected", servers=[again])
     assert common(again) == V1
 
 
@@ -93,7 +131,7 @@ def test_another_mode(cluster: Cluster) -> None:
         assert (condition["status"], condition["reason"]) == ("False", "UnfencedServer")
         assert cluster.id_of(careless) in condition["message"]
         assert common(fenced) is None
-        assert set(entries(careless)) == {cluster.id_of(fenced)}
+        assert set(entries(fenced)) == {cluster.id_of(fenced)}
         for server in (fenced, careless):
             add_widget(server, f"by-{server.port}")
         careless.kill()

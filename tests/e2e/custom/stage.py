@@ -20,6 +20,7 @@ from restow.controllers.names import POSITION_ANNOTATION
 from restow.testing.api_client import Reply
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.server_process import ServerProcess
+from restow.testing.verified_states import verify_states
 from tests.e2e.coordination.clusters import EVENTS, REPORTS, STATES, Cluster
 from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import KIND, PLURAL, VERSIONS, Place, Trace, traced
@@ -91,15 +92,9 @@ class Stage:
     # Begin and end.
 
     def know_all(self) -> None:
-        """Say of all kinds that there are that they are stored as they should be.
-
-        It is so, as these servers alone have written to the store. Finding it out takes longer than
-        most tests.
-        """
-        for state in self.ask("GET", STATES)["items"]:
-            status = state["status"]
-            status["persistedStorageVersionHashes"] = [status["currentStorageVersionHash"]]
-            self.ask("PUT", f"{STATES}/{state['metadata']['name']}/status", state)
+        """Have all kinds that there are verified. Controllers take longer for that than most
+        tests."""
+        verify_states(self.ask)
 
     def begin(self, group: str, *, conversion: Object | None = None) -> None:
         """Define the kind of this test, stored in v1."""

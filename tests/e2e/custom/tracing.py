@@ -5,7 +5,7 @@
 | C2 | what is stored, and what a server says it will write, is in a version that the definition lists in `storedVersions` |
 | M4 | what is stored is stored in a version of which the persisted hashes tell |
 | R6 | what is written is in a version that a server had reported; if it says which server has written it, in what that very one had reported |
-| M5 | `storedVersions` and persisted hashes become fewer only while servers agree on what is left, and a request for a migration has its proof |
+| M5 | `storedVersions` and persisted hashes become fewer only while servers agree on what is left, and a request for a migration has its proof, or a server has recorded it as verified |
 
 Nothing is sampled: the log of the store has all of it.
 """  # noqa: E501 - a table
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.api.names import VERIFIED_ANNOTATION
 from restow.controllers.names import PROOF_ANNOTATION
 from restow.coordination.changes import hash_of
 from restow.coordination.raw_scan import version_of
@@ -86,6 +87,8 @@ class Trace:
     listed: tuple[str, ...] = ()
     """`status.storedVersions`; nothing while there is no definition."""
     persisted: tuple[str, ...] = (UNKNOWN_HASH,)
+    verified: str = ""
+    """The hash of the last migration that a server has recorded as verified in the state."""
     proven: set[str] = field(default_factory=set)
     """The requests for a migration that have a proof now."""
     listings: list[tuple[str, ...]] = field(default_factory=list)
@@ -110,10 +113,12 @@ class Trace:
         at = events[0].revision
         self._judge(at)
         if set(listed) - set(self.listed) and self.listed:
-            self._judge_fewer(at, listed, self.listed, wanted=self.agreed)
+            is_proven = bool(self.proven)
+            self._judge_fewer(at, listed, self.listed, wanted=self.agreed, is_proven=is_proven)
         if set(persisted) - set(self.persisted) and UNKNOWN_HASH not in self.persisted:
             wanted = None if self.agreed is None else self.place.hash(self.agreed)
-            self._judge_fewer(at, persisted, self.persisted, wanted=wanted)
+            is_proven = self.verified == wanted
+            self._judge_fewer(at, persisted, self.persisted, wanted=wanted, is_proven=is_proven)
 
     def _take_report(self, key: str, value: bytes | None) -> None:
         place = self.place
@@ -129,10 +134,12 @@ class Trace:
             if self.listings[-1:] != [self.listed]:
                 self.listings.append(self.listed)
         elif key == state_key(place.report_name):
-            self.persisted = (UNKNOWN_HASH,)
+            self.persisted, self.verified = (UNKNOWN_HASH,), ""
             if value is not None:
-                item = Item(Key(key), value, Revision(0), Revision(0))
-                self.persisted = decode_state(item).state.persisted
+                stored = decode_state(Item(Key(key), value, Revision(0), Revision(0)))
+                self.persisted = stored.state.persisted
+                record = (stored.metadata.get("annotations") or {}).get(VERIFIED_ANNOTATION)
+                self.verified = orjson.loads(record)["hash"] if record else ""
         elif key.startswith(REQUESTS_ROOT):
             self._take_request(key, {} if value is None else orjson.loads(value))
         elif key == epoch_key(place.report_name):
@@ -141,7 +148,7 @@ class Trace:
 
     def _take_request(self, key: str, request: dict[str, Any]) -> None:
         self.proven.discard(key)
-        is_own = request and request["spec"]["resource"]["group"] == self.place.group
+        is_own = request and request["spec"]["resource"].get("group") == self.place.group
         if is_own and PROOF_ANNOTATION in request["metadata"].get("annotations", {}):
             self.proven.add(key)
 
@@ -169,9 +176,15 @@ class Trace:
             self.broken.append(f"M4: stored {stored} at {revision}, persisted {self.persisted}")
 
     def _judge_fewer(
-        self, revision: int, old: tuple[str, ...], new: tuple[str, ...], *, wanted: str | None
+        self,
+        revision: int,
+        old: tuple[str, ...],
+        new: tuple[str, ...],
+        *,
+        wanted: str | None,
+        is_proven: bool,
     ) -> None:
-        if new != (wanted,) or not self.proven:
+        if new != (wanted,) or not is_proven:
             self.broken.append(
                 f"M5: {old} -> {new} at {revision}, agreed {self.agreed}, {self.proven}"
             )

@@ -19,6 +19,7 @@ from restow.resources.stored import encode
 from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.server_process import ServerProcess
+from restow.testing.verified_states import verify_states
 from tests.e2e.coordination.clusters import EVENTS, STATES, V1, V2, WIDGETS, Cluster
 from tests.e2e.migration.history import HASHES, KIND, OLD, ROOT, History, replay, snapshot
 from tests.sizes import SIZES
@@ -106,16 +107,8 @@ class Stage:
                 server.start()
 
     def know_the_rest(self) -> None:
-        """Say of all other kinds that they are stored as they should be.
-
-        It is so, as these servers alone have written to the store. Finding it out takes longer than
-        most tests.
-        """
-        for state in self.ask("GET", STATES)["items"]:
-            if state["metadata"]["name"] != NAME:
-                status = state["status"]
-                status["persistedStorageVersionHashes"] = [status["currentStorageVersionHash"]]
-                self.ask("PUT", f"{STATES}/{state['metadata']['name']}/status", state)
+        """Have all other kinds verified. Controllers take longer for that than most tests."""
+        verify_states(self.ask, but=NAME)
 
     # What the API says.
 

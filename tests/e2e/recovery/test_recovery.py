@@ -145,7 +145,8 @@ def test_voters_keep_what_was_selected(tmp_path: Path, capsys: pytest.CaptureFix
         code, told = run(capsys, *words)
         assert (code, told["blockers"]) == (0, [])
         assert [(each["resource"], each["reason"]) for each in told["warnings"]] == [
-            ("widgets.example.com", "no-way-back")
+            ("widgets.example.com", "no-way-back"),
+            (None, "unknown"),  # no controllers run, so nothing is verified yet
         ]
 
 

@@ -1,0 +1,173 @@
+"""A store is exchanged under real servers: no acknowledged write is lost without a word."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from restow.cli.main import main
+from restow.testing.child_process import ProcessFailed
+from restow.testing.etcd_process import EtcdMember, start_etcd
+from restow.testing.server_process import ServerProcess
+
+LEASE: Final = (
+    *("--identity-lease-duration-seconds", "3"),
+    *("--identity-lease-renew-interval-seconds", "0.5"),
+)
+CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
+WAIT_SECONDS_MAX: Final = 40.0
+
+
+def create(server: ServerProcess, name: str) -> tuple[int, str]:
+    body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}}
+    return server.request("POST", CONFIG_MAPS, body)
+
+
+def names(server: ServerProcess, query: str = "") -> set[str] | int:
+    """The config maps that a server lists, or its status."""
+    status, answer = server.get(CONFIG_MAPS + query)
+    if status != 200:
+        return status
+    return {each["metadata"]["name"] for each in json.loads(answer)["items"]} - {"kube-root-ca.crt"}
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"it does not come that {what}"
+        time.sleep(0.1)
+
+
+def refusal(server: ServerProcess) -> str:
+    """What a start is refused with."""
+    with pytest.raises(ProcessFailed):
+        server.start()
+    server.kill()
+    return server.log_file.read_text()
+
+
+def findings(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    main(["doctor", "--data-dir", str(data_dir), "-o", "json"])
+    told = json.loads(capsys.readouterr().out)["findings"]
+    return {each["check"]: each["level"] for each in told}
+
+
+def test_a_file_that_is_replaced_under_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Writes end at once, readers and probes are told, and a restart does not damage the file."""
+    server = ServerProcess(tmp_path / "one", arguments=LEASE)
+    store = server.data_dir / "store.db"
+    with server:
+        assert create(server, "before")[0] == 201
+        assert main(["backup", str(tmp_path / "b"), "--data-dir", str(server.data_dir)]) == 0
+        shutil.copy(tmp_path / "b", store.with_name("new"))
+        store.with_name("new").rename(store)
+        status, answer = create(server, "after")
+        assert status in (500, 503, 504), answer
+        status, answer = create(server, "after-2")
+        assert (status, "the store was replaced" in answer) == (503, True)
+        assert names(server) == 503
+        wait_for(lambda: server.get("/readyz")[0] == 500, "it is not ready")
+        assert "was replaced by another file" in server.get("/readyz/store-identity")[1]
+        server.kill()
+    capsys.readouterr()
+    assert findings(server.data_dir, capsys)["store identity"] == "error"
+    text = refusal(server)
+    assert "belongs to the earlier file" in text
+    assert store.read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_file_with_two_names(tmp_path: Path) -> None:
+    """No second server starts on the other name, and the first stops until the name is gone."""
+    server = ServerProcess(tmp_path / "one", arguments=LEASE)
+    with server:
+        assert create(server, "before")[0] == 201
+        other = tmp_path / "two"
+        second = server.sibling(other, store=f"sqlite:{other / 'store.db'}", arguments=LEASE)
+        (other / "store.db").hardlink_to(server.data_dir / "store.db")
+        assert "2 hard links" in refusal(second)
+        assert create(server, "between")[0] != 201
+        (other / "store.db").unlink()
+        wait_for(lambda: create(server, "after")[0] in (201, 409), "it writes again")
+
+
+def test_a_store_that_lost_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A killed server's log is deleted: it starts again only after an operator has accepted it."""
+    server = ServerProcess(tmp_path / "one", arguments=LEASE)
+    with server:
+        for number in range(15):
+            assert create(server, f"a{number}")[0] == 201
+        time.sleep(1.5)  # for a renewal
+        server.kill()
+    (server.data_dir / "store.db-wal").unlink()
+    assert "is not the one that acknowledged this server's writes" in refusal(server)
+    assert findings(server.data_dir, capsys)["store identity"] == "error"
+    words = ["store", "accept", "--data-dir", str(server.data_dir)]
+    assert main(words) == 2
+    assert "confirm with --yes" in capsys.readouterr().err
+    assert main([*words, "--yes"]) == 0
+    with server:
+        assert names(server) == set()
+        assert create(server, "new")[0] == 201
+
+
+def go_back(member: EtcdMember, copy: Path) -> None:
+    """Put an earlier copy of a stopped etcd's data in the place of its data."""
+    member.stop()
+    data = data_of(member)
+    shutil.rmtree(data)
+    if copy.exists():
+        shutil.copytree(copy, data)
+    member.start()
+    member.wait_healthy()
+
+
+def data_of(member: EtcdMember) -> Path:
+    (found,) = [word for word in member.arguments if word.startswith("--data-dir")]
+    return Path(found.removeprefix("--data-dir="))
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_an_etcd_that_goes_back_under_servers(
+    is_emptied: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is served from caches; after an operator has accepted it, all goes on by itself."""
+    with start_etcd(tmp_path / "etcd") as etcd:
+        (member,) = etcd.members
+        server = ServerProcess(tmp_path / "one", store=etcd.url, arguments=LEASE)
+        with server:
+            assert create(server, "old")[0] == 201
+            member.stop()
+            if not is_emptied:
+                shutil.copytree(data_of(member), tmp_path / "copy")
+            member.start()
+            member.wait_healthy()
+            wait_for(lambda: create(server, "new")[0] in (201, 409), "etcd answers again")
+            for number in range(50):
+                assert create(server, f"new-{number}")[0] == 201
+            version = json.loads(create(server, "last")[1])["metadata"]["resourceVersion"]
+            go_back(member, tmp_path / "copy")
+            wait_for(lambda: names(server) == 503, "reads are refused")
+            assert names(server, "?resourceVersion=0") == 503
+            assert create(server, "lost")[0] != 201
+            wait_for(lambda: server.get("/readyz")[0] == 500, "it is not ready")
+            time.sleep(2)  # it stays so
+            assert names(server, "?resourceVersion=0") == 503
+            assert "restow store accept" in server.get("/readyz/store-identity")[1]
+            assert main(["store", "accept", "--store", etcd.url, "--yes"]) == 0
+            capsys.readouterr()
+            wait_for(lambda: create(server, "after")[0] in (201, 409), "it writes again")
+            wait_for(lambda: server.get("/readyz")[0] == 200, "it is ready")
+            assert names(server) == ({"after"} if is_emptied else {"old", "after"})
+            assert names(server, "?resourceVersion=0") == names(server)
+            _, answer = server.get(f"{CONFIG_MAPS}?watch=true&resourceVersion={version}")
+            assert json.loads(answer.splitlines()[0])["object"]["code"] == 410
