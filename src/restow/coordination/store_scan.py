@@ -26,6 +26,7 @@ from restow.api.storage_scan import (
     StoredCount,
 )
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.coordination.read_bound import ReadBound
 from restow.coordination.rewrite_others import Others
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import (
@@ -42,7 +43,6 @@ from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Clock
 from restow.storage.census.counting import Counter, Group, Place
 from restow.storage.census.naming import name_of
-from restow.storage.census.naming import root_of as census_root_of
 from restow.storage.census.values import Stored, read_value
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.encryption.asking import open_value
@@ -57,7 +57,7 @@ READ_ITEMS_FIRST: Final = 500
 READ_ITEMS_MAX: Final = 4_000
 READ_BYTES: Final = 4 * 1024 * 1024
 """About how much is read at once."""
-BESIDE_OTHERS_ITEMS: Final = 100
+BESIDE_OTHERS_ITEMS: Final = 300
 """Read at once while there are requests: a read keeps the loop, too."""
 SLICE_BYTES: Final = 256 * 1024
 SLICE_VALUES: Final = 100
@@ -127,9 +127,8 @@ class StoreScanner:
             revision = await self._storage.revision()
             total = await self._storage.count(span, revision=revision)
         counter = Counter(OBJECTS_PREFIX, samples_max=EXAMPLES_MAX)
-        scanned, next_key = await self._count(
-            counter, span.starting_at(start), revision=revision, limit=limit
-        )
+        bound = ReadBound(span, start)
+        scanned, next_key = await self._count(counter, bound, revision=revision, limit=limit)
         contradictions = await self._contradictions(counter, revision)
         if contradictions and self._correct is not None:
             await self._correct(contradictions)
@@ -147,33 +146,30 @@ class StoreScanner:
         return ScannedPage(revision=revision, next_key=next_key, status=status)
 
     async def _count(
-        self, counter: Counter, span: Span, *, revision: Revision, limit: int
+        self, counter: Counter, bound: ReadBound, *, revision: Revision, limit: int
     ) -> tuple[int, str | None]:
         """Count values; how many, and the key at which to go on."""
         monotonic, scanned, items_next = self._clock.monotonic, 0, READ_ITEMS_FIRST
         until = monotonic() + PAGE_SECONDS_MAX
-        # etcd counts the keys behind each answer: a read is bounded to one resource if it can be.
-        inner = span
+        span = bound.first
         while True:
             wanted = min(items_next, limit - scanned)
             if not self.others.are_none():
                 wanted = min(wanted, BESIDE_OTHERS_ITEMS)
             began = monotonic()
-            found = await self._storage.range(inner, limit=wanted, revision=revision)
+            found = await self._storage.range(span, limit=wanted, revision=revision)
             items = found.items
             # A store that is busy with this read makes others wait, too.
             await self._rest(READ_REST_FACTOR * (monotonic() - began))
             await self._count_items(counter, items)
             scanned += len(items)
-            if not found.more and inner.end == span.end:
+            if not found.more and span.end == bound.end:
                 return scanned, None
-            next_key = items[-1].key + "\0" if found.more else inner.end
+            next_key = items[-1].key + "\0" if found.more else span.end
             assert next_key is not None, "only the last read has no end"
             if scanned >= limit or monotonic() > until:
                 return scanned, next_key
-            inner = span.starting_at(next_key)
-            if found.more and (prefix := _common_root(items[0].key, items[-1].key)):
-                inner = Span(next_key, Span.of_prefix(prefix).end)
+            span = bound.following(next_key, found, wanted=wanted)
             if items:
                 fitting = READ_BYTES * len(items) // max(1, sum(len(item.value) for item in items))
                 items_next = max(1, min(fitting, READ_ITEMS_MAX))
@@ -333,13 +329,6 @@ async def _all(
         if not page.more:
             return
         span = span.starting_at(page.items[-1].key + "\0")
-
-
-def _common_root(first: Key, last: Key) -> str:
-    """The prefix of the resource to which two keys belong; empty: they belong to different ones."""
-    root = census_root_of(first[len(OBJECTS_PREFIX) :])
-    prefix = f"{OBJECTS_PREFIX}{root}/"
-    return prefix if root and last.startswith(prefix) else ""
 
 
 def _count(place: Place, group: Group) -> StoredCount:

@@ -85,7 +85,7 @@ def test_a_rolling_upgrade_is_told_as_it_happens(browser: Browser, new_cluster: 
     heir.start()
     wait_live(page)
     wait_verdict(page, "All servers agree. 1 resource may still be stored in an older version")
-    # Leases and StorageVersions come by separate watches: the server may be listed before its entry.
+    # Leases and StorageVersions come by separate watches: a server may precede its entry.
     cells = f"document.querySelectorAll('tr[data-resource=\"{WIDGETS_NAME}\"] .version')"
     page.wait(
         f"{cells}.length === 2 && [...{cells}].every((cell) => cell.innerText === 'v2')",
