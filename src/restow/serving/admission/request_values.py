@@ -20,7 +20,7 @@ from restow.resources.definition import Object
 from restow.serving.admission.matching import Hosted, is_namespace
 from restow.serving.admission.review import Attributes, has_own_kind, kind_of
 from restow.serving.context import User
-from restow.serving.handlers.deleting import read_options
+from restow.serving.delete_options import read_options
 
 _OPTIONS: Final = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 

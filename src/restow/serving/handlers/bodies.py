@@ -7,7 +7,7 @@ warnings or a 400, as the client asked by `fieldValidation`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -16,11 +16,9 @@ from restow.machinery.metadata_rules import check_types
 from restow.machinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.known_entries import KnownEntries
+from restow.resources.store import ResourceStore
 from restow.serving.context import Context
 from restow.serving.parameters import field_validation
-
-if TYPE_CHECKING:
-    from restow.serving.handlers.server import Server
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _SORTED: Final = orjson.OPT_SORT_KEYS
@@ -189,11 +187,11 @@ def must_wait(context: Context, resource: Resource) -> bool:
     return resource.kind.is_heavy or needs_thread(context)
 
 
-async def read_later(server: Server, context: Context, resource: Resource) -> Object:
+async def read_later(store: ResourceStore, context: Context, resource: Resource) -> Object:
     """The same as `read_object`, so that others are not held up."""
     if needs_thread(context):
         return await asyncio.to_thread(read_object, context, resource)
-    await server.store.take_turn(resource)
+    await store.take_turn(resource)
     return read_object(context, resource)
 
 

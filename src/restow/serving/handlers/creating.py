@@ -73,7 +73,7 @@ def _known_place(server: Server, namespace: str) -> RevisionIs | None:
 
 
 async def _read_and_create(server: Server, context: Context, resource: Resource) -> Response:
-    return await create_object(server, context, await read_later(server, context, resource))
+    return await create_object(server, context, await read_later(server.store, context, resource))
 
 
 async def create_object(

@@ -8,17 +8,16 @@ from typing import Any, Final
 
 import orjson
 
-from restow.kinds.types import load_types
-from restow.machinery import codec, field_errors, protobuf, status
+from restow.machinery import field_errors, status
 from restow.machinery.names import GroupKind, GroupResource
 from restow.machinery.status_error import Cause
-from restow.machinery.typed_json import check
 from restow.resources.store import DeleteWish, Written
 from restow.resources.watch_cache import Entry
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
+from restow.serving.delete_options import read_options
 from restow.serving.forms import object_in_form
-from restow.serving.handlers.bodies import PROTOBUF, needs_thread
+from restow.serving.handlers.bodies import needs_thread
 from restow.serving.handlers.listing import list_answer, read_wish
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
@@ -196,32 +195,3 @@ def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
 
 def _invalid_options(cause: Cause) -> status.StatusError:
     return status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])
-
-
-def read_options(context: Context) -> dict[str, Any]:
-    """What a client says about a delete, in the body or in the query. Raises 400."""
-    body, info = context.request.body, context.info
-    if not body:
-        options: dict[str, Any] = {}
-        if policy := info.parameter("propagationPolicy"):
-            options["propagationPolicy"] = policy
-        if (seconds := info.number("gracePeriodSeconds")) is not None:
-            options["gracePeriodSeconds"] = seconds
-        if "orphanDependents" in info.query:
-            options["orphanDependents"] = info.flag("orphanDependents")
-        return options
-    struct = load_types().of_kind("", "v1", "DeleteOptions")
-    assert struct is not None
-    content_type = context.request.headers.get("content-type") or ""
-    if codec.media_type_name(content_type) == PROTOBUF:
-        envelope = protobuf.read_envelope(body)
-        _check_kind(envelope.kind)
-        return protobuf.decode(struct, envelope.raw)
-    value = codec.decode(body, content_type).value
-    _check_kind(value.get("kind"))
-    return check(struct, value).value
-
-
-def _check_kind(kind: Any) -> None:
-    if kind and kind != "DeleteOptions":
-        raise status.bad_request(f"{str(kind)[:128]} cannot be handled as DeleteOptions")

@@ -51,7 +51,7 @@ def review(server: Server, context: Context) -> Promise:
 
 
 async def _read_and_review(server: Server, context: Context, resource: Resource) -> Response:
-    return _answered(server, context, await read_later(server, context, resource))
+    return _answered(server, context, await read_later(server.store, context, resource))
 
 
 def _answered(server: Server, context: Context, obj: Object) -> Response:

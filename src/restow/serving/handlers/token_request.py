@@ -100,7 +100,7 @@ class TokenRequesting:
         hosted, context.resource = context.resource, self._resource
         try:
             if must_wait(context, self._resource):
-                return await read_later(server, context, self._resource)
+                return await read_later(server.store, context, self._resource)
             return read_object(context, self._resource)
         finally:
             context.resource = hosted

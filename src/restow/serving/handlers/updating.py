@@ -120,7 +120,7 @@ def part_of(subresource: str) -> str:
 
 
 async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
-    return await _update(server, context, await read_later(server, context, resource))
+    return await _update(server, context, await read_later(server.store, context, resource))
 
 
 async def _update(server: Server, context: Context, obj: Object) -> Response:

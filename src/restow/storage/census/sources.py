@@ -15,9 +15,10 @@ from restow.storage.interface import Span
 
 if TYPE_CHECKING:
     from restow.storage.census.snapshot import EtcdSnapshot
-    from restow.storage.census.tally import Entry
     from restow.storage.sqlite.read_only import ReadOnlyFile
 
+Entry = tuple[str, bytes]
+"""A key and its value."""
 SOURCE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…] | snapshot:FILE"
 
 PAGE_KEYS: Final = 1000

@@ -19,6 +19,7 @@ from restow.storage.census.naming import (
     means,
     name_of,
 )
+from restow.storage.census.sources import Entry
 from restow.storage.census.targets import Target, Targets, target_of_argument
 from restow.storage.census.values import Stored, inside, read_value
 
@@ -27,7 +28,6 @@ SAMPLES_MAX: Final = 1_000_000
 
 _TARGETS: Final = frozenset(TARGET_ROOTS)
 
-Entry = tuple[str, bytes]
 Opener = Callable[[str, bytes], Awaitable[bytes | None]]
 """Of an encrypted value at a key, what is inside; None if no key opens it."""
 
