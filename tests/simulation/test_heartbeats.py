@@ -94,3 +94,10 @@ def test_each_report_is_believed_by_itself() -> None:
     assert problems_of((21, old, status(21, "h1", reporters={"a": 21, "b": 0}))) == []
     assert len(problems_of((21, old, status(21, "h1", reporters={"a": 20, "b": 21})))) == 1
     assert problems_of((21, old, status(21, "h1", reporters={"a": 20, "b": 0, "c": 21}))) == []
+
+
+def test_all_reports_of_one_update_are_checked() -> None:
+    """A leader that reports all servers in one update must not trust one of them for another."""
+    old = status(20, "h1", reporters={"a": 20, "b": 0})
+    assert len(problems_of((21, old, status(21, "h1", reporters={"a": 21, "b": 21})))) == 1
+    assert problems_of((21, old, status(21, "Unknown", reporters={"a": 21, "b": 21}))) == []

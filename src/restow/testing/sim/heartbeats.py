@@ -71,9 +71,18 @@ class HeartbeatCheck:
         if name not in self._read:
             return  # it was made, not changed
         read_at, before = self._read[name]
-        who = _changed(before, status)
-        if who is None:
-            return  # no heartbeat of one who has looked
+        for who in _changed(before, status):
+            self._check(name, who, read_at, before, status)
+
+    def _check(
+        self,
+        name: str,
+        who: str,
+        read_at: datetime,
+        before: dict[str, Any],
+        status: dict[str, Any],
+    ) -> None:
+        """Check the heartbeat of one reporter."""
         known = who if who in _reports(before) else ANYBODY
         is_begun = (name, known) in self._begun
         limit_seconds = self._poll_seconds * (2 if is_begun else 1)
@@ -108,10 +117,10 @@ def _heartbeat(status: dict[str, Any], who: str) -> datetime | None:
     return max(found) if found else read_time(status.get("lastHeartbeatTime"))
 
 
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
-    """Whose heartbeat is another now; None: nobody's. Without reports it is that of the state."""
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Reporters whose heartbeat is another now. Without reports it is that of the state."""
     old, new = _reports(before), _reports(after)
     if not new:
         is_same = before.get("lastHeartbeatTime") == after.get("lastHeartbeatTime")
-        return None if is_same else ANYBODY
-    return next((who for who, at in new.items() if old.get(who) != at), None)
+        return [] if is_same else [ANYBODY]
+    return [who for who, at in new.items() if old.get(who) != at]
