@@ -1,9 +1,9 @@
-"""The trigger by what each server's own controller reports (KEP-2343's extension for HA).
+"""The trigger by the hash that is reported of each server (KEP-2343's extension for HA).
 
-Every controller reports the hash of its local server in the state. Only the leader asks for
-migrations: when all reports have been identical for a whole period, and every reporter has spoken
-within it. It ends them as soon as reports differ, and believes one that succeeded only after every
-reporter has spoken again.
+Every controller reports the hash of its local server in the state, or the leader alone reports
+those of all servers, in one update. Only the leader asks for migrations: when all reports have been
+identical for a whole period, and every reporter has spoken within it. It ends them as soon as
+reports differ, and believes one that succeeded only after every reporter has spoken again.
 
 Who is silent is judged by when a controller has itself seen a new heartbeat, and not by wall clocks
 alone; a new controller waits until it has seen enough.
@@ -46,6 +46,8 @@ from restow.controllers.trigger.values import (
     MigrationSeen,
     Now,
     Record,
+    ServerHash,
+    ServersReading,
     Settings,
     Sighting,
     StateSeen,
@@ -55,6 +57,8 @@ from restow.controllers.trigger.values import (
 
 SAID_MAX: Final = 64
 """Heartbeats that are remembered: more than the rounds of several looks."""
+
+ReportedReading = LocalReading | ServersReading
 
 
 def agreed_hash(reports: Iterable[HashReport]) -> str:
@@ -68,12 +72,12 @@ class DuplicateReporter(Exception):
 
 
 def decide_by_reports(
-    view: View, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
+    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
 ) -> Decision:
     """Raises DuplicateReporter."""
-    if not reading.is_sole:
+    if isinstance(reading, ServersReading) or not reading.is_sole:
         return _decide(view, reading, memory, now=now, settings=settings)
-    own = _own_report(view.state, reading)
+    own = _report_of(view.state, reading.reporter_id)
     said = () if memory is None else memory.said
     if own is not None and said and own.heartbeat not in said:
         raise DuplicateReporter(
@@ -90,25 +94,26 @@ def decide_by_reports(
     return Decision(actions, memory)
 
 
-def _own_report(state: StateSeen | None, reading: LocalReading) -> HashReport | None:
+def _report_of(state: StateSeen | None, reporter_id: str) -> HashReport | None:
     reports = () if state is None else state.status.reports
-    return next((each for each in reports if each.reporter_id == reading.reporter_id), None)
+    return next((each for each in reports if each.reporter_id == reporter_id), None)
 
 
 def _decide(
-    view: View, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
+    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
 ) -> Decision:
     state = view.state
-    if not reading.hash:
-        return Decision((Nothing(reason="the local server shows no hash"),), memory)
+    shown = tuple(each for each in reading.servers if each.hash)
+    if not shown:
+        return Decision((Nothing(reason="no server that is reported shows a hash"),), memory)
     if state is None:
-        return Decision(tuple(_begin(view, reading, now)), memory)
-    if _was_unwatched(state, reading, memory, now=now, settings=settings):
+        return Decision(tuple(_begin(view, reading, shown, now)), memory)
+    if any(_was_unwatched(state, each, memory, now=now, settings=settings) for each in shown):
         # The memory stays as it is until this is done: a controller begins by it.
-        update = _forget(view, state, reading, now)
+        update = _forget(view, state, shown, now)
         return Decision((*_stop_if_leading(view, reading, update), update), memory)
-    memory = _remember(view, state, reading, memory, now)
-    report = _report(view, state, reading, memory, now=now, settings=settings)
+    memory = _remember(view, state, shown, memory, now)
+    report = _report(view, state, shown, memory, now=now, settings=settings)
     if report is not None:
         return Decision((*_stop_if_leading(view, reading, report), report), memory)
     if not reading.is_leader:
@@ -119,21 +124,34 @@ def _decide(
 # What every controller does.
 
 
-def _begin(view: View, reading: LocalReading, now: Now) -> list[Action]:
+def _reports_of(shown: tuple[ServerHash, ...], now: Now) -> tuple[HashReport, ...]:
+    return tuple(
+        HashReport(reporter_id=each.reporter_id, hash=each.hash, heartbeat=now.wall)
+        for each in shown
+    )
+
+
+def _begin(
+    view: View, reading: ReportedReading, shown: tuple[ServerHash, ...], now: Now
+) -> list[Action]:
     reason = "nothing is known yet of how it is stored"
-    own = HashReport(reporter_id=reading.reporter_id, hash=reading.hash, heartbeat=now.wall)
     status = StateStatus(
-        persisted=(UNKNOWN, reading.hash), current=reading.hash, heartbeat=now.wall, reports=(own,)
+        persisted=appended((UNKNOWN,), {each.hash for each in shown}),
+        current=shown[0].hash,
+        heartbeat=now.wall,
+        reports=_reports_of(shown, now),
     )
     create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
     return [*(cancel(view.migrations, reason) if reading.is_leader else ()), create]
 
 
 def _was_unwatched(
-    state: StateSeen, reading: LocalReading, memory: Memory | None, *, now: Now, settings: Settings
+    state: StateSeen, shown: ServerHash, memory: Memory | None, *, now: Now, settings: Settings
 ) -> bool:
-    """Whether the local server, or every server, may have changed unseen."""
-    reports, own = state.status.reports, _own_report(state, reading)
+    """Whether this server, or every server, may have changed unseen."""
+    if memory is not None and shown.reporter_id not in memory.watched:
+        memory = None  # Of this server nothing is remembered: it was not read before.
+    reports, own = state.status.reports, _report_of(state, shown.reporter_id)
     if own is not None:
         return is_stale(own.heartbeat, memory, now=now, settings=settings)
     beats = [each.heartbeat for each in reports]
@@ -142,11 +160,12 @@ def _was_unwatched(
 
 
 def _remember(
-    view: View, state: StateSeen, reading: LocalReading, memory: Memory | None, now: Now
+    view: View, state: StateSeen, shown: tuple[ServerHash, ...], memory: Memory | None, now: Now
 ) -> Memory:
     status = state.status
     agreed = agreed_hash(status.reports)
-    owed = (memory.owed if memory else frozenset()) | {reading.hash} | owed_by_failures(view)
+    hashes = {each.hash for each in shown}
+    owed = (memory.owed if memory else frozenset()) | hashes | owed_by_failures(view)
     memory = with_key(memory, f"{state.uid} {state.change} {state.epoch} {agreed}", now)
     known = {(each.reporter_id, each.heartbeat): each for each in memory.sightings}
     sightings = tuple(
@@ -162,37 +181,43 @@ def _remember(
         succeeded = None
     elif succeeded is None or succeeded[0] != success.ref.uid:
         succeeded = (success.ref.uid, now.seconds)
-    owed -= frozenset(status.persisted)
-    return replace(memory, owed=owed, sightings=sightings, succeeded=succeeded)
+    return replace(
+        memory,
+        owed=owed - frozenset(status.persisted),
+        sightings=sightings,
+        watched=memory.watched | {each.reporter_id for each in shown},
+        succeeded=succeeded,
+    )
 
 
 def _report(
     view: View,
     state: StateSeen,
-    reading: LocalReading,
+    shown: tuple[ServerHash, ...],
     memory: Memory,
     *,
     now: Now,
     settings: Settings,
 ) -> UpdateState | None:
-    """The own report, the own hash, the end of silent reporters: one update, if it is time."""
+    """The own reports and hashes, the end of silent reporters: one update, if it is time."""
     status = state.status
+    said = {each.reporter_id: each for each in _reports_of(shown, now)}
     silent = {
         each.reporter_id
         for each in memory.sightings
         if now.seconds - each.seen_seconds > settings.silence_seconds_max
-        and each.reporter_id != reading.reporter_id
-    }
-    own = _own_report(state, reading)
-    is_said = own is not None and own.hash == reading.hash
-    beat_due = own is None or is_due(own.heartbeat, now=now, settings=settings)
-    if is_said and not beat_due and not silent and not memory.owed:
+    } - said.keys()
+    known = {each.reporter_id: each for each in status.reports}
+    is_due_now = any(
+        each.reporter_id not in known
+        or known[each.reporter_id].hash != each.hash
+        or is_due(known[each.reporter_id].heartbeat, now=now, settings=settings)
+        for each in shown
+    )
+    if not is_due_now and not silent and not memory.owed:
         return None
-    said = HashReport(reporter_id=reading.reporter_id, hash=reading.hash, heartbeat=now.wall)
-    kept = [each for each in status.reports if each.reporter_id not in silent]
-    if own is None:
-        kept.append(said)
-    reports = tuple(said if each.reporter_id == said.reporter_id else each for each in kept)
+    kept = {name: each for name, each in known.items() if name not in silent}
+    reports = tuple({**kept, **said}.values())
     persisted = appended(status.persisted, memory.owed)
     agreed = agreed_hash(reports)
     is_changed = agreed != agreed_hash(status.reports) or persisted != status.persisted
@@ -211,15 +236,15 @@ def _report(
     )
 
 
-def _forget(view: View, state: StateSeen, reading: LocalReading, now: Now) -> UpdateState:
-    own = HashReport(reporter_id=reading.reporter_id, hash=reading.hash, heartbeat=now.wall)
-    others = (e for e in state.status.reports if e.reporter_id != reading.reporter_id)
-    reports = (*others, own)
+def _forget(view: View, state: StateSeen, shown: tuple[ServerHash, ...], now: Now) -> UpdateState:
+    names = {each.reporter_id for each in shown}
+    others = (e for e in state.status.reports if e.reporter_id not in names)
+    reports = (*others, *_reports_of(shown, now))
     return UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
         status=StateStatus(
-            persisted=(UNKNOWN, reading.hash),
+            persisted=appended((UNKNOWN,), {each.hash for each in shown}),
             keys=state.status.keys,
             current=agreed_hash(reports) or state.status.current,
             heartbeat=now.wall,
@@ -233,7 +258,7 @@ def _forget(view: View, state: StateSeen, reading: LocalReading, now: Now) -> Up
 # What only the leader does.
 
 
-def _stop_if_leading(view: View, reading: LocalReading, update: UpdateState) -> list[Action]:
+def _stop_if_leading(view: View, reading: ReportedReading, update: UpdateState) -> list[Action]:
     """The leader need not wait for its own report to end what the report puts in doubt."""
     if not reading.is_leader or update.change is None:
         return []

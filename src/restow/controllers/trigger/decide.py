@@ -4,7 +4,8 @@ One function, by what is known of the servers:
 
 - *storageversion*: StorageVersions (KEP-2339), `by_storage_version`. The safest.
 - *discovery*: the hash that one server shows (KEP-2343), `by_discovery`.
-- *discovery-ha*: the hashes that each server's own controller reports, `by_reports`.
+- *discovery-ha*: the hash of each server, reported by a controller beside it or by the leader,
+  `by_reports`.
 
 What holds for all three, for any number of controllers that act on old readings:
 
@@ -29,6 +30,7 @@ from restow.controllers.trigger.values import (
     LocalReading,
     Memory,
     Now,
+    ServersReading,
     Settings,
     StorageVersionReading,
     View,
@@ -44,7 +46,7 @@ def decide(view: View, memory: Memory | None, *, now: Now, settings: Settings) -
             return decide_by_storage_version(view, reading, memory, now=now, settings=settings)
         case DiscoveryReading() as reading:
             return decide_by_discovery(view, reading, memory, now=now, settings=settings)
-        case LocalReading() as reading:
+        case LocalReading() | ServersReading() as reading:
             return decide_by_reports(view, reading, memory, now=now, settings=settings)
         case other:
             assert_never(other)

@@ -32,6 +32,7 @@ from restow.controllers.trigger.values import (
     Memory,
     Now,
     Reading,
+    ServersReading,
     StorageVersionReading,
     View,
 )
@@ -98,23 +99,23 @@ class Looker:
         """
         if not self.request_apis:
             raise NotKnownYet("no API of migration requests could be read yet")
-        observers = await self._sources.observers(known.found)
-        if not observers:
-            known.is_agreed = None
-        names = {each.name for each in observers}
-        known.memories = {name: each for name, each in known.memories.items() if name in names}
+        observer = await self._sources.observer(known.found)
         wait_seconds = self._options.look_seconds
-        for observer in observers:
-            for _ in range(ROUNDS_MAX):
-                is_changed, until_seconds = await self._round(known, observer)
-                if not is_changed:
-                    break
-            else:
-                logger.warning("%s does not come to rest", known.found.name.group_resource)
-                until_seconds = self._clock.monotonic() + ROUNDS_WAIT_SECONDS
-                known.not_before_seconds = until_seconds
-            if until_seconds is not None:
-                wait_seconds = min(wait_seconds, until_seconds - self._clock.monotonic())
+        if observer is None:
+            known.is_agreed = None
+            known.memories.clear()
+            return wait_seconds
+        known.memories = {n: each for n, each in known.memories.items() if n == observer.name}
+        for _ in range(ROUNDS_MAX):
+            is_changed, until_seconds = await self._round(known, observer)
+            if not is_changed:
+                break
+        else:
+            logger.warning("%s does not come to rest", known.found.name.group_resource)
+            until_seconds = self._clock.monotonic() + ROUNDS_WAIT_SECONDS
+            known.not_before_seconds = until_seconds
+        if until_seconds is not None:
+            wait_seconds = min(wait_seconds, until_seconds - self._clock.monotonic())
         return wait_seconds
 
     async def _round(self, known: Known, observer: Observer) -> Acted:
@@ -141,7 +142,11 @@ class Looker:
         known.is_agreed = _is_agreed(view)
         logger.debug("%s: %s", name, actions)
         sight = Sight(resource=resource, state=state, requests=requests)
-        return await self._actor.act(actions, sight, request_api=self.request_apis[0])
+        acted = await self._actor.act(actions, sight, request_api=self.request_apis[0])
+        if acted.is_changed and view.lists_more:
+            # The decision may only have reported; the next one reacts, and must be told again.
+            known.definition_due_seconds = 0.0
+        return acted
 
     async def _read_state(self, resource: GroupResource) -> Object | None:
         try:
@@ -190,7 +195,7 @@ def _is_agreed(view: View) -> bool:
             return bool(reading.common)
         case DiscoveryReading() as reading:
             return bool(reading.hash)
-        case LocalReading():
+        case LocalReading() | ServersReading():
             return view.state is not None and bool(agreed_hash(view.state.status.reports))
         case other:
             assert_never(other)

@@ -1,7 +1,7 @@
-"""Where readings come from: which source this server has for a resource, and who observes it.
+"""Where readings come from: which source this server has for a resource, and what observes it.
 
     storageversion   one observer: the StorageVersion of the resource
-    discovery-ha     one observer a server, each a reporter of its own; or the local one only
+    discovery-ha     one observer: all servers, side by side; or the local one only
     discovery        one observer: the server that the client speaks to
 
 Chosen for each resource, because a Kubernetes with StorageVersions has none for custom resources.
@@ -14,6 +14,7 @@ Not here: the rules, and when to look.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +29,13 @@ from restow.controllers.trigger.eligibility import Discovered, eligible
 from restow.controllers.trigger.following import Following
 from restow.controllers.trigger.options import Source, TriggerOptions
 from restow.controllers.trigger.sharing import SharedReading
-from restow.controllers.trigger.values import DiscoveryReading, LocalReading, Reading
+from restow.controllers.trigger.values import (
+    DiscoveryReading,
+    LocalReading,
+    Reading,
+    ServerHash,
+    ServersReading,
+)
 from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.machinery.status import Forbidden, NotFound
 from restow.machinery.status_error import StatusError
@@ -61,7 +68,7 @@ class NotKnownYet(Exception):
 
 
 class Observer(Protocol):
-    """One who sees how servers write a resource."""
+    """Reads how servers write a resource."""
 
     @property
     def name(self) -> str:
@@ -166,8 +173,8 @@ class Sources:
             return
         self._is_many = len(found) > 1
 
-    async def observers(self, resource: Discovered) -> tuple[Observer, ...]:
-        """Who is to be asked, in this order. Nobody: there is nothing to see.
+    async def observer(self, resource: Discovered) -> Observer | None:
+        """What reads how servers write a resource; None if there is nothing to read.
 
         Raises NotKnownYet before the first list of StorageVersions, and errors of the API.
         """
@@ -177,16 +184,16 @@ class Sources:
             if not following.is_synced:
                 raise NotKnownYet("the storage versions have not been listed yet")
             if following.has(name):
-                return (_OfStorageVersion(following, resource),)
+                return _OfStorageVersion(following, resource)
             if following.keeps_epochs:
-                return ()
+                return None
         if self._options.source is Source.STORAGE_VERSION:
-            return ()
+            return None
         if self._options.is_local:
-            return (self._local(resource),)
+            return self._local(resource)
         if self._options.source is Source.DISCOVERY_HA or self._is_many:
             return await self._of_all_servers(resource)
-        return (_OfDiscovery(self, resource),)
+        return _OfDiscovery(self, resource)
 
     async def close(self) -> None:
         """End the connections to single servers."""
@@ -204,16 +211,12 @@ class Sources:
             is_leader=self._is_leader,
         )
 
-    async def _of_all_servers(self, resource: Discovered) -> tuple[Observer, ...]:
-        """Each server is reported first; then one of them is asked again, and reacts."""
+    async def _of_all_servers(self, resource: Discovered) -> Observer:
         addresses = await self._addresses.get()
         if not addresses:
             raise NotKnownYet("the service default/kubernetes has no endpoints")
         await self._forget_others(addresses)
-        reporters = tuple(
-            _Remote(sources=self, resource=resource, address=each) for each in addresses
-        )
-        return (*reporters, _Reacting(reporters))
+        return _OfAllServers(sources=self, resource=resource, addresses=addresses)
 
     async def _read_addresses(self) -> tuple[str, ...]:
         return await read_addresses(self._client)
@@ -309,53 +312,39 @@ class _Local:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Remote:
-    """One of all servers. It reports, and leaves it to the others' sum to react."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfAllServers:
+    """All servers, read side by side: a look takes no longer for many servers than for one."""
 
     sources: Sources
     resource: Discovered
-    address: str
-    last_hash: str = ""
+    addresses: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return _reporter_name(self.address)
+        return Source.DISCOVERY_HA
 
     async def read(self) -> Reading:
-        return await self.reading(is_leader=False)
+        async with asyncio.TaskGroup() as group:
+            reads = [
+                group.create_task(self._hash_of(each), name=f"discovery of {each}")
+                for each in self.addresses
+            ]
+        found = (each.result() for each in reads)
+        return ServersReading(servers=tuple(map(ServerHash, self.addresses, found)))
 
-    async def reading(self, *, is_leader: bool) -> LocalReading:
+    async def _hash_of(self, address: str) -> str:
+        """Empty if the server cannot be read: its reporter falls silent, and the rules notice."""
+        silent = self.sources.silent
         try:
-            found = await self.sources.shown_hash(self.resource.name, address=self.address)
+            found = await self.sources.shown_hash(self.resource.name, address=address)
         except (StatusError, ConnectionFailed) as error:
-            # It falls silent, which the rules notice. The others must go on.
-            level = logging.DEBUG if self.address in self.sources.silent else logging.INFO
-            logger.log(level, "discovery of %s could not be read: %s", self.address, error)
-            self.sources.silent.add(self.address)
-            found = ""
-        else:
-            self.sources.silent.discard(self.address)
-        self.last_hash = found
-        return LocalReading(reporter_id=self.address, hash=found, is_leader=is_leader)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reacting:
-    """The first of the servers that has just answered, asked again."""
-
-    reporters: tuple[_Remote, ...]
-
-    @property
-    def _chosen(self) -> _Remote:
-        return next((each for each in self.reporters if each.last_hash), self.reporters[0])
-
-    @property
-    def name(self) -> str:
-        return self._chosen.name
-
-    async def read(self) -> Reading:
-        return await self._chosen.reading(is_leader=True)
+            level = logging.DEBUG if address in silent else logging.INFO
+            logger.log(level, "discovery of %s could not be read: %s", address, error)
+            silent.add(address)
+            return ""
+        silent.discard(address)
+        return found
 
 
 def _reporter_name(reporter_id: str) -> str:

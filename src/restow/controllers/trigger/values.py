@@ -104,6 +104,13 @@ class DiscoveryReading:
     hash: str
 
 
+class ServerHash(NamedTuple):
+    """The hash that one server shows; empty if it shows none, or could not be read."""
+
+    reporter_id: str
+    hash: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReading:
     """The hash that the server beside this controller shows; one of many controllers leads."""
@@ -114,8 +121,23 @@ class LocalReading:
     is_sole: bool = False
     """Whether no other process may report under this id."""
 
+    @property
+    def servers(self) -> tuple[ServerHash, ...]:
+        return (ServerHash(self.reporter_id, self.hash),)
 
-Reading = StorageVersionReading | DiscoveryReading | LocalReading
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersReading:
+    """The hashes that all servers show, read by the leader itself."""
+
+    servers: tuple[ServerHash, ...]
+
+    @property
+    def is_leader(self) -> bool:
+        return True
+
+
+Reading = StorageVersionReading | DiscoveryReading | LocalReading | ServersReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +280,8 @@ class Memory:
     owed: frozenset[str] = frozenset()
     """Hashes that were seen and are not in the state yet."""
     sightings: tuple[Sighting, ...] = ()
+    watched: frozenset[str] = frozenset()
+    """Reporters whose servers this controller has read itself (discovery-ha)."""
     succeeded: tuple[str, float] | None = None
     """The request that counts and has succeeded, and when that was first seen."""
     said: tuple[datetime, ...] = ()

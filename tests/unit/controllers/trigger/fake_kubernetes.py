@@ -185,6 +185,8 @@ class Server:
         self.hashes: dict[str, str] = {}
         """Those of other resources."""
         self.is_down = False
+        self.delay_seconds = 0.0
+        """How long each answer takes."""
         self.hidden = ""
         """A group whose document cannot be read."""
 
@@ -193,6 +195,7 @@ class Server:
     ) -> Answer:
         if self.is_down:
             raise ConnectionRefusedError
+        await self.cluster.clock.sleep(self.delay_seconds)
         path = target.partition("?")[0]
         if self.hidden and path.startswith(f"/apis/{self.hidden}/") and path.count("/") == 3:
             return Answer(503, status.unavailable("starting").to_bytes())

@@ -202,6 +202,52 @@ async def test_a_server_that_cannot_be_reached_holds_up_only_the_migration() -> 
         await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
 
 
+async def test_slow_answers_of_several_servers_do_not_make_heartbeats_stale() -> None:
+    """All servers are read side by side and reported in one update, so a look at all resources
+    ends well within the two periods after which a heartbeat is stale. Otherwise each look would
+    find its own last heartbeat stale, set the state to "Unknown" and end the migration, for ever
+    (seeds 900078 and 900164 of the simulator at commit 04310b9)."""
+    world = Kubernetes()
+    rules = Settings(poll_seconds=15, hold_seconds=15, retry_seconds=15)
+    options = TriggerOptions(source=Source.DISCOVERY_HA, rules=rules)
+    others = [(f"gadgets{number}", "Gadget") for number in range(14)]
+    world.groups["example.org/v1"] += others
+    for name in ("s1", "s2", "s3"):
+        server = world.server(name, "v1")
+        server.hashes = {plural: "h1" for plural, _ in others}
+        server.delay_seconds = 0.4
+    world.show_endpoints("s1", "s2", "s3")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(world.open), seconds_max=2 * MINUTE)
+        await world.clock.advance(2 * MINUTE)  # a migration takes its time
+        assert any(each.startswith("widgets") for each in world.open)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=MINUTE)
+        assert "StoredVersionsUnknown" not in stage.told.reasons()
+
+
+async def test_a_server_that_was_away_is_not_believed_by_the_heartbeats_of_others() -> None:
+    """All servers are reported in one update, but each by its own heartbeat: one that could not be
+    read for two periods may have written anything, though the others were read all the time."""
+    world = Kubernetes()
+    for name in ("s1", "s2"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s2"), HA, connect_to=world.connect_to)
+        await stage.until(
+            lambda: STATE in world.objects and bool(world.open), seconds_max=31 * MINUTE
+        )
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        world.servers["s1"].is_down = True
+        await world.clock.advance(25 * MINUTE)
+        assert world.persisted == ["v1"]
+        world.servers["s1"].is_down = False
+        await stage.until(lambda: world.persisted == ["Unknown", "v1"], seconds_max=5 * MINUTE)
+
+
 async def test_auto_takes_the_best_there_is() -> None:
     """One server is polled, several are observed each, and StorageVersions win over both."""
     options = TriggerOptions()

@@ -375,7 +375,8 @@ def test_every_controller_reports(
         sightings=tuple(
             Sighting(e.reporter_id, e.heartbeat, NOW.seconds - 60 * ages[e.reporter_id])
             for e in reports
-        )
+        ),
+        watched=frozenset({"me"}),
     )
     view = seen(reading, state, found)
     decision = decide(view, memory, now=NOW, settings=SETTINGS)

@@ -372,6 +372,7 @@ def remembered(view: View, *, since_minutes: float, you_seen_minutes: float) -> 
             Sighting("me", me.heartbeat, NOW.seconds),
             Sighting("you", you.heartbeat, NOW.seconds - 60 * you_seen_minutes),
         ),
+        watched=frozenset({"me"}),
     )
 
 

@@ -21,7 +21,12 @@ from restow.controllers.trigger.sources import (
     eligible_resources,
     served_requests,
 )
-from restow.controllers.trigger.values import DiscoveryReading, LocalReading, Settings
+from restow.controllers.trigger.values import (
+    DiscoveryReading,
+    ServerHash,
+    ServersReading,
+    Settings,
+)
 from restow.machinery import status
 from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.runtime import Runtime
@@ -143,18 +148,18 @@ async def test_one_server_is_read_by_discovery() -> None:
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions(source=Source.DISCOVERY))
-        (observer,) = await at.observers(RESOURCE)
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
         assert await observer.read() == DiscoveryReading(hash=hash_of("v1"))
         del world.groups["example.org/v1"]
         assert await observer.read() == DiscoveryReading(hash="")
 
 
-async def test_all_servers_report_and_one_that_answers_reacts() -> None:
-    """The one that reacts is asked again, under the name by which it reports."""
+async def test_all_servers_are_read_at_once() -> None:
+    """Each under its address; one that does not answer shows no hash."""
     world = new_world()
     world.server("s2", "v2")
     world.show_endpoints("s1", "s2")
-    world.servers["s1"].is_down = False
     async with Runtime.system().tasks("test") as tasks:
         options = TriggerOptions(source=Source.DISCOVERY_HA)
         at = Sources(
@@ -165,19 +170,14 @@ async def test_all_servers_report_and_one_that_answers_reacts() -> None:
             connect_to=world.connect_to,
         )
         world.servers["s1"].is_down = True
-        *reporters, reacting = await at.observers(RESOURCE)
-        found = [await each.read() for each in reporters]
-        assert found == [
-            LocalReading(reporter_id="s1:6443", hash="", is_leader=False),
-            LocalReading(reporter_id="s2:6443", hash=hash_of("v2"), is_leader=False),
-        ]
-        assert reacting.name == reporters[1].name
-        assert await reacting.read() == LocalReading(
-            reporter_id="s2:6443", hash=hash_of("v2"), is_leader=True
-        )
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
+        silent, told = ServerHash("s1:6443", ""), ServerHash("s2:6443", hash_of("v2"))
+        assert await observer.read() == ServersReading(servers=(silent, told))
+        assert at.silent == {"s1:6443"}
         world.show_endpoints()
         with pytest.raises(NotKnownYet, match="no endpoints"):
-            await at.observers(RESOURCE)
+            await at.observer(RESOURCE)
         await at.close()
 
 
@@ -189,12 +189,13 @@ async def test_before_the_first_list_nobody_guesses() -> None:
         at = sources(world, tasks, TriggerOptions())
         at.following = Following(world.client("s1"), on_change=lambda _resource: None)
         with pytest.raises(NotKnownYet):
-            await at.observers(RESOURCE)
+            await at.observer(RESOURCE)
         at.following.is_synced = True
-        (observer,) = await at.observers(RESOURCE)
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
         assert observer.name == "discovery"
         at.following.keeps_epochs = True
-        assert await at.observers(RESOURCE) == ()
+        assert await at.observer(RESOURCE) is None
 
 
 async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
@@ -204,13 +205,16 @@ async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions(), world.connect_to)
         await at.look_around()
-        assert [each.name for each in await at.observers(RESOURCE)] == ["discovery"]
+        one = await at.observer(RESOURCE)
+        assert one is not None
+        assert one.name == "discovery"
         world.show_endpoints("s1", "s2")
         await at.look_around()
         world.show_endpoints("s1")
         await at.look_around()
-        names = [each.name for each in await at.observers(RESOURCE)]
-        assert names == ["discovery-ha/s1:6443"] * 2
+        many = await at.observer(RESOURCE)
+        assert many is not None
+        assert many.name == "discovery-ha"
         await at.close()
 
 
