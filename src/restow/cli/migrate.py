@@ -58,7 +58,7 @@ version has not changed since its last completed run is skipped, unless --force 
 
 Where controllers run (restow controllers), they do the work, and it is shown here as it goes on.
 Where none do, it is done here. Either way it ends when servers stop agreeing on a version, and it
-succeeds only when a second pass has found nothing left to rewrite.
+succeeds only when a whole pass has found nothing left to rewrite.
 
 Exit codes: 0 all is stored in the current version; 1 the cluster cannot be reached, or its servers
 do not agree; 2 wrong usage; 3 objects could not be rewritten, or it was aborted.

@@ -50,6 +50,8 @@ from restow.machinery.status_error import StatusError
 from restow.machinery.version_hash import storage_version_hash
 
 BY_REPORTS: Final = "second pass"
+BY_SERVER: Final = "first pass, verified by the server"
+"""It found nothing to rewrite, and the server that did its last page has recorded that."""
 BY_DISCOVERY: Final = "discovery"
 BY_LOOSE: Final = "second pass, not proven"
 """Servers may go on writing as before for a while: only a census can prove anything."""

@@ -2,7 +2,8 @@
 
     first pass      every page is rewritten, from where an earlier run was
     proof pass      from the beginning, and it must change nothing; otherwise another, a few times,
-                    as when a definition was edited meanwhile
+                    as when a definition was edited meanwhile; none if the server has verified a
+                    first pass that found nothing to rewrite
     confirmation    the servers' agreement was never interrupted, by a fresh read
     proof           written to the request, then a definition's stored versions, then the success
 
@@ -26,6 +27,7 @@ from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_
 from restow.controllers.migrator import agreement as agreements
 from restow.controllers.migrator.agreement import (
     BY_LOOSE,
+    BY_SERVER,
     Agreement,
     LeftAlone,
     NotAgreed,
@@ -161,6 +163,8 @@ class _Run:
         """Where an earlier run in this process was; then where this one is."""
         self._doubts = 0
         self._restarts = 0
+        self._is_verified = False
+        """Whether the server has verified the pass whose last page was done."""
         self._moment = ""
         """The epoch of all pages, where servers keep one."""
         # Set by `run`, before anything else:
@@ -230,6 +234,8 @@ class _Run:
         await self._count_objects()
         while True:
             is_renamed = await self._do_pass(resumed=resumed)
+            # What a resumed pass has counted before may have been written by any client.
+            is_proof = self._position.pass_number > 1 or (self._is_verified and not resumed)
             resumed = False
             counts, number = self._position.counts, self._position.pass_number
             if counts.failed and not is_renamed:
@@ -237,7 +243,7 @@ class _Run:
                     Ending.FAILED, REASON_OBJECTS_FAILED, self._failures_text(counts.failed)
                 )
             is_last = number > self._options.proof_passes_max
-            if number > 1 and not counts.rewritten and not counts.failed:
+            if is_proof and not counts.rewritten and not counts.failed:
                 if is_last or await self._is_defined_as_noted():
                     return await self._prove()
             elif is_last:
@@ -288,6 +294,7 @@ class _Run:
                 unnamed = False
                 continue
             self._position = self._position.behind(done)
+            self._is_verified = done.is_verified
             self._note(done)
             if not done.token:
                 return unnamed
@@ -385,7 +392,7 @@ class _Run:
         proof = Proof(
             target=self._agreement.target,
             mark=self._agreement.mark,
-            by=self._agreement.by,
+            by=self._agreement.by if self._position.pass_number > 1 else BY_SERVER,
             objects=counts.scanned,
             time=self._clock.wall(),
         )

@@ -44,6 +44,8 @@ class PageDone:
     """How many objects follow, if the server says so."""
     moment: str = ""
     """The epoch in which the page was done, where servers keep one."""
+    is_verified: bool = False
+    """Whether the server has recorded that the whole pass found nothing to rewrite."""
 
 
 class Lost(Exception):

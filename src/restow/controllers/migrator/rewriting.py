@@ -140,6 +140,7 @@ class Rewriting:
             failed=max(_count(answer, "failedCount"), len(failures)),
             failures=failures,
             moment=str(answer.get("epoch") or ""),
+            is_verified=answer.get("verified") is True,
         )
 
     def _check_target(self, answer: Object) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from restow.client import InProcessTransport
 from restow.client.transport import Request
+from restow.controllers.migrator.agreement import BY_SERVER
 from restow.controllers.migrator.controller import find_request_apis
 from restow.controllers.migrator.engine import Engine
 from restow.controllers.migrator.jobs import Ending, Job, Listener
@@ -76,6 +77,34 @@ async def test_complete(world: World, is_patching: bool) -> None:
     assert not request["spec"].get("continueToken")
     again = await world.run(request)
     assert again.ending is Ending.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("is_patching", "is_resumed", "pages"),
+    [(False, False, [5, 5, 2]), (False, True, [5, 2, 5, 5, 2]), (True, False, [5, 5, 2] * 2)],
+    ids=["rewrite", "resumed", "patch"],
+)
+async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
+    world: World, is_patching: bool, is_resumed: bool, pages: list[int]
+) -> None:
+    """Further requests for one resource are worked one after the other; each costs one pass when
+    there is nothing left to rewrite (seed 900248 of the simulator at commit 04310b9). A pass that
+    was resumed, or that no server verifies, is still followed by another."""
+    assert (await world.run(await world.request("first"))).ending is Ending.SUCCEEDED
+    request = await world.request("second")
+    if is_resumed:
+        await run_until(world, request, 6, is_done=False, is_patching=False)
+        world.faults.before = nothing
+        request = await world.latest("second")
+        assert POSITION_ANNOTATION in request["metadata"]["annotations"]
+    scanned: list[int] = []
+    listener = Listener(page=lambda done, _progress: scanned.append(done.scanned))
+    outcome = await world.run(request, listener=listener, is_patching=is_patching)
+    assert (outcome.ending, outcome.reason) == (Ending.SUCCEEDED, REASON_PROVEN), outcome
+    assert (scanned, outcome.objects, outcome.rewritten) == (pages, 12, 0)
+    marks = (await world.latest("second"))["metadata"]["annotations"]
+    is_by_server = orjson.loads(marks[PROOF_ANNOTATION])["by"] == BY_SERVER
+    assert is_by_server is (len(pages) == 3)
 
 
 @pytest.mark.parametrize("group", ["storagemigration.k8s.io"])
