@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from restow.api.encryption_keys import IDENTITY
 from restow.machinery.names import GroupVersionResource
 
 GROUP: Final = "storage.restow.dev"
@@ -83,13 +84,28 @@ class ScannedDefinition(msgspec.Struct, kw_only=True, rename="camel", omit_defau
 
 
 class Contradiction(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """Values in a version that the StorageState of their resource does not list."""
+    """Values in a version, or under an encryption key, that the StorageState of their resource does
+    not list."""
 
     group: str = ""
     resource: str
-    api_version: str
+    api_version: str = ""
+    """Empty if it cannot be read."""
+    encryption_key: str = ""
+    """The key that the StorageState does not list; `identity`: they are not encrypted. Empty: the
+    key is listed, and the version is not."""
     values: int
     examples: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """How many values are stored how, for people: `2 as apps/v1, encrypted with aesgcm:a`."""
+        parts = [f" as {self.api_version}"] if self.api_version else []
+        if self.encryption_key == IDENTITY:
+            parts.append(" not encrypted")
+        elif self.encryption_key:
+            parts.append(f" encrypted with {self.encryption_key}")
+        return f"{self.values:,}{','.join(parts)}"
 
 
 class StorageScanStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

@@ -173,6 +173,10 @@ def print_all(
             console.print(f"… and {more:,} more")
         for names, problem in key_problems((each.resource, each.keys) for each in view.resources):
             console.print(shown(f"{names}: {problem.what}: {problem.advice}"), soft_wrap=True)
+        for each in view.resources:
+            if each.remark:
+                text = shown(f"{each.resource}: {hints.complete(each.remark)}")
+                console.print(text, soft_wrap=True)
         console.print()
     if view.migrations:
         console.print(_migrations(view))
@@ -394,6 +398,7 @@ def _resource_fields(seen: ResourceSeen) -> dict[str, Any]:
     return {
         "resource": seen.resource,
         "verdict": seen.verdict.value,
+        "remark": seen.remark or None,
         "written": _hash_fields(seen.written) if seen.written.hash else None,
         "persisted": [_hash_fields(each) for each in seen.persisted],
         "heartbeatTime": _time(seen.heartbeat),

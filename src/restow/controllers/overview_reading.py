@@ -12,9 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
 from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
+from restow.api.storage_scan import StoredCount
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.controllers import requests
@@ -119,32 +121,55 @@ def with_evidence(
         if found is not None and found.is_damaged:
             return replace(seen, verdict=Verdict.UNREADABLE)
         if seen.verdict is Verdict.OK:
-            return replace(
-                seen, verdict=Verdict.UNKNOWN if found else _verdict_of_values(seen, stored)
-            )
+            if found is not None:
+                return replace(seen, verdict=Verdict.UNKNOWN)
+            verdict, remark = _verdict_of_values(seen, stored)
+            return replace(seen, verdict=verdict, remark=remark)
         return seen
 
     return [judged(each) for each in resources]
 
 
-def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> Verdict:
-    """What the raw values say of a resource that is ok by its StorageState."""
+def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[Verdict, str]:
+    """What the raw values say of a resource that is ok by its StorageState: the verdict, and why it
+    is not ok with what to do, as far as the notes do not say it."""
     if not stored.is_expected or seen.stores:
-        return Verdict.OK  # no server scans them, or they are in a store of their own
+        return Verdict.OK, ""  # no server scans them, or they are in a store of their own
     if stored.scan is None:
-        return Verdict.UNKNOWN
+        return Verdict.UNKNOWN, ""
     resource = GroupResource.parse(seen.resource)
     rows = stored.scan.rows_of(resource)
     scope = {True: "Namespaced", False: "Cluster", None: ""}[stored.namespaced.get(resource)]
-    if any(row.problem or (scope and row.scope != scope) for row in rows):
-        return Verdict.UNREADABLE
-    if any(seen.prefixes and row.prefix not in seen.prefixes for row in rows):
-        return Verdict.UNREADABLE  # no server looks there
-    if rows and not seen.written.hash:
-        return Verdict.UNKNOWN  # there is nothing to compare them with
-    if any(seen.written.hash != version_hash(row) for row in rows):
-        return Verdict.TO_MIGRATE
-    return Verdict.OK
+    unread = [row for row in rows if row.problem or (scope and row.scope != scope)]
+    unread += [row for row in rows if seen.prefixes and row.prefix not in seen.prefixes]
+    if unread:
+        many, example = unread[0].values, _example(unread[0])
+        remark = f"servers cannot read {many:,} of its values, such as {example}: restow doctor"
+        return Verdict.UNREADABLE, remark
+    key = IDENTITY if seen.keys is None else seen.keys.agreed
+    if rows and not (seen.written.hash and key):
+        return Verdict.UNKNOWN, ""  # there is nothing to compare them with
+    for row in rows:
+        if seen.written.hash != version_hash(row):
+            return Verdict.TO_MIGRATE, _to_migrate(seen, row, f"as {row.api_version}", "version")
+        if (row.encryption_key or IDENTITY) != key:
+            how = f"under the encryption key {row.encryption_key}"
+            return (
+                Verdict.TO_MIGRATE,
+                _to_migrate(seen, row, how if row.encryption_key else "without encryption", "key"),
+            )
+    return Verdict.OK, ""
+
+
+def _to_migrate(seen: ResourceSeen, row: StoredCount, how: str, other: str) -> str:
+    return (
+        f"{row.values:,} of its values {'is' if row.values == 1 else 'are'} stored {how}, such as"
+        f" {_example(row)}, and servers write with another {other}: restow migrate {seen.resource}"
+    )
+
+
+def _example(row: StoredCount) -> str:
+    return row.examples[0] if row.examples else row.prefix
 
 
 def unread_notes(unread: Iterable[Unread]) -> list[str]:

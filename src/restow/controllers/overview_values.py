@@ -36,13 +36,15 @@ class Verdict(StrEnum):
     """How a resource stands."""
 
     OK = "ok"
-    """Every raw value is stored as it is written, and can be listed; on clusters whose servers do
+    """Every raw value is stored as it is written, in version and encryption key, and can be listed;
+    on clusters whose servers do
     not scan the store: its StorageState says so."""
     UNREADABLE = "unreadable"
     """The server holds values that it cannot read."""
     MIGRATING = "migrating"
     TO_MIGRATE = "to migrate"
-    """Objects may be stored in other versions, and nobody is at it."""
+    """Objects are, or may be, stored in other versions or under other encryption keys, and no
+    migration is running."""
     DISAGREEING = "disagreeing"
     """Servers write it in different versions, or with different encryption keys."""
     UNKNOWN = "unknown"
@@ -92,6 +94,8 @@ class ResourceSeen:
     keys: KeysSeen | None = None
     """With which encryption keys; None: nobody encrypts it."""
     verdict: Verdict = Verdict.UNKNOWN
+    remark: str = ""
+    """Why the raw values make it worse than its StorageState says, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

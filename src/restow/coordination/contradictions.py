@@ -113,9 +113,10 @@ class Contradictions:
 
 
 def _message(resource: GroupResource, found: Sequence[Contradiction]) -> str:
-    stored = ", ".join(f"{each.values} as {each.api_version}" for each in found)
+    stored = "; ".join(each.text for each in found)
     example = next((key for each in found for key in each.examples), "")
     return (
-        f"objects of {resource} are stored in versions that its StorageState does not list:"
-        f' {stored}, for example {example}; "Unknown" was added to the StorageState'
+        f"objects of {resource} are stored in versions or under encryption keys that its"
+        f" StorageState does not list: {stored}; for example {example};"
+        ' "Unknown" was added to the StorageState'
     )

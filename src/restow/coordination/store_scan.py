@@ -1,7 +1,8 @@
 """A server's scan of raw values: what is stored, where, in which version, under which key.
 
 The answer to "can a release read everything?" comes from here, and not from StorageStates: they
-are an index, and a scan that finds a version which the index does not list contradicts it.
+are an index, and a scan that finds a version or a key which the index does not list contradicts
+it.
 
 A page reads one revision, which a client hands from page to page. Nothing is decoded but the head
 of each value; encrypted values are decrypted with the keys of this server. The scan shares the
@@ -16,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from restow.api.encryption_keys import IDENTITY
 from restow.api.storage_scan import (
     EXAMPLES_MAX,
     Contradiction,
@@ -28,7 +30,7 @@ from restow.api.storage_scan import (
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.coordination.read_bound import ReadBound
 from restow.coordination.rewrite_others import Others
-from restow.coordination.rules import UNKNOWN_HASH
+from restow.coordination.rules import UNKNOWN_HASH, State
 from restow.coordination.wire import (
     LEASES_PREFIX,
     STATES_PREFIX,
@@ -43,7 +45,7 @@ from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Clock
 from restow.storage.census.counting import Counter, Group, Place
 from restow.storage.census.naming import name_of
-from restow.storage.census.values import Stored, read_value
+from restow.storage.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.encryption.asking import open_value
 from restow.storage.encryption.interface import Keys
@@ -136,7 +138,10 @@ class StoreScanner:
             resource_version=str(revision),
             scanned=scanned,
             total=total,
-            counts=[_count(place, group) for place, group in counter.groups.items()],
+            counts=[
+                _count(place, group, takes_plain=self._takes_plain(group))
+                for place, group in counter.groups.items()
+            ],
             contradictions=contradictions,
             servers=[_server(item) async for item in _all(self._storage, SERVERS_PREFIX)],
             unfenced_servers=await self._unfenced(),
@@ -206,6 +211,16 @@ class StoreScanner:
         )
         counter.add_as(item.key, found, created=item.created, key_id=opened.key_id)
 
+    def _takes_plain(self, group: Group) -> bool:
+        """Whether this server reads values that are not encrypted at the keys of a group."""
+        if self._keys is None:
+            return True
+        try:
+            self._keys.open(Key(group.keys[0]), b"{}")
+        except CannotOpen:
+            return False
+        return True
+
     async def _rest(self, worked_seconds: float) -> None:
         """Give requests the loop for as long as this scan has had it."""
         if self.others.are_none():
@@ -214,42 +229,48 @@ class StoreScanner:
             await self._clock.sleep(min(worked_seconds, REST_SECONDS_MAX))
 
     async def _contradictions(self, counter: Counter, revision: Revision) -> list[Contradiction]:
-        """Values in versions that their StorageState, at the same revision, does not list.
+        """Values in versions, or under encryption keys, that their StorageState, at the same
+        revision, does not list.
 
-        Servers list a version in the transaction that lets them write it, so a state lists at any
-        revision whatever is stored then. One that is missing or "Unknown" claims nothing.
+        Servers list a version and a key in the transaction that lets them write with it, so a state
+        lists at any revision whatever is stored then, also in the middle of a key rotation. A state
+        that is missing or lists "Unknown" claims nothing.
         """
         found: list[Contradiction] = []
-        claims: dict[GroupResource, frozenset[str] | None] = {}
+        claims: dict[GroupResource, State | None] = {}
         for place, group in counter.groups.items():
             resource = name_of(place.root, place.stored.api_version)
-            if resource is None or not place.stored.api_version:
+            if resource is None:
                 continue
             if resource not in claims:
                 claims[resource] = await self._claim(resource, revision)
             claimed = claims[resource]
-            if claimed is not None and _hash(place) not in claimed:
+            if claimed is None:
+                continue
+            key = _unlisted_key(place, claimed)
+            if key or (place.stored.api_version and _hash(place) not in claimed.persisted):
                 found.append(
                     Contradiction(
                         group=resource.group,
                         resource=resource.resource,
                         api_version=place.stored.api_version,
+                        encryption_key=key,
                         values=group.values,
                         examples=list(group.samples(EXAMPLES_MAX)),
                     )
                 )
         return found
 
-    async def _claim(self, resource: GroupResource, revision: Revision) -> frozenset[str] | None:
-        """The hashes that a StorageState lists; None: it makes no claim."""
+    async def _claim(self, resource: GroupResource, revision: Revision) -> State | None:
+        """What a StorageState lists; None: it makes no claim."""
         item = await self._storage.get(Key(f"{STATES_PREFIX}{resource}"), revision=revision)
         if item is None:
             return None
         try:
-            persisted = decode_state(item).state.persisted
+            state = decode_state(item).state
         except StoreDamaged:
             return None
-        return None if not persisted or UNKNOWN_HASH in persisted else frozenset(persisted)
+        return None if UNKNOWN_HASH in state.persisted else state
 
     async def _unfenced(self) -> list[str]:
         members = {server_of(item.key) async for item in _all(self._storage, SERVERS_PREFIX)}
@@ -331,7 +352,7 @@ async def _all(
         span = span.starting_at(page.items[-1].key + "\0")
 
 
-def _count(place: Place, group: Group) -> StoredCount:
+def _count(place: Place, group: Group, *, takes_plain: bool) -> StoredCount:
     stored = place.stored
     resource = name_of(place.root, stored.api_version)
     return StoredCount(
@@ -342,12 +363,28 @@ def _count(place: Place, group: Group) -> StoredCount:
         api_version=stored.api_version,
         kind=stored.kind,
         encoding=stored.form,
-        encryption_key=place.key_id or ":".join(_key_parts(place)),
-        problem=_problem(place),
+        encryption_key=_key_of(place),
+        problem=_problem(place, takes_plain=takes_plain),
         values=group.values,
         first_create_revision=group.first_create_revision,
         examples=list(group.samples(EXAMPLES_MAX)),
     )
+
+
+def _key_of(place: Place) -> str:
+    """The id of the encryption key; without the fingerprint, if it was not decrypted; empty: it is
+    not encrypted."""
+    return place.key_id or ":".join(_key_parts(place))
+
+
+def _unlisted_key(place: Place, claimed: State) -> str:
+    """The encryption key of values, if a state does not list it; empty: it does."""
+    if place.stored in (UNREADABLE, UNREADABLE_SEAL):
+        return ""  # not objects, or damaged before the name of a key
+    key = _key_of(place) or IDENTITY
+    # A value that was not decrypted names its key without the fingerprint.
+    names = (each[: len(key) + 1] for each in claimed.keys if place.stored.form == "encrypted")
+    return "" if key in claimed.keys or f"{key}:" in names else key
 
 
 def _key_parts(place: Place) -> Iterator[str]:
@@ -358,8 +395,10 @@ def _key_parts(place: Place) -> Iterator[str]:
         yield from filter(None, (stored.key, stored.key_id))
 
 
-def _problem(place: Place) -> Problem:
+def _problem(place: Place, *, takes_plain: bool) -> Problem:
     stored = place.stored
+    if not takes_plain and not _key_of(place):
+        return "NotDecrypted"
     if stored.api_version:
         return "" if _is_decodable(stored) else "NotDecodable"
     is_sealed = stored.form == "encrypted" or not stored.provider

@@ -156,7 +156,7 @@ _SCAN_TYPES: Final[dict[str, tuple[Field, ...]]] = {
         _texts("examples"),
     ),
     f"{_SCAN}.Contradiction": (
-        *(_text(name) for name in ("group", "resource", "apiVersion")),
+        *(_text(name) for name in ("group", "resource", "apiVersion", "encryptionKey")),
         _number("values"),
         _texts("examples"),
     ),

@@ -15,6 +15,7 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.resources.catalog import Catalog, release_catalog
+from restow.resources.committing import Sealed
 from restow.resources.encoding import EncodingPolicy
 from restow.runtime import Runtime
 from restow.serving.admission import Admission
@@ -23,6 +24,8 @@ from restow.serving.app import Barrier, open_barrier
 from restow.serving.context import User
 from restow.serving.limits import RequestLimits
 from restow.serving.listener import Listener
+from restow.storage.encryption.interface import Keys
+from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
 from restow.testing.api_client import ApiClient
 
@@ -101,10 +104,11 @@ async def start_server(
     runtime: Runtime | None = None,
     audit: Audit | None = None,
     mirror: Mirror | None = None,
+    keys: Keys | None = None,
 ) -> RunningServer:
     runtime = runtime or Runtime.system()
     assembly = await assemble(
-        storage,
+        storage if keys is None else OpenedStorage(storage, keys),
         catalog,
         runtime,
         secrets=SECRETS,
@@ -118,6 +122,7 @@ async def start_server(
         accounts=accounts,
         audit=audit,
         mirror=mirror,
+        sealed=None if keys is None else Sealed(storage, keys),
     )
     listener = await Listener.start(
         assembly.app,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from restow.api.names import EPOCH_ANNOTATION
@@ -14,10 +15,12 @@ from restow.machinery.names import GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
 from restow.serving.barrier import WriteBarrier
-from restow.storage.interface import Revision, Storage
+from restow.storage.encryption.providers import fingerprint
+from restow.storage.interface import Key, Revision, Storage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import client_of
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server
+from tests.unit.storage.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 
 SCANS = "/apis/storage.restow.dev/v1alpha1/storagescans"
 WIDGETS = "/registry/example.com/widgets/"
@@ -121,17 +124,38 @@ async def test_a_version_that_the_state_does_not_list(server: RunningServer) -> 
         assert versions == expected, listed
 
 
-async def test_a_contradiction_is_corrected(open_store: OpenStore) -> None:
+KEY = f"{WIDGETS}default/a"
+NOT_LISTED = {
+    "a version": ((), "v1", (), "1 as example.com/v1;"),
+    "a key": ((), "v2", ("a",), "1 as example.com/v2, encrypted with aesgcm:a:"),
+    "a key that is missing": ((), "v2", ("b",), "1 encrypted with aesgcm:b;"),
+    "no encryption": (("a",), "v2", (), "1 as example.com/v2, not encrypted;"),
+}
+
+
+@pytest.mark.parametrize(
+    ("listed", "version", "sealed", "expected"), NOT_LISTED.values(), ids=NOT_LISTED.keys()
+)
+async def test_a_contradiction_is_corrected(
+    open_store: OpenStore,
+    listed: tuple[str, ...],
+    version: str,
+    sealed: tuple[str, ...],
+    expected: str,
+) -> None:
     """ "Unknown" is added to the state, the epoch moves, an Event and a metric report it; once."""
     storage, catalog = await open_store(), catalog_of("x+2")
     options = CoordinatorOptions(membership=MembershipOptions(host="h"))
-    coordinator = Coordinator(storage, catalog, Runtime.system(), options)
+    plain_first = [IDENTITY, local("aesgcm", "a")]
+    keys = keyring(("widgets.example.com", plain_first[::-1] if listed else plain_first))
+    coordinator = Coordinator(storage, catalog, Runtime.system(), options, keys=keys)
     server = await start_server(
         storage,
         catalog,
         policy=coordinator.policy,
         barrier=WriteBarrier(coordinator),
         mirror=coordinator.mirror,
+        keys=keys,
     )
     try:
         await coordinator.start()
@@ -142,9 +166,19 @@ async def test_a_contradiction_is_corrected(open_store: OpenStore) -> None:
         narrowed = await server.raw(raw)
         v2 = storage_version_hash(GroupVersionKind("example.com", "v2", "Widget"))
         narrowed["status"]["persistedStorageVersionHashes"] = [v2]
+        if listed:
+            narrowed["status"]["persistedEncryptionKeys"].remove("identity")
         await coordinator.mirror.reach(Revision(await server.put_raw(raw, narrowed)), seconds=5)
         epoch = narrowed["metadata"]["annotations"][EPOCH_ANNOTATION]
-        await server.put_raw(f"{WIDGETS}default/a", widget("v1"))
+        await api.post("/apis/example.com/v2/namespaces/default/widgets", widget("v2"))
+        found = await page(api, prefix=WIDGETS)
+        assert "contradictions" not in found, "it was written as the state says"
+        value = orjson.dumps(widget(version))
+        for name in sealed:
+            value = keyring(("widgets.example.com", [local("aesgcm", name)])).seal(
+                f"aesgcm:{name}:{fingerprint(SECRETS[name])}", Key(KEY), value
+            )
+        await server.put_raw(KEY, value)
         for _ in range(2):
             await page(api, prefix=WIDGETS)
         found = (await api.get(state)).json
@@ -152,7 +186,7 @@ async def test_a_contradiction_is_corrected(open_store: OpenStore) -> None:
         assert int(found["metadata"]["annotations"][EPOCH_ANNOTATION]) == int(epoch) + 1
         events = (await api.get("/api/v1/namespaces/default/events")).json["items"]
         (event,) = [each for each in events if each["reason"] == "StorageStateContradicted"]
-        assert "1 as example.com/v1" in event["message"]
+        assert expected in event["message"]
         assert (event["type"], event["involvedObject"]["name"]) == (
             "Warning",
             "widgets.example.com",
@@ -161,6 +195,21 @@ async def test_a_contradiction_is_corrected(open_store: OpenStore) -> None:
         assert b"restow_storage_state_contradictions 1.0" in metrics
     finally:
         await coordinator.close()
+        await server.stop()
+
+
+async def test_plain_values_that_the_server_does_not_read(open_store: OpenStore) -> None:
+    """Where the encryption configuration has no provider identity, plain values are a problem."""
+    keys = keyring(("widgets.example.com", [local("aesgcm", "a")]))
+    server = await start_server(await open_store(), catalog_of("x+2"), keys=keys)
+    try:
+        await server.put_raw(KEY, widget("v2"))
+        assert (
+            await server.client.get("/apis/example.com/v2/namespaces/default/widgets")
+        ).status == 500
+        found = await page(server.client, prefix=WIDGETS)
+        assert rows(found) == {("Namespaced", "example.com/v2", "json", "NotDecrypted", 1)}
+    finally:
         await server.stop()
 
 

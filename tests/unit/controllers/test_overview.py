@@ -188,6 +188,7 @@ def test_evidence(verdict: Verdict, damaged: Verdict, forbidden: Verdict) -> Non
     [
         ({}, Verdict.OK),
         ({"api_version": "example.com/v2"}, Verdict.TO_MIGRATE),
+        ({"encryption_key": "aesgcm:key1:f"}, Verdict.TO_MIGRATE),
         ({"api_version": "", "problem": "NotDecodable"}, Verdict.UNREADABLE),
         ({"scope": "Cluster"}, Verdict.UNREADABLE),
         ({"prefix": "/registry/widgets/"}, Verdict.UNREADABLE),
@@ -217,6 +218,9 @@ def test_ok_means_that_the_raw_values_agree(fields: dict[str, Any], expected: Ve
     )
     (found,) = reading.with_evidence([seen], [], stored)
     assert found.verdict is expected
+    assert ("restow migrate widgets.example.com" in found.remark) is (
+        expected is Verdict.TO_MIGRATE
+    )
     (unscanned,) = reading.with_evidence([seen], [], StoredSeen(is_expected=True))
     assert unscanned.verdict is Verdict.UNKNOWN
     silent = replace(seen, written=Hash(""))

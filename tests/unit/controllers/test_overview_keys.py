@@ -16,6 +16,7 @@ from restow.api.names import (
     READABLE_KEYS_ANNOTATION,
     STORES_ANNOTATION,
 )
+from restow.api.storage_scan import StoredCount
 from restow.cli import status
 from restow.cli.hints import Hints
 from restow.client import ApiResource, Discovered
@@ -26,9 +27,11 @@ from restow.controllers.overview_reading import (
     resources_seen,
     server_seen,
     silent_apis,
+    with_evidence,
 )
-from restow.controllers.overview_values import Overview, ResourceSeen, Verdict
+from restow.controllers.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
 from restow.controllers.remote_apis import left_alone_text, remote_apis
+from restow.controllers.store_scan import StoreScan
 from restow.machinery.names import GroupVersion, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 from restow.runtime import Runtime
@@ -282,3 +285,32 @@ def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
     lost = next(each for each in rows if each.resource == "policies.lost.example.com")
     assert (lost.verdict, lost.servers) == (Verdict.UNKNOWN, (("a", "theirs.example.com/v1"),))
     assert silent_apis(remote, [report]) == {}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"), [(K2, Verdict.OK), (K1, Verdict.TO_MIGRATE), ("", Verdict.TO_MIGRATE)]
+)
+def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: Verdict) -> None:
+    """Whatever the StorageState says: the values are compared with the key that is written with."""
+    by_state = seen(report({"a": K2, "b": K2}), state(K2))
+    assert by_state.verdict is Verdict.OK
+    row = StoredCount(
+        prefix="/registry/secrets/",
+        resource="secrets",
+        scope="Namespaced",
+        api_version="v1",
+        kind="Secret",
+        encoding="json",
+        encryption_key=stored,
+        values=2,
+        examples=["/registry/secrets/default/a"],
+    )
+    scan = StoreScan(revision=1, rows=(row,))
+    (found,) = with_evidence([by_state], [], StoredSeen(is_expected=True, scan=scan))
+    assert found.verdict is expected
+    text = printed(found)
+    assert ("restow migrate secrets" in text) is (expected is Verdict.TO_MIGRATE)
+    if found.verdict is not Verdict.OK:
+        how = f"under the encryption key {stored}" if stored else "without encryption"
+        assert f"2 of its values are stored {how}, such as /registry/secrets/default/a" in text
+        assert status._resource_fields(found)["remark"] == found.remark

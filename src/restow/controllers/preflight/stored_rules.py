@@ -71,8 +71,8 @@ def stored_findings(view: ClusterView, scan: StoreScan, target: Target) -> Itera
             yield from _of_crd(rows, crd, scan, target)
         else:
             yield from _without_owner(prefix, rows, target, view)
-    for resource, versions in _contradictions(scan).items():
-        yield _contradiction(resource, versions), True
+    for resource, stored in _contradictions(scan).items():
+        yield _contradiction(resource, stored), True
 
 
 def _builtin(known: TargetResource, target: Target) -> _Owner:
@@ -135,7 +135,7 @@ def _readable(
     if broken:
         yield _broken(resource, broken), True
     for row in rows:
-        if row.encryption_key or target.readable_keys is not None:
+        if row.encryption_key or row.problem == "NotDecrypted" or target.readable_keys is not None:
             yield from _key(resource, row, target, view)
 
 
@@ -213,20 +213,7 @@ def _key(
     """Whether the target can decrypt the values of a row."""
     name = row.encryption_key or IDENTITY
     if row.problem == "NotDecrypted":
-        yield (
-            Blocker(
-                resource=resource,
-                reason=Reason.UNREADABLE,
-                what=f"{_values([row])} encrypted with {name}",
-                why=f"they cannot be decrypted: the key is missing, or the values are damaged; for"
-                f" example {_examples([row])}",
-                advice=f"add the key {name} to the encryption configuration of all servers; or"
-                f" {_deleting([row])}; then create the objects again from a backup"
-                if target.kubernetes_minor is None
-                else "name the configuration of the servers: --encryption-provider-config FILE",
-            ),
-            True,
-        )
+        yield _not_decrypted(resource, row, target), True
         return
     if target.keeps_keys or resource is None:
         known = [] if view is None else list(view.readable_keys)
@@ -239,6 +226,29 @@ def _key(
         return
     what = f"{_values([row])} {_encrypted(name)}"
     yield key_unreadable(resource, what, name, f"; for example {_examples([row])}"), True
+
+
+def _not_decrypted(resource: GroupResource | None, row: StoredCount, target: Target) -> Blocker:
+    """Values that the server which scanned them does not decrypt."""
+    name = row.encryption_key or IDENTITY
+    why = "they cannot be decrypted: the key is missing, or the values are damaged"
+    missing = f"the key {name}"
+    if name == IDENTITY:
+        why = "the servers do not read values of the resource that are not encrypted"
+        missing = f"the provider {IDENTITY}"
+    advice = (
+        f"add {missing} to the encryption configuration of all servers; or {_deleting([row])};"
+        " then create the objects again from a backup"
+    )
+    if target.kubernetes_minor is not None:
+        advice = "name the configuration of the servers: --encryption-provider-config FILE"
+    return Blocker(
+        resource=resource,
+        reason=Reason.UNREADABLE,
+        what=f"{_values([row])} {_encrypted(name)}",
+        why=f"{why}; for example {_examples([row])}",
+        advice=advice,
+    )
 
 
 def key_unreadable(
@@ -329,16 +339,16 @@ def _contradictions(scan: StoreScan) -> dict[GroupResource, list[str]]:
     found: dict[GroupResource, list[str]] = {}
     for each in scan.contradictions:
         resource = GroupResource(each.group, each.resource)
-        found.setdefault(resource, []).append(f"{each.values:,} as {each.api_version}")
+        found.setdefault(resource, []).append(each.text)
     return found
 
 
-def _contradiction(resource: GroupResource, versions: Sequence[str]) -> Blocker:
+def _contradiction(resource: GroupResource, stored: Sequence[str]) -> Blocker:
     return Blocker(
         resource=resource,
         reason=Reason.CONTRADICTION,
-        what=f"objects are stored in versions that its StorageState does not list:"
-        f" {', '.join(versions)}",
+        what="objects are stored in versions or under encryption keys that its StorageState does"
+        f" not list: {'; '.join(stored)}",
         why="the StorageState is wrong, which is a defect of restow or the work of another writer;"
         ' the servers add "Unknown" to it, and migrate',
         advice=f"wait for that, or migrate now: restow migrate {resource} --force",

@@ -124,6 +124,7 @@ def test_values_at_keys_of_another_scope(is_namespaced: bool, scope: str) -> Non
         ({"encoding": "yaml"}, "unreadable"),
         ({"kind": "Gadget"}, "unreadable"),
         ({"api_version": "", "encryption_key": "k", "problem": "NotDecrypted"}, "unreadable"),
+        ({"problem": "NotDecrypted"}, "unreadable"),
         ({"encryption_key": "aesgcm:key1:f"}, "unknown"),
     ],
 )
