@@ -130,9 +130,12 @@ def as_json(value: bytes) -> bytes:
 
 def _envelope(value: bytes) -> protobuf.Envelope:
     try:
-        return protobuf.read_envelope(value, size_max=len(value))
+        found = protobuf.read_envelope(value, size_max=len(value))
     except StatusError as error:
         raise StoreDamaged(f"its protobuf envelope cannot be read: {error}") from error
+    if not found.raw:
+        raise StoreDamaged("its protobuf envelope is cut off: it holds no message")
+    return found
 
 
 def check_opened(value: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from restow.storage.census.naming import is_whole, root_of
-from restow.storage.census.values import Stored, read_value
+from restow.storage.census.values import Stored
 
 Scope = Literal["Cluster", "Namespaced", "Other"]
 """How many parts a key has behind the root of its resource: one, two, or another number; also
@@ -74,12 +74,8 @@ class Counter:
         self._start = prefix
         """Of the keys of the resource that was counted last."""
 
-    def add(self, key: str, value: bytes, *, created: int = 0) -> Place:
-        """Count a value as it is stored."""
-        return self.add_as(key, read_value(value), created=created)
-
     def add_as(self, key: str, stored: Stored, *, created: int = 0, key_id: str = "") -> Place:
-        """Count a value that is known to be stored like this."""
+        """Count a value that is stored like this."""
         if not self._is_whole or not key.startswith(self._start):
             self._root = root_of(key[len(self._prefix) :])
             self._is_whole = is_whole(self._root)

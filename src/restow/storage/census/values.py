@@ -11,13 +11,16 @@ Pure and total: whatever is none of these is unreadable, and that is an answer, 
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-import msgspec
+import orjson
 
 from restow.machinery.protobuf_values import MAGIC, read_small
 
 Form = Literal["json", "protobuf", "yaml", "encrypted", "unreadable"]
+
+_loads: Final = orjson.loads
+_dumps: Final = orjson.dumps
 
 IDENTITY: Final = "identity"
 """Kubernetes' word for the provider that does not encrypt."""
@@ -53,27 +56,12 @@ class Stored(NamedTuple):
     """What the plugin of kms v2 calls its key."""
     is_object: bool = True
     """False: it gives a version, and is still no object that a server reads: it has no kind or no
-    metadata, or is not UTF-8."""
+    metadata, or a protobuf message is damaged."""
 
 
 UNREADABLE: Final = Stored("unreadable")
 UNREADABLE_SEAL: Final = Stored("unreadable", provider="")
 """It begins like an encrypted value, but does not say under which key."""
-
-
-class _Metadata(msgspec.Struct):
-    """Any object: what is in it is skipped."""
-
-
-class _Head(msgspec.Struct):
-    apiVersion: str  # noqa: N815  (as it is written)
-    kind: str = ""
-    metadata: _Metadata | msgspec.UnsetType = msgspec.UNSET
-
-
-# Skips what it is not asked for, but sees to it that all of it is JSON: a value that was cut off
-# is not taken for a whole one.
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 def read_value(value: bytes) -> Stored:
@@ -83,23 +71,29 @@ def read_value(value: bytes) -> Stored:
     if value.startswith(_ENCRYPTED):
         return _read_encrypted(value)
     try:
-        head = _decode_head(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # As servers read and write values, so that one which they cannot read, or cannot write
+        # again because it is nested too deep, is never counted as an object. A decoder that skips
+        # all but the head takes numbers such as 1e999, which this one refuses.
+        fields = _loads(value)
+        _dumps(fields)
+    except orjson.JSONDecodeError:
         return _read_yaml(value)
-    found = _stored("json", head.apiVersion, head.kind)
-    is_object = head.kind and head.metadata is not msgspec.UNSET and _is_utf8(value)
-    return found if is_object or found is UNREADABLE else found._replace(is_object=False)
+    except orjson.JSONEncodeError:
+        return UNREADABLE
+    return _read_fields(fields)
 
 
-def _is_utf8(value: bytes) -> bool:
-    """The decoder does not look into the texts that it skips."""
-    if value.isascii():
-        return True
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _read_fields(fields: Any) -> Stored:
+    if type(fields) is not dict:
+        return UNREADABLE
+    get = fields.get
+    api_version, kind = get("apiVersion"), get("kind", "")
+    if type(api_version) is not str or type(kind) is not str:
+        return UNREADABLE
+    found = _stored("json", api_version, kind)
+    if (kind and type(get("metadata")) is dict) or found is UNREADABLE:
+        return found
+    return found._replace(is_object=False)
 
 
 def inside(sealed: Stored, opened: bytes) -> Stored:

@@ -3,14 +3,14 @@
 import pytest
 
 from restow.storage.census.counting import Counter, Scope
-from tests.unit.storage.census.stores import as_json
+from restow.storage.census.values import Stored
 
-WIDGET = as_json("example.com/v1", "Widget")
+WIDGET = Stored("json", "example.com/v1", "Widget")
 
 
 def placed(*keys: str) -> list[tuple[str, Scope]]:
     counter = Counter("/registry/", samples_max=1)
-    return [(place.root, place.scope) for place in (counter.add(key, WIDGET) for key in keys)]
+    return [(place.root, place.scope) for place in (counter.add_as(key, WIDGET) for key in keys)]
 
 
 @pytest.mark.parametrize(

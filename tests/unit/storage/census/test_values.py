@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from restow.storage.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from tests.unit.storage.census.stores import as_json, as_protobuf, message
 
+NO_OBJECTS = (b"5", b"null", b"[]", b'"a"')
 NESTED = b'{"kind":"Pod","apiVersion":"v1","a":' + b"[" * 100_000
 
 
@@ -30,7 +31,7 @@ def test_json(value: bytes, api_version: str, kind: str) -> None:
         b'{"apiVersion":"v1","metadata":{"name":"a"}}',
         b'{"kind":"","apiVersion":"v1","metadata":{"name":"a"}}',
         b'{"kind":"Pod","apiVersion":"v1"}',
-        b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"data":"\xff"}',
+        *(b'{"kind":"Pod","apiVersion":"v1","metadata":%b}' % each for each in NO_OBJECTS),
     ],
 )
 def test_a_version_and_no_object(value: bytes) -> None:
@@ -39,10 +40,11 @@ def test_a_version_and_no_object(value: bytes) -> None:
     assert (found.api_version, found.is_object) == ("v1", False)
 
 
-@pytest.mark.parametrize("metadata", [b"5", b"null", b"[]", b'"a"'])
-def test_metadata_that_is_no_object(metadata: bytes) -> None:
-    """Servers cannot read such a value."""
-    assert read_value(b'{"kind":"Pod","apiVersion":"v1","metadata":%b}' % metadata) == UNREADABLE
+@pytest.mark.parametrize("data", [b'"\xff"', b"1e999", b"9" * 400, b"[" * 300 + b"]" * 300])
+def test_json_that_servers_cannot_read(data: bytes) -> None:
+    """Texts that are not UTF-8, infinite numbers, and what is too deep to be written again."""
+    value = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"data":%b}' % data
+    assert read_value(value) == UNREADABLE
 
 
 def test_texts_that_are_not_ascii() -> None:
