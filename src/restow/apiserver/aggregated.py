@@ -326,15 +326,15 @@ class _Starting:
         async def follow_namespaces() -> None:
             await self._namespaces.run(assembly.store, self._catalog)
 
-        tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
-        tasks.spawn("certificates", self._renewal.run())
+        tasks.spawn_loop("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+        tasks.spawn_loop("certificates", self._renewal.run())
         renew_seconds = self._options.serve.identity_lease_renew_interval_seconds
         keep_guard(self._guard, assembly.health, tasks, interval_seconds=renew_seconds)
-        tasks.spawn("trust", _for_ever("whom to believe", self._trust.follow, runtime))
-        tasks.spawn("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
+        tasks.spawn_loop("trust", _for_ever("whom to believe", self._trust.follow, runtime))
+        tasks.spawn_loop("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
         if not self.shares_store and serve.compaction_interval_seconds > 0:
             work = _compact(self._storage, runtime, serve.compaction_interval_seconds)
-            tasks.spawn("compaction", work)
+            tasks.spawn_loop("compaction", work)
         if self._options.registers_itself:
             registration = self._registration(listener.port)
             # Not of livez: a restart would not bring the main servers back.
@@ -343,7 +343,7 @@ class _Starting:
             undo.push_async_callback(registration.leave)
             await registration.enter()
             self._coordinator.mirror.listeners.append(registration.server_changed)
-            tasks.spawn("self-registration", registration.run())
+            tasks.spawn_loop("self-registration", registration.run())
 
     def _registration(self, port: int) -> SelfRegistration:
         options = self._options

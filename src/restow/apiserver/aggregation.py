@@ -83,7 +83,7 @@ class Aggregation:
             await self.documents.run()
             return 0.0
 
-        self._tasks.spawn("documents", repeat("documents of APIs", fetch, self._runtime))
+        self._tasks.spawn_loop("documents", repeat("documents of APIs", fetch, self._runtime))
 
     def publish(self, metrics: Metrics) -> None:
         """Count in metrics what cannot be asked, by the reference's name; `APIS_MAX` bounds it."""

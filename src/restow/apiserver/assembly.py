@@ -6,7 +6,7 @@ certificates here; see `server`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -198,9 +198,15 @@ def _shown_hash(gates: FeatureGates, version_of: VersionOf) -> VersionHash:
     return no_version_hash
 
 
-def _health(probe: StorageProbe) -> Health:
+def _health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> Health:
+    def background_tasks() -> str | None:
+        """Of livez as well: only a restart brings a loop back."""
+        failed = "; ".join(f"{name} has failed: {error}" for name, error in failed_loops.items())
+        return f"{failed}: restart the server" if failed else None
+
     health = Health()
     health.add("ping", lambda: None)
+    health.add("background-tasks", background_tasks)
     health.add("storage", probe.check, "healthz", "readyz")
     return health
 
@@ -358,8 +364,8 @@ async def assemble(
         watch_seconds=limits.deadlines.watch_seconds,
     )
     probe = StorageProbe(storage, runtime.clock)
-    health, metrics, version = _health(probe), Metrics(), version_document()
-    tasks.spawn("probe", probe.run())
+    health, metrics, version = _health(probe, runtime.failed_loops), Metrics(), version_document()
+    tasks.spawn_loop("probe", probe.run())
     _publish_objects(metrics, catalog, caches, contradictions)
     gates = gates or FeatureGates()
     publish(gates, metrics)

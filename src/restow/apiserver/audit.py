@@ -47,7 +47,7 @@ class Audit:
     def follow(self, path: Path, signature: object, *, poll_seconds: float) -> None:
         """Go by what the policy's file says, also when it changes."""
         following = self._follow(path, signature, poll_seconds)
-        self._tasks.spawn("follow the policy", following)
+        self._tasks.spawn_loop("follow the policy", following)
 
     async def _follow(self, path: Path, seen: object, poll_seconds: float) -> None:
         while True:

@@ -64,7 +64,7 @@ class Encryption:
         self.storage.on_recovered = recovered
         if coordinator.key_following is None:  # there is nobody to be told
             self.keys.listeners.append(self.keys.settled)
-        self._tasks.spawn("follow the configuration", self.keys.follow())
+        self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 
     def publish(self, health: Health, metrics: Metrics, coordinator: Coordinator) -> None:
         """Show how it is."""

@@ -183,10 +183,12 @@ class ApiServer:
             tasks = runtime.tasks("apiserver")
             undo.push_async_callback(tasks.close)
             renewal.publish(assembly.metrics)
-            tasks.spawn("certificates", renewal.run())
+            tasks.spawn_loop("certificates", renewal.run())
             renew_seconds = options.identity_lease_renew_interval_seconds
             keep_guard(guard, assembly.health, tasks, interval_seconds=renew_seconds)
-            tasks.spawn("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+            tasks.spawn_loop(
+                "memory", give_back_memory(listener.counters, runtime.clock, find_trim())
+            )
             _scan_in_background(options, assembly, coordinator, tasks)
             undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
             announcer = Announcer(coordinator.mirror, assembly.store, assembly.catalog, runtime)
@@ -306,7 +308,7 @@ def _scan_in_background(
         await runtime.clock.sleep(min(FIRST_SECONDS, options.storage_scan_interval_seconds))
         await repeat("storage scan", scan.step, runtime)
 
-    tasks.spawn("storage scan", run())
+    tasks.spawn_loop("storage scan", run())
 
 
 async def _load_encryption(

@@ -69,7 +69,7 @@ def keep_guard(
     """Have a running server look at its store again and again, and say what it finds."""
     if guard is not None:
         health.add("store-identity", guard.check, "readyz")
-        tasks.spawn("store identity", guard.run(interval_seconds))
+        tasks.spawn_loop("store identity", guard.run(interval_seconds))
 
 
 class StoreGuard:

@@ -271,7 +271,7 @@ class Coordinator:
 
     def announce(self, announcer: Announcer) -> None:
         """Have every change of an agreement told by an Event."""
-        self._tasks.spawn("announcer", announcer.run(lambda: self.collector.leads))
+        self._tasks.spawn_loop("announcer", announcer.run(lambda: self.collector.leads))
 
     def _note_report(self, key: Key, _item: Item | None) -> None:
         """Another server may have said something that custom resources wait for."""
@@ -299,7 +299,7 @@ class Coordinator:
             await self.membership.leave()
             raise
         renewal = repeat("the renewal of identity", self._renew, self._runtime)
-        self._loops.append(self._tasks.spawn("renewal", renewal))
+        self._loops.append(self._tasks.spawn_loop("renewal", renewal))
 
     async def register(self) -> None:
         """Report everything; returns when that is done.
@@ -307,20 +307,20 @@ class Coordinator:
         What cannot be registered yet is tried again for ever. Raises `OpenRefused` when something
         is encrypted with a key that this server does not have: that does not come by itself.
         """
-        self._loops.append(self._tasks.spawn("collector", self._collect()))
+        self._loops.append(self._tasks.spawn_loop("collector", self._collect()))
         if self._is_off:
             await self._join_unreported()
             return
         if self.reconciler is not None:
             told = self.reconciler.run()
-            self._loops.append(self._tasks.spawn("reports to the main servers", told))
+            self._loops.append(self._tasks.spawn_loop("reports to the main servers", told))
         await self._registration().wait()
         if self._refusal is not None:
             raise OpenRefused(str(self._refusal))
         self._has_begun = True
         if self.key_following is not None:
             following = self.key_following
-            self._loops.append(self._tasks.spawn("keys", following.run()))
+            self._loops.append(self._tasks.spawn_loop("keys", following.run()))
             following.look_at_all()  # what has changed while this server registered
 
     async def start(self) -> None:

@@ -159,7 +159,7 @@ class CustomResources:
         if not self._first:
             self._began.set()
         for number in range(WORKERS):
-            tasks.spawn(f"worker {number}", work_off(self._queue, self._reconcile))
+            tasks.spawn_loop(f"worker {number}", work_off(self._queue, self._reconcile))
 
     async def wait_for_first(self) -> None:
         """Return when everything that was defined at the start is served, or takes too long."""

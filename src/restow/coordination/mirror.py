@@ -37,7 +37,7 @@ class Mirror:
         for part in self._parts:
             await part.load(self._storage)
         for part in self._parts:
-            tasks.spawn(f"mirror {part.prefix}", part.follow(self._storage, self._runtime))
+            tasks.spawn_loop(f"mirror {part.prefix}", part.follow(self._storage, self._runtime))
 
     def get(self, key: Key) -> Item | None:
         return self._part(key).items.get(key)

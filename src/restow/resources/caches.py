@@ -77,7 +77,7 @@ class Caches:
         revision = await self._storage.revision()
         self.position = revision
         self._watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
-        self._tasks.spawn("follow", self._follow())
+        self._tasks.spawn_loop("follow", self._follow())
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -84,7 +84,7 @@ class Following:
             return
         if cache.is_closed:
             cache.unlisten(self._follow)
-            self._tasks.spawn("reload", self._reload())
+            self._tasks.spawn_loop("reload", self._reload())
             return
         changes = cache.changes_from(self._cursor)
         if changes is None:

@@ -5,7 +5,7 @@ what belongs to one part of the program is passed to that part.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from restow.runtime.clock import Clock, SimulatedClock, SystemClock
@@ -17,12 +17,16 @@ from restow.runtime.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Clock, randomness, ids, and what to do when an invariant breaks in a background task."""
+    """Clock, randomness, ids, what to do when an invariant breaks in a background task, and which
+    of these tasks have failed."""
 
     clock: Clock
     randomness: Randomness
     ids: Ids
     fatal: Callable[[InvariantViolation], None] = stop_loop
+    failed_loops: dict[str, str] = field(default_factory=dict)
+    """Background tasks that should run until the end and have failed, by name, with the error. Only
+    a restart of the process brings them back."""
 
     @classmethod
     def system(cls, *, fatal: Callable[[InvariantViolation], None] = stop_loop) -> Self:
@@ -56,4 +60,10 @@ class Runtime:
         on_failure: Callable[[TaskFailure], None] | None = None,
     ) -> Tasks:
         """A new owner of background tasks that knows what to do about a broken invariant."""
-        return Tasks(name, tasks_max=tasks_max, on_failure=on_failure, fatal=self.fatal)
+        return Tasks(
+            name,
+            tasks_max=tasks_max,
+            on_failure=on_failure,
+            fatal=self.fatal,
+            failed_loops=self.failed_loops,
+        )

@@ -86,11 +86,15 @@ class Tasks:
         tasks_max: int = TASKS_MAX_DEFAULT,
         on_failure: Callable[[TaskFailure], None] | None = None,
         fatal: Callable[[InvariantViolation], None] = stop_loop,
+        failed_loops: dict[str, str] | None = None,
     ) -> None:
+        """`failed_loops` is where the process records loops that have failed."""
         self.name = name
         self.tasks_max = tasks_max
         self._on_failure = on_failure
         self._fatal = fatal
+        self._failed_loops = {} if failed_loops is None else failed_loops
+        self._loops: set[asyncio.Task[Any]] = set()
         self._tasks: dict[asyncio.Task[Any], None] = {}
         """In the order of their start, which is also that of their end: a set's would be another
         each time."""
@@ -107,6 +111,21 @@ class Tasks:
 
     def spawn(self, name: str, coroutine: Coroutine[Any, Any, object]) -> TaskHandle:
         """Start a task called `owner/name`; the handle may be dropped."""
+        return TaskHandle(self._start(name, coroutine))
+
+    def spawn_loop(self, name: str, coroutine: Coroutine[Any, Any, object]) -> TaskHandle:
+        """Start a task that must not fail as long as the process runs, such as one that follows
+        the store until it is cancelled.
+
+        If it ends with an error, that is recorded for the health checks (`Runtime.failed_loops`)
+        until one of the same name is started.
+        """
+        task = self._start(name, coroutine)
+        self._loops.add(task)
+        self._failed_loops.pop(task.get_name(), None)
+        return TaskHandle(task)
+
+    def _start(self, name: str, coroutine: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
         refusal: Exception | None = None
         if self._closed:
             refusal = TasksClosed(f"{self.name} starts no {name}: closed")
@@ -119,7 +138,7 @@ class Tasks:
         self._tasks[task] = None
         task.add_done_callback(self._on_done)
         logger.debug("task %s started", task.get_name())
-        return TaskHandle(task)
+        return task
 
     async def close(self) -> None:
         """Cancel all tasks, wait for their end, and raise the failures nobody was told of.
@@ -168,11 +187,15 @@ class Tasks:
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
+        is_loop = task in self._loops
+        self._loops.discard(task)
         name = task.get_name()
         error = _error_of(task)
         if error is None:
             logger.debug("task %s ended", name)
             return
+        if is_loop:
+            self._failed_loops[name] = f"{type(error).__name__}: {error}"
         violation = find_violation(error)
         if violation is not None:
             self._violation = self._violation or violation

@@ -317,3 +317,18 @@ def test_by_default_a_violation_stops_the_loop(loop_factory: type) -> None:
     assert caught.value.code == EXIT_CODE_INVARIANT
     assert isinstance(caught.value.__cause__, InvariantViolation)
     assert later == []
+
+
+async def test_a_loop_that_fails_is_recorded() -> None:
+    """Until it is started again; a task that is cancelled, or is no loop, has not failed so."""
+    failed: dict[str, str] = {}
+    async with Tasks("owner", on_failure=lambda _: None, failed_loops=failed) as tasks:
+        tasks.spawn("once", fail())
+        stopped = tasks.spawn_loop("stopped", forever())
+        tasks.spawn_loop("follow", fail("no such thing"))
+        await stopped.stop()
+        await settle()
+        assert failed == {"owner/follow": "LookupError: no such thing"}
+        tasks.spawn_loop("follow", forever())
+        assert failed == {}
+    assert failed == {}

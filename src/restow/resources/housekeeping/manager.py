@@ -166,7 +166,7 @@ class Housekeeping:
             self._trust.own = proxy_trust
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.spawn(name, work)
+        self._tasks.spawn_loop(name, work)
 
     async def _prepare(self) -> None:
         await ensure_namespaces(self._store, self._catalog)

@@ -90,8 +90,8 @@ class Availability:
         for name in self._directory.names():
             self.recheck(name)
         for number in range(CHECKS_AT_ONCE):
-            tasks.spawn(f"check-{number}", work_off(self._queue, self._check))
-        tasks.spawn("tend", repeat("availability of APIs", self._tend, self._runtime))
+            tasks.spawn_loop(f"check-{number}", work_off(self._queue, self._check))
+        tasks.spawn_loop("tend", repeat("availability of APIs", self._tend, self._runtime))
 
     async def close(self) -> None:
         if self._tasks is not None:

@@ -89,7 +89,7 @@ class BatchSink(_Counting):
         self._timer: Timer | None = None
         self._is_closed = False
         self._is_overfull = False
-        self._writer = tasks.spawn("write", self._run())
+        self._writer = tasks.spawn_loop("write", self._run())
 
     def put(self, event: Event, own_bytes: int) -> None:
         nbytes = self._events_bytes + EVENT_BYTES + own_bytes

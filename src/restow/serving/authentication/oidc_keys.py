@@ -68,7 +68,7 @@ class IssuerKeys:
         self._waiting = 0
 
     def start(self) -> None:
-        self._tasks.spawn("keys", self._keep())
+        self._tasks.spawn_loop("keys", self._keep())
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -110,7 +110,7 @@ class Plugin:
     async def start(self) -> None:
         """Ask for the first time, then again and again. A plug-in may come later than we do."""
         await self.poll()
-        self._tasks.spawn("poll", self._follow())
+        self._tasks.spawn_loop("poll", self._follow())
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -39,7 +39,7 @@ class Hub:
             open_backlog=self._open_backlog,
             on_expect=self._on_expect,
         )
-        tasks.spawn("hub", self._run())
+        tasks.spawn_loop("hub", self._run())
 
     def close(self) -> None:
         """End all watches. The hub's own task is its owner's to end."""

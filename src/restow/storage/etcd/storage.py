@@ -82,7 +82,7 @@ class EtcdStorage:
         self._hub: Hub | None = None
         connection.on_replaced = self._on_replaced
         if connection.options.has_files:
-            self._tasks.spawn("certificates", self._follow_files())
+            self._tasks.spawn_loop("certificates", self._follow_files())
 
     async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
         check_key(key)

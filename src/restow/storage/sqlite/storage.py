@@ -131,7 +131,7 @@ class SqliteStorage:
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._notices.fileno(), self._noticed)
-        self._tasks.spawn("follow", self._follow())
+        self._tasks.spawn_loop("follow", self._follow())
 
     async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
         check_key(key)

@@ -1,0 +1,52 @@
+"""Background tasks of a server that run until its end are loops: their failure is not silent."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "restow"
+PACKAGES = ("apiserver", "coordination", "resources", "serving", "storage")
+ENDLESS = frozenset(
+    {"run", "_run", "follow", "_follow", "repeat", "work_off", "_keep", "_for_ever"}
+)
+"""Names of coroutine functions that, as a rule, do not end by themselves."""
+ENDING = {
+    "serving/aggregation/proxy.py": "an answer that is passed on",
+    "serving/aggregation/upgrading.py": "a tunnel of one client",
+    "serving/handlers/translating.py": "a conversion, for all who wait for it",
+    "serving/listener/answering.py": "the answer to a request",
+    "storage/etcd/reading.py": "one question, for all who wait for it",
+}
+"""Where such a name is of a task that ends, and why."""
+
+
+def spawned(path: Path, method: str) -> Iterator[str]:
+    """Names of the functions whose coroutines a module starts by this method."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=attr), args=[_, ast.Call(func=function)]) if (
+                attr == method
+            ):
+                yield (
+                    function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+                )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tasks_that_do_not_end_are_loops(package: str) -> None:
+    """A task that follows something for ever is started by `spawn_loop`, which records failures."""
+    silent = {
+        str(path.relative_to(SOURCE))
+        for path in sorted((SOURCE / package).rglob("*.py"))
+        if ENDLESS & set(spawned(path, "spawn"))
+    }
+    assert silent - ENDING.keys() == set()
+
+
+def test_loops_are_found() -> None:
+    """The check can fail."""
+    assert "_follow" in set(spawned(SOURCE / "resources" / "caches.py", "spawn_loop"))
