@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -88,7 +87,3 @@ class Connections:
     def abort(self) -> None:
         for client in self._clients:
             client.abort()
-
-
-def read_target(path: Path) -> Target:
-    return msgspec.json.decode(path.read_bytes(), type=Target)

@@ -1,6 +1,6 @@
 """The load as a process of its own, so that nothing that is done to servers delays it.
 
-    python -m restow.testing.fire.load_process TARGET RECORD SEED PER_SECOND whole|brief
+    python -m restow.testing.fire.load_process PLAN RECORD
 
 It prints `ready` when all watchers watch, then its progress; when asked to stop it writes the last
 objects, waits until every watcher has seen them, and saves the record. A brief one keeps hardly
@@ -22,7 +22,8 @@ import uvloop
 
 from restow.runtime import SystemClock
 from restow.testing.child_process import ChildProcess, ProcessFailed
-from restow.testing.fire.clients import Target, read_target
+from restow.testing.fire.clients import Target
+from restow.testing.fire.objects import KINDS, WIDGETS
 from restow.testing.fire.record import LoadRecord
 from restow.testing.fire.watchers import WATCHERS, Watchers
 from restow.testing.fire.writers import Writers
@@ -44,39 +45,40 @@ class Progress(NamedTuple):
     cuts: int
 
 
+class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a load does."""
+
+    target: Target
+    seed: int
+    per_second: float
+    """Operations of all writers together."""
+    resources: tuple[str, ...] = (WIDGETS.resource_name,)
+    """The kinds that are written, by the names of their StorageVersions."""
+    watchers: int = WATCHERS
+    has_record: bool = True
+    """Whether all operations and events are kept; without, a load can go on for hours."""
+
+
 class LoadProcess(ChildProcess):
     """A load: its directory, and its process while it runs."""
 
     NAME = "load"
 
-    def __init__(
-        self,
-        directory: Path,
-        target: Target,
-        *,
-        seed: int,
-        per_second: float,
-        has_record: bool = True,
-    ) -> None:
+    def __init__(self, directory: Path, plan: LoadPlan) -> None:
         """Nothing is started yet."""
-        self._size = "whole" if has_record else "brief"
         super().__init__(directory)
-        self._target = target
-        self._seed, self._per_second = seed, per_second
+        self._plan = plan
 
     @property
     def record_file(self) -> Path:
         return self.directory / "load.record"
 
     def command(self) -> list[str]:
-        target = self.directory / "target.json"
-        target.write_bytes(msgspec.json.encode(self._target))
-        target.chmod(0o600)
-        return [
-            *(sys.executable, "-m", "restow.testing.fire.load_process"),
-            *(str(target), str(self.record_file), str(self._seed), str(self._per_second)),
-            self._size,
-        ]
+        plan = self.directory / "plan.json"
+        plan.touch(mode=0o600)
+        plan.write_bytes(msgspec.json.encode(self._plan))
+        words = ("-m", "restow.testing.fire.load_process", str(plan), str(self.record_file))
+        return [sys.executable, *words]
 
     def is_ready(self, printed: str) -> bool:
         return "ready\n" in printed
@@ -96,23 +98,33 @@ class LoadProcess(ChildProcess):
         return Progress(*map(int, found[-1])) if found else Progress(0, 0, 0)
 
 
-async def run_load(target: Target, *, seed: int, per_second: float, has_record: bool) -> LoadRecord:
+async def run_load(plan: LoadPlan) -> LoadRecord:
     """Until SIGTERM."""
-    tls = target.context()
-    writers = Writers(target, tls=tls, seed=seed, per_second=per_second, has_record=has_record)
-    watchers = Watchers(target, tls=tls, seed=seed, has_record=has_record)
+    tls = plan.target.context()
+    writers = Writers(
+        plan.target,
+        tls=tls,
+        seed=plan.seed,
+        per_second=plan.per_second,
+        has_record=plan.has_record,
+        kinds=[KINDS[name] for name in plan.resources],
+    )
+    watchers = Watchers(
+        plan.target, tls=tls, seed=plan.seed, has_record=plan.has_record, count=plan.watchers
+    )
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writers.stop)
     async with asyncio.TaskGroup() as group:
         watching = watchers.start(group)
         progress = group.create_task(_tell(writers, watchers), name="progress")
         await writers.run(group)
         ended_well = await writers.write_ends()
-        _, late = await asyncio.wait(watching, timeout=SEEN_SECONDS_MAX)
-        for each in late:
-            each.cancel()
+        if watching:
+            _, late = await asyncio.wait(watching, timeout=SEEN_SECONDS_MAX)
+            for each in late:
+                each.cancel()
         progress.cancel()
     return LoadRecord(
-        seed=seed,
+        seed=plan.seed,
         operations=writers.operations,
         watchers=watchers.records,
         ended_well=ended_well,
@@ -122,7 +134,7 @@ async def run_load(target: Target, *, seed: int, per_second: float, has_record: 
 async def _tell(writers: Writers, watchers: Watchers) -> None:
     clock, was_ready = SystemClock(), False
     while True:
-        if not was_ready and watchers.begun == WATCHERS and writers.acknowledged:
+        if not was_ready and watchers.begun == len(watchers.records) and writers.acknowledged:
             was_ready = True
             os.write(1, b"ready\n")
         line = f"acknowledged {writers.acknowledged}, open {watchers.open}, cuts {watchers.cuts}\n"
@@ -131,16 +143,9 @@ async def _tell(writers: Writers, watchers: Watchers) -> None:
 
 
 def main(words: list[str]) -> None:
-    target, record, seed, per_second, size = words
-    done = uvloop.run(
-        run_load(
-            read_target(Path(target)),
-            seed=int(seed),
-            per_second=float(per_second),
-            has_record=size == "whole",
-        )
-    )
-    done.save(Path(record))
+    plan, record = map(Path, words)
+    done = uvloop.run(run_load(msgspec.json.decode(plan.read_bytes(), type=LoadPlan)))
+    done.save(record)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import decode_state, state_key
 from restow.resources.catalog import Catalog
 from restow.storage.interface import Event, Item, Key, Revision
+from restow.testing.fire.objects import Kind
 from restow.testing.fire.truth import Truth
 
 
@@ -192,9 +193,12 @@ def audit(
     *,
     ports: tuple[int, ...] = (),
     asked: Mapping[tuple[Key, int], int] | None = None,
+    custom: Iterable[Kind] = (),
 ) -> RawAudit:
-    """The whole log."""
-    found = RawAudit(kept_of(catalog), ports, asked or {})
+    """The whole log; custom resources are audited as well if they are named."""
+    kept = kept_of(catalog)
+    kept += [Kept(each.resource_name, each.kind, each.root) for each in custom]
+    found = RawAudit(kept, ports, asked or {})
     for entry in truth.log:
         found.take(entry.revision, entry.events)
     return found

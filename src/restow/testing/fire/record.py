@@ -11,12 +11,17 @@ from typing import Final, Literal
 
 import msgspec
 
+from restow.storage.interface import Key
+from restow.testing.fire.objects import KINDS, WIDGETS, Kind
+
 Verb = Literal["create", "update", "patch", "delete", "get", "list"]
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 UNANSWERED: Final = 0
 """The status of what was sent and never answered."""
 NOT_SENT: Final = -1
 """The status of what found nobody that listens."""
+NOT_SERVED: Final = -2
+"""The status of what was asked for in a version that the server does not serve now."""
 PUT_OFF: Final = frozenset({429, 503, 507})
 """Statuses that say: nothing has happened, come again."""
 REFUSALS: Final = frozenset({404, 409})
@@ -39,6 +44,8 @@ class Operation(msgspec.Struct, kw_only=True):
     server: int
     """Which one was asked."""
     verb: Verb
+    resource: str = WIDGETS.resource_name
+    """The kind, by the name of its StorageVersion."""
     namespace: str
     name: str = ""
     token: str = ""
@@ -60,6 +67,15 @@ class Operation(msgspec.Struct, kw_only=True):
     """The creation timestamp in the answer to a create."""
     shown: tuple[Shown, ...] = ()
     """What a list has shown."""
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.resource]
+
+    @property
+    def key(self) -> Key:
+        """Where its object is stored."""
+        return self.kind.key_of(self.namespace, self.name)
 
     @property
     def is_write(self) -> bool:

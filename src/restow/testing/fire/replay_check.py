@@ -38,12 +38,12 @@ from restow.storage.interface import (
     Span,
     Transaction,
 )
-from restow.testing.fire.objects import ROOT, Spec, key_of, merged, stored_content
-from restow.testing.fire.record import NOT_SENT, PUT_OFF, REFUSALS, Operation, Shown
+from restow.testing.fire.objects import Spec, merged, stored_content, stored_spec, written_kind
+from restow.testing.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, REFUSALS, Operation, Shown
 from restow.testing.fire.truth import Truth, write_of
 from restow.testing.history import CommitRecord, History, check_legal, check_real_time
 
-FAIR: frozenset[int] = frozenset({200, 201, 504, 0, NOT_SENT}) | PUT_OFF | REFUSALS
+FAIR: frozenset[int] = frozenset({200, 201, 504, 0, NOT_SENT, NOT_SERVED}) | PUT_OFF | REFUSALS
 """What an answer may be while something is wrong."""
 
 
@@ -88,13 +88,14 @@ class _Judge:
         self._deletions: dict[str, Event] = {}
         """By the uid of what was deleted."""
         for event in _events(truth):
-            before = None if event.previous is None else orjson.loads(event.previous.value)
             if event.value is None:
-                if before is not None:
-                    self._deletions[before["metadata"]["uid"]] = event
+                if event.previous is not None:
+                    uid = orjson.loads(event.previous.value)["metadata"]["uid"]
+                    self._deletions[uid] = event
                 continue
-            token = _spec(event.value).get("token", "")
-            if before is None or before["spec"].get("token") != token:
+            token = stored_spec(event.value).get("token", "")
+            before = {} if event.previous is None else stored_spec(event.previous.value)
+            if event.previous is None or before.get("token") != token:
                 self._by_token.setdefault(token, []).append(event)
 
     def judge(self) -> None:
@@ -110,7 +111,8 @@ class _Judge:
         self._judge_rest()
 
     def _complain(self, operation: Operation, text: str) -> None:
-        what = f"{operation.verb} of {operation.namespace}/{operation.name} {operation.token}"
+        what = f"{operation.verb} of {operation.resource} {operation.namespace}/{operation.name}"
+        what += f" {operation.token}"
         self.problems.append(f"{what} at {operation.revision or 'no revision'} {text}")
 
     def _judge_write(self, number: int, operation: Operation) -> None:
@@ -121,9 +123,7 @@ class _Judge:
         if len(found) > 1:
             self._complain(operation, f"happened {len(found)} times")
         if operation.is_done:
-            event = self._truth.event_at(
-                key_of(operation.namespace, operation.name), operation.revision
-            )
+            event = self._truth.event_at(operation.key, operation.revision)
             if event is None or event not in found:
                 self._complain(operation, "was acknowledged and is lost")
                 return
@@ -139,19 +139,19 @@ class _Judge:
         self.places[number] = event
         self._explained.add((event.key, event.revision))
         assert event.value is not None
-        before = {} if event.previous is None else _spec(event.previous.value)
+        before = {} if event.previous is None else stored_spec(event.previous.value)
         expected: Spec = dict(operation.spec)
         if operation.verb == "patch":
             expected = merged(before, expected)
-        if _spec(event.value) != expected:
-            self._complain(operation, f"made {_spec(event.value)}, not {expected}")
+        if stored_spec(event.value) != expected:
+            self._complain(operation, f"made {stored_spec(event.value)}, not {expected}")
         if operation.is_done and operation.content != stored_content(event.value):
             self._complain(operation, f"shows {operation.content}, which is not what is stored")
 
     def _judge_delete(self, number: int, operation: Operation) -> None:
         if operation.is_done:
             event = self._deletions.get(operation.uid)
-            if event is None or event.key != key_of(operation.namespace, operation.name):
+            if event is None or event.key != operation.key:
                 self._complain(operation, f"of {operation.uid} was acknowledged and is lost")
                 return
             low, high = self._moments.low(operation.began), self._moments.high(operation.ended)
@@ -163,17 +163,21 @@ class _Judge:
             self._explained.add((event.key, event.revision))
 
     def _judge_list(self, operation: Operation) -> None:
-        span = Span.of_prefix(f"{ROOT}{operation.namespace}/")
+        span = Span.of_prefix(f"{operation.kind.root}{operation.namespace}/")
         revision = Revision(operation.revision)
         if revision < self._moments.low(operation.began):
             self._complain(operation, "is older than what was acknowledged before")
-        expected = {show_item(item) for item in self._truth.timeline.items_at(span, revision)}
+        expected = {
+            show_item(item)
+            for item in self._truth.timeline.items_at(span, revision)
+            if written_kind(item.key)
+        }
         if set(operation.shown) != expected:
             odd = sorted({each.name for each in set(operation.shown) ^ expected})
             self._complain(operation, f"is not what was there: {odd[:5]}")
 
     def _judge_get(self, operation: Operation) -> None:
-        key = key_of(operation.namespace, operation.name)
+        key = operation.key
         low, high = self._moments.low(operation.began), self._moments.high(operation.ended)
         states = self._truth.states_between(key, low, high)
         shown = (operation.revision, operation.content) if operation.is_done else None
@@ -187,7 +191,7 @@ class _Judge:
         unsure: dict[Key, list[Operation]] = {}
         for operation in self._operations:
             if operation.is_unknown and operation.verb == "delete":
-                unsure.setdefault(key_of(operation.namespace, operation.name), []).append(operation)
+                unsure.setdefault(operation.key, []).append(operation)
             if operation.is_write and operation.status in REFUSALS:
                 self._judge_refusal(operation)
         for event in _events(self._truth):
@@ -209,7 +213,7 @@ class _Judge:
         self.problems.append(f"{event.key} is deleted at {event.revision}, and nobody asked")
 
     def _judge_refusal(self, operation: Operation) -> None:
-        key = key_of(operation.namespace, operation.name)
+        key = operation.key
         low, high = self._moments.low(operation.began), self._moments.high(operation.ended)
         states = self._truth.states_between(key, low, high)
         if not any(_refuses(operation, item) for item in states):
@@ -246,7 +250,7 @@ def as_history(operations: Sequence[Operation], truth: Truth, places: dict[int, 
 
 def _guard(operation: Operation) -> Guard:
     """What must have held when it happened."""
-    key = key_of(operation.namespace, operation.name)
+    key = operation.key
     if operation.verb == "create":
         return Absent(key)
     if operation.precondition:
@@ -277,15 +281,10 @@ def _without_version(value: bytes) -> dict[str, Any]:
 
 def _events(truth: Truth) -> Iterable[Event]:
     """The changes of the objects that the load writes."""
-    return (event for entry in truth.log for event in entry.events if event.key.startswith(ROOT))
-
-
-def _spec(value: bytes) -> Spec:
-    spec: Spec = orjson.loads(value).get("spec", {})
-    return spec
+    return (event for entry in truth.log for event in entry.events if written_kind(event.key))
 
 
 def show_item(item: Item) -> Shown:
     """A stored object as a read must show it."""
-    namespace, name = item.key.removeprefix(ROOT).split("/")
+    namespace, name = item.key.rsplit("/", 2)[1:]
     return Shown(namespace, name, item.revision, stored_content(item.value))

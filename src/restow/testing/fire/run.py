@@ -18,8 +18,8 @@ from restow.kinds.releases import shipped_release
 from restow.resources.catalog import release_catalog
 from restow.storage.interface import Key, Storage
 from restow.testing.fire.fault import Fault, Window
-from restow.testing.fire.load_process import LoadProcess
-from restow.testing.fire.objects import RESOURCE_NAME, key_of
+from restow.testing.fire.load_process import LoadPlan, LoadProcess
+from restow.testing.fire.objects import WIDGETS
 from restow.testing.fire.raw_audit import audit
 from restow.testing.fire.record import NOT_SENT, PUT_OFF, REFUSALS, LoadRecord
 from restow.testing.fire.replay_check import check_operations
@@ -130,7 +130,8 @@ async def run_fire(
     times = Times()
     try:
         await stage.open()
-        load = LoadProcess(directory / "load", stage.target(), seed=seed, per_second=per_second)
+        plan = LoadPlan(target=stage.target(), seed=seed, per_second=per_second)
+        load = LoadProcess(directory / "load", plan)
         storage = await stage.open_storage()
         try:
             await _play(stage, storage, load.launch(), fault=made, times=times, seconds=seconds)
@@ -226,7 +227,7 @@ def judge(
     operations = record.operations
     found = [*problems, *check_operations(operations, truth)]
     asked: dict[tuple[Key, int], int] = {
-        (key_of(each.namespace, each.name), each.revision): each.server
+        (each.key, each.revision): each.server
         for each in operations
         if each.is_write and each.is_done and each.revision
     }
@@ -253,6 +254,6 @@ def judge(
         events=sum(len(part.seen) for each in record.watchers for part in each.stretches),
         revisions=raw.revisions,
         values=raw.values,
-        narrowed=raw.narrowed[RESOURCE_NAME],
+        narrowed=raw.narrowed[WIDGETS.resource_name],
         problems=tuple(found[:PROBLEMS_MAX]),
     )

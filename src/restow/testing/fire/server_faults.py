@@ -14,7 +14,7 @@ from restow.coordination.wire import decode_state, state_key
 from restow.storage.interface import Storage
 from restow.testing.child_process import Started
 from restow.testing.fire.fault import Fault, Window
-from restow.testing.fire.objects import RESOURCE_NAME
+from restow.testing.fire.objects import WIDGETS
 from restow.testing.fire.record import Operation
 from restow.testing.fire.skewed_server import SkewedServerProcess
 from restow.testing.fire.stage import NEW, OLD, VICTIM, Stage, StageFailed
@@ -175,5 +175,5 @@ class RollingUpgrade(Fault):
 
 
 async def _persisted(storage: Storage) -> tuple[str, ...]:
-    item = await storage.get(state_key(RESOURCE_NAME))
+    item = await storage.get(state_key(WIDGETS.resource_name))
     return () if item is None else decode_state(item).state.persisted

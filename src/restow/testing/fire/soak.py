@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from restow.testing.child_process import ProcessFailed
-from restow.testing.fire.load_process import LoadProcess
+from restow.testing.fire.load_process import LoadPlan, LoadProcess
 from restow.testing.fire.run import PER_SECOND, SERVERS
 from restow.testing.fire.stage import NEW, Stage, StageFailed
 from restow.testing.fire.stores import STORES, CannotBeMade, make_store
@@ -146,9 +146,8 @@ async def run_soak(store: str, *, seed: int, seconds: float, directory: Path) ->
     samples: list[list[Sample]] = [[] for _ in range(SERVERS)]
     try:
         await stage.open()
-        load = LoadProcess(
-            directory / "load", stage.target(), seed=seed, per_second=PER_SECOND, has_record=False
-        )
+        plan = LoadPlan(target=stage.target(), seed=seed, per_second=PER_SECOND, has_record=False)
+        load = LoadProcess(directory / "load", plan)
         try:
             load.launch()
             await stage.wait(load.is_up, "the load runs")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from restow.storage.feed import Entry
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
-from restow.testing.fire.objects import ROOT, key_of, stored_content
+from restow.testing.fire.objects import WIDGETS, stored_content
 from restow.testing.fire.record import Seen, Stretch, WatcherRecord
 from restow.testing.fire.replay_check import show_item
 from restow.testing.fire.truth import Truth
@@ -32,7 +32,7 @@ def comparable_log(truth: Truth) -> list[Entry]:
                 previous=None if event.previous is None else comparable(event.previous),
             )
             for event in entry.events
-            if event.key.startswith(ROOT)
+            if event.key.startswith(WIDGETS.root)
         )
         if events:
             log.append(Entry(entry.revision, events))
@@ -55,7 +55,9 @@ def as_watch(
     record: WatcherRecord, stretch: Stretch, truth: Truth
 ) -> tuple[WatchRecord, list[str]]:
     """A stretch as a watch, and what is wrong with its beginning and its deletions."""
-    span = Span.of_prefix(f"{ROOT}{record.namespace}/" if record.namespace else ROOT)
+    span = Span.of_prefix(
+        f"{WIDGETS.root}{record.namespace}/" if record.namespace else WIDGETS.root
+    )
     after = Revision(stretch.after)
     items = truth.timeline.items_at(span, after)
     problems: list[str] = []
@@ -79,7 +81,7 @@ def as_watch(
 
 def _event(seen: Seen, picture: dict[Key, Item], problems: list[str]) -> Event:
     """An event with what the watcher had seen before of that object."""
-    key, revision = key_of(seen.namespace, seen.name), Revision(seen.revision)
+    key, revision = WIDGETS.key_of(seen.namespace, seen.name), Revision(seen.revision)
     previous = picture.get(key)
     value: bytes | None = seen.content.encode()
     match seen.type:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from restow.runtime import SeededRandomness, SystemClock
 from restow.testing.api_client import JSON, WatchStream
 from restow.testing.fire.clients import Connections, Health, NoAnswer, NotSent, Target
-from restow.testing.fire.objects import END, NAMESPACES, VERSIONS, path_of, shown_content
+from restow.testing.fire.objects import END, NAMESPACES, WIDGETS
 from restow.testing.fire.record import Seen, Shown, Stretch, WatcherRecord
 from restow.testing.fire.writers import show
 
@@ -37,7 +37,13 @@ class Watchers:
     """All watchers of a load."""
 
     def __init__(
-        self, target: Target, *, tls: ssl.SSLContext, seed: int, has_record: bool = True
+        self,
+        target: Target,
+        *,
+        tls: ssl.SSLContext,
+        seed: int,
+        has_record: bool = True,
+        count: int = WATCHERS,
     ) -> None:
         self._has_record = has_record
         self._clock = SystemClock()
@@ -51,7 +57,7 @@ class Watchers:
                 number=number,
                 namespace="" if number < OF_EVERYTHING else NAMESPACES[number % len(NAMESPACES)],
             )
-            for number in range(WATCHERS)
+            for number in range(count)
         ]
 
     @property
@@ -76,7 +82,9 @@ class Watchers:
     async def _watch(self, record: WatcherRecord) -> None:
         chance = SeededRandomness(f"{self._seed}/watcher/{record.number}")
         connections = Connections(self._target, self._tls)
-        path = path_of(VERSIONS[record.number % len(VERSIONS)], record.namespace)
+        path = WIDGETS.path_of(
+            WIDGETS.versions[record.number % len(WIDGETS.versions)], record.namespace
+        )
         server = record.number % len(self._target.ports)
         is_expired = True
         while not has_ended(record):
@@ -104,7 +112,7 @@ class Watchers:
         if reply.status != 200:
             record.refusals += 1
             raise NoAnswer
-        note_list(record, reply.version, tuple(show(item) for item in reply.json["items"]))
+        note_list(record, reply.version, tuple(show(WIDGETS, item) for item in reply.json["items"]))
 
     async def _follow(self, stream: WatchStream, record: WatcherRecord) -> None:
         """Until the stream ends, or is cut, or all is seen."""
@@ -165,5 +173,5 @@ def _seen(event: dict[str, Any]) -> Seen:
     if event["type"] == "BOOKMARK":
         return Seen("BOOKMARK", revision)
     return Seen(
-        event["type"], revision, metadata["namespace"], metadata["name"], shown_content(shown)
+        event["type"], revision, metadata["namespace"], metadata["name"], WIDGETS.content_of(shown)
     )

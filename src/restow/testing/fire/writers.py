@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
 from restow.runtime import Clock, SeededRandomness, SystemClock
@@ -17,13 +18,12 @@ from restow.testing.fire.objects import (
     END,
     NAMES,
     NAMESPACES,
-    VERSIONS,
+    WIDGETS,
+    Kind,
     Spec,
-    body_of,
-    path_of,
-    shown_content,
+    is_written,
 )
-from restow.testing.fire.record import NOT_SENT, PUT_OFF, Operation, Shown, Verb
+from restow.testing.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, Operation, Shown, Verb
 
 WRITERS: Final = 16
 OPERATIONS_MAX: Final = 2_000_000
@@ -76,7 +76,9 @@ class Writers:
         seed: int,
         per_second: float,
         has_record: bool = True,
+        kinds: Sequence[Kind] = (WIDGETS,),
     ) -> None:
+        self._kinds = tuple(kinds)
         self.operations: list[Operation] = []
         self.acknowledged = 0
         self.count = 0
@@ -87,7 +89,7 @@ class Writers:
         self._pace = Pace(per_second, self._clock)
         self._seed = seed
         self._target, self._tls = target, tls
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str, str], _Known] = {}
         self._stopping = False
 
     def stop(self) -> None:
@@ -102,24 +104,29 @@ class Writers:
         await asyncio.wait(writers)
 
     async def write_ends(self) -> bool:
-        """Write the last object of every namespace; whether all of them could be."""
+        """Write the last object of every namespace and kind; whether all of them could be."""
         connections = Connections(self._target, self._tls)
         chance = SeededRandomness(f"{self._seed}/ends")
-        done = [await self._write_end(connections, chance, each) for each in NAMESPACES]
+        done = [
+            await self._write_end(connections, chance, kind, each)
+            for kind in self._kinds
+            for each in NAMESPACES
+        ]
         connections.abort()
         return all(done)
 
     async def _write_end(
-        self, connections: Connections, chance: SeededRandomness, namespace: str
+        self, connections: Connections, chance: SeededRandomness, kind: Kind, namespace: str
     ) -> bool:
         for attempt in range(END_ATTEMPTS_MAX):
-            token = f"end.{namespace}.{attempt}"
+            token = f"end.{kind.plural}.{namespace}.{attempt}"
             operation = await self._send(
                 connections,
                 Operation(
                     writer=WRITERS,
                     server=self._health.pick(chance),
                     verb="create",
+                    resource=kind.resource_name,
                     namespace=namespace,
                     name=END,
                     token=token,
@@ -143,8 +150,9 @@ class Writers:
         connections.abort()
 
     def _next(self, writer: int, turn: int, chance: SeededRandomness) -> Operation:
+        kind = chance.choice(self._kinds)
         namespace, name = chance.choice(NAMESPACES), chance.choice(NAMES)
-        known = self._known.get((namespace, name))
+        known = self._known.get((kind.resource_name, namespace, name))
         token = f"{writer}.{turn}"
         counts = {f"c{writer}": turn}
         mine: Spec = {"token": token, "counts": counts}
@@ -152,6 +160,7 @@ class Writers:
             writer=writer,
             server=self._health.pick(chance),
             verb="create",
+            resource=kind.resource_name,
             namespace=namespace,
             name=name,
             token=token,
@@ -182,6 +191,7 @@ class Writers:
     async def _send(self, connections: Connections, operation: Operation) -> Operation:
         """Do it, and write it down."""
         operation.began = self._clock.monotonic()
+        versions = operation.kind.versions
         self.count += 1
         if self._has_record:
             self.operations.append(operation)
@@ -189,7 +199,7 @@ class Writers:
             reply = await connections.request(
                 operation.server,
                 _METHODS[operation.verb],
-                *_request(operation, VERSIONS[self.count % len(VERSIONS)]),
+                *_request(operation, versions[self.count % len(versions)]),
             )
         except (NotSent, NoAnswer) as error:
             if isinstance(error, NotSent):
@@ -205,7 +215,7 @@ class Writers:
         return operation
 
     def _learn(self, operation: Operation, reply: Reply) -> None:
-        place = (operation.namespace, operation.name)
+        place = (operation.resource, operation.namespace, operation.name)
         match operation.verb, operation.status:
             case "list", _:
                 pass
@@ -227,42 +237,55 @@ def take_answer(operation: Operation, reply: Reply) -> None:
     operation.status = reply.status
     if not operation.is_done:
         operation.reason = reply.reason
+        if reply.status == 404 and not _names_object(reply):
+            operation.status = NOT_SERVED
         return
     body: dict[str, Any] = reply.json
     if operation.verb == "list":
         operation.revision = int(body["metadata"]["resourceVersion"])
-        operation.shown = tuple(show(item) for item in body["items"])
+        operation.shown = tuple(
+            show(operation.kind, item)
+            for item in body["items"]
+            if is_written(item["metadata"]["name"])
+        )
     elif operation.verb == "delete":
         operation.uid = body["details"]["uid"]
     else:
         metadata = body["metadata"]
         operation.revision, operation.uid = int(metadata["resourceVersion"]), metadata["uid"]
-        operation.content = shown_content(body)
+        operation.content = operation.kind.content_of(body)
         if operation.verb == "create":
             operation.created_at = metadata["creationTimestamp"]
 
 
-def show(item: dict[str, Any]) -> Shown:
+def _names_object(reply: Reply) -> bool:
+    """Whether a 404 is about an object, and not about a path that is not served."""
+    return bool(reply.reason) and bool(reply.json.get("details", {}).get("name"))
+
+
+def show(kind: Kind, item: dict[str, Any]) -> Shown:
     metadata = item["metadata"]
     return Shown(
         metadata["namespace"],
         metadata["name"],
         int(metadata["resourceVersion"]),
-        shown_content(item),
+        kind.content_of(item),
     )
 
 
 def _request(operation: Operation, version: str) -> tuple[str, Any, str]:
     """The path, the body and its type."""
     namespace, name, precondition = operation.namespace, operation.name, operation.precondition
-    path = path_of(version, namespace, name)
+    kind = operation.kind
+    path = kind.path_of(version, namespace, name)
     match operation.verb:
         case "create":
-            return path_of(version, namespace), body_of(version, name, operation.spec), JSON
+            body = kind.body_of(version, name, operation.spec)
+            return kind.path_of(version, namespace), body, JSON
         case "update":
-            return path, body_of(version, name, operation.spec, precondition), JSON
+            return path, kind.body_of(version, name, operation.spec, precondition), JSON
         case "patch":
-            patch: dict[str, Any] = {"spec": operation.spec}
+            patch = kind.fields_of(operation.spec)
             if precondition:
                 patch["metadata"] = {"resourceVersion": str(precondition)}
             return path, patch, MERGE_PATCH

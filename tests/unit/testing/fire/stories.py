@@ -8,7 +8,7 @@ import orjson
 
 from restow.storage.feed import Entry
 from restow.storage.interface import Event, Item, Key, Revision
-from restow.testing.fire.objects import Spec, body_of, content_of, key_of
+from restow.testing.fire.objects import WIDGETS, Spec, content_of
 from restow.testing.fire.record import Operation, Verb
 from restow.testing.fire.truth import Truth, truth_of
 
@@ -17,7 +17,7 @@ NAMESPACE, UID = "fire-0", "uid-1"
 
 def value_of(spec: Spec, *, version: str = "v1", uid: str = UID) -> bytes:
     """An object as it is stored."""
-    stored = body_of(version, "a", spec)
+    stored = WIDGETS.body_of(version, "a", spec)
     stored["metadata"] |= {"uid": uid, "namespace": NAMESPACE}
     # As a server writes it: the kind first.
     return orjson.dumps({"kind": stored.pop("kind"), **stored})
@@ -51,7 +51,7 @@ class Story:
     def write(self, token: str, name: str = "a", *, counts: Spec | None = None, **more: Any) -> int:
         """An object of the load."""
         spec = {"token": token, "counts": counts or {}}
-        return self.put(key_of(NAMESPACE, name), value_of(spec, **more))
+        return self.put(WIDGETS.key_of(NAMESPACE, name), value_of(spec, **more))
 
 
 def told(

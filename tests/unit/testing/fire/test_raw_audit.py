@@ -18,7 +18,7 @@ from restow.coordination.wire import StoredState, encode_state, state_key
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import release_catalog
 from restow.storage.interface import Key
-from restow.testing.fire.objects import KIND, RESOURCE_NAME, key_of
+from restow.testing.fire.objects import WIDGETS
 from restow.testing.fire.raw_audit import audit
 from tests.unit.testing.fire.stories import NAMESPACE, Story
 
@@ -39,7 +39,7 @@ def reports(story: Story, server: ServerId, port: int, version: str) -> None:
         lease_seconds=3,
     )
     story.put(server_key(server), encode_record(record))
-    story.put(encoder_key(server, RESOURCE_NAME), encode_encoder(Encoder(version)))
+    story.put(encoder_key(server, WIDGETS.resource_name), encode_encoder(Encoder(version)))
 
 
 def problems(story: Story, asked: dict[tuple[Key, int], int] | None = None) -> str:
@@ -49,12 +49,12 @@ def problems(story: Story, asked: dict[tuple[Key, int], int] | None = None) -> s
 def persists(story: Story, *hashes: str) -> None:
     """What the state says of what is stored."""
     state = StoredState(State(persisted=hashes), {})
-    story.put(state_key(RESOURCE_NAME), encode_state(RESOURCE_NAME, state))
+    story.put(state_key(WIDGETS.resource_name), encode_state(WIDGETS.resource_name, state))
 
 
 def agrees(story: Story, version: str | None) -> None:
-    record = EpochRecord(epoch=len(story.log), kind=KIND, version=version)
-    story.put(epoch_key(RESOURCE_NAME), encode_epoch(record))
+    record = EpochRecord(epoch=len(story.log), kind=WIDGETS.kind, version=version)
+    story.put(epoch_key(WIDGETS.resource_name), encode_epoch(record))
 
 
 def test_reported() -> None:
@@ -62,7 +62,7 @@ def test_reported() -> None:
     story = Story()
     reports(story, ONE, 1001, V1)
     at = story.write("0.0")
-    assert problems(story, {(key_of(NAMESPACE, "a"), at): 0}) == ""
+    assert problems(story, {(WIDGETS.key_of(NAMESPACE, "a"), at): 0}) == ""
     assert audit(story.truth, CATALOG).values == 1
     assert audit(story.truth, CATALOG).revisions == 3
 
@@ -75,12 +75,12 @@ def test_reported_by_nobody() -> None:
     assert "R1" in problems(story)
     story = Story()
     reports(story, ONE, 1001, V1)
-    story.delete(encoder_key(ONE, RESOURCE_NAME))
+    story.delete(encoder_key(ONE, WIDGETS.resource_name))
     story.write("0.0")
     assert "which nobody had reported" in problems(story)
     story = Story()
     held = held_encoder(encode_encoder(Encoder(V1)), "nonce")
-    story.put(encoder_key(ONE, RESOURCE_NAME), held)
+    story.put(encoder_key(ONE, WIDGETS.resource_name), held)
     story.write("0.0")
     assert "which nobody had reported" in problems(story)
 
@@ -100,7 +100,7 @@ def test_reported_by_another() -> None:
     reports(story, ONE, 1001, V1)
     reports(story, TWO, 1002, V2)
     at = story.write("0.0", version="v1")
-    asked = {(key_of(NAMESPACE, "a"), at): 1}
+    asked = {(WIDGETS.key_of(NAMESPACE, "a"), at): 1}
     assert "which server 2 had not reported" in problems(story, asked)
 
 
@@ -108,7 +108,7 @@ def test_unreadable() -> None:
     """A value that is no object."""
     story = Story()
     reports(story, ONE, 1001, V1)
-    story.put(key_of(NAMESPACE, "a"), b"\x00")
+    story.put(WIDGETS.key_of(NAMESPACE, "a"), b"\x00")
     assert "A8" in problems(story)
 
 
@@ -121,21 +121,21 @@ def test_not_persisted() -> None:
     assert problems(story) == ""
     story = Story()
     reports(story, ONE, 1001, V1)
-    persists(story, hash_of(KIND, V2))
+    persists(story, hash_of(WIDGETS.kind, V2))
     story.write("0.0")
     assert "M4" in problems(story)
 
 
 def test_narrowed_too_early() -> None:
     """Hashes that become fewer while servers do not agree, or agree on another version."""
-    both = (hash_of(KIND, V1), hash_of(KIND, V2))
+    both = (hash_of(WIDGETS.kind, V1), hash_of(WIDGETS.kind, V2))
     for agreed, is_right in ((V2, True), (V1, False), (None, False)):
         story = Story()
         agrees(story, agreed)
         persists(story, *both)
         persists(story, both[1])
         assert ("M5" in problems(story)) is not is_right
-        assert audit(story.truth, CATALOG).narrowed[RESOURCE_NAME] == 1
+        assert audit(story.truth, CATALOG).narrowed[WIDGETS.resource_name] == 1
 
 
 def test_narrowed_over_what_is_left() -> None:
@@ -144,6 +144,6 @@ def test_narrowed_over_what_is_left() -> None:
     reports(story, ONE, 1001, V1)
     story.write("0.0")
     agrees(story, V2)
-    persists(story, hash_of(KIND, V1), hash_of(KIND, V2))
-    persists(story, hash_of(KIND, V2))
+    persists(story, hash_of(WIDGETS.kind, V1), hash_of(WIDGETS.kind, V2))
+    persists(story, hash_of(WIDGETS.kind, V2))
     assert "M4" in problems(story)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from restow.testing.fire.objects import content_of, key_of
+from restow.testing.fire.objects import WIDGETS, content_of
 from restow.testing.fire.record import Operation, Shown
 from restow.testing.fire.replay_check import Moments, check_operations
 from tests.unit.testing.fire.stories import NAMESPACE, UID, Story, told
 
-KEY = key_of(NAMESPACE, "a")
+KEY = WIDGETS.key_of(NAMESPACE, "a")
 
 
 def problems(story: Story, *operations: Operation) -> str:

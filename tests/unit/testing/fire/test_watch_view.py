@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.fire.objects import content_of, key_of
+from restow.testing.fire.objects import WIDGETS, content_of
 from restow.testing.fire.record import Seen, Shown, Stretch, WatcherRecord
 from restow.testing.fire.watch_view import check_watcher, comparable_log
 from tests.unit.testing.fire.stories import NAMESPACE, UID, Story
@@ -33,7 +33,7 @@ def problems(
     story = Story()
     story.write("0.0")
     story.write("0.1")
-    story.delete(key_of(NAMESPACE, "a"))
+    story.delete(WIDGETS.key_of(NAMESPACE, "a"))
     story.write("0.2")
     record = WatcherRecord(number=7, namespace=NAMESPACE, reached_end=reached_end)
     record.stretches.append(Stretch(after=after, initial=initial, seen=list(seen)))
