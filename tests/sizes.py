@@ -116,6 +116,18 @@ class Sizes:
     fire_stores: tuple[str, ...]
     """On which they are."""
 
+    ledger_stores: tuple[str, ...]
+    """Stores of the clusters that are attacked under a load with a ledger."""
+
+    ledger_rounds: int
+    """How often releases are rolled to and fro there."""
+
+    ledger_writes: int
+    """Acknowledged writes that are waited for after each step."""
+
+    ledger_per_second: float
+    """Operations a second that the load tries."""
+
 
 SMALL: Final = Sizes(
     test_seconds_max=120,
@@ -152,6 +164,10 @@ SMALL: Final = Sizes(
     migration_stores=("sqlite",),
     fire_seconds=4.0,
     fire_stores=("sqlite",),
+    ledger_stores=("sqlite",),
+    ledger_rounds=1,
+    ledger_writes=40,
+    ledger_per_second=120.0,
 )
 
 LONG: Final = Sizes(
@@ -192,12 +208,24 @@ LONG: Final = Sizes(
     migration_stores=("sqlite", "etcd"),
     fire_seconds=30.0,
     fire_stores=("sqlite", "etcd1", "etcd3"),
+    ledger_stores=("sqlite", "etcd"),
+    ledger_rounds=3,
+    ledger_writes=600,
+    ledger_per_second=200.0,
 )
 
 PROVE: Final = replace(
-    SMALL, test_seconds_max=7200, sqlite_power_cuts=10_000, sqlite_fault_stride=5
+    SMALL,
+    test_seconds_max=7200,
+    sqlite_power_cuts=10_000,
+    sqlite_fault_stride=5,
+    ledger_stores=LONG.ledger_stores,
+    ledger_rounds=LONG.ledger_rounds,
+    ledger_writes=LONG.ledger_writes,
+    ledger_per_second=LONG.ledger_per_second,
 )
-"""For `make prove`, which runs what is about disks by these tests, and the rest by itself."""
+"""For `make prove`, which runs by these tests what is about disks and the ledger, and the rest by
+itself."""
 
 NAMED: Final = {"small": SMALL, "long": LONG, "prove": PROVE}
 

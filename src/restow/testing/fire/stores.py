@@ -122,9 +122,7 @@ class SqliteStore(FireStore):
             await _run(["umount", "--lazy", str(self._disk)])
 
     def check(self) -> list[str]:
-        with closing(apsw.Connection(str(self.file))) as connection:
-            [(said,)] = connection.execute("PRAGMA integrity_check")
-        return [] if said == "ok" else [f"sqlite: {said}"]
+        return check_file(self.file)
 
     async def cut_off(self, server: int) -> None:
         del server  # the file has no other way to be out of reach than for all
@@ -259,6 +257,13 @@ class EtcdStore(FireStore):
         """Start a member that has ended, and wait until it serves."""
         member.start()
         await wait_until(until or member.is_healthy, self._clock)
+
+
+def check_file(file: Path) -> list[str]:
+    """What is wrong with a file of SQLite."""
+    with closing(apsw.Connection(str(file))) as connection:
+        [(said,)] = connection.execute("PRAGMA integrity_check")
+    return [] if said == "ok" else [f"sqlite: {said}"]
 
 
 def make_store(name: str, directory: Path, *, servers: int, is_small: bool) -> FireStore:

@@ -1,0 +1,49 @@
+"""Releases roll to and fro while processes are killed and paused and CRDs change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from restow.testing.fire.objects import WIDGETS
+from tests.e2e.ledger.stage import LedgerStage
+from tests.sizes import SIZES
+
+
+@pytest.mark.parametrize("store", SIZES.ledger_stores)
+def test_releases_roll_with_kills_and_pauses(store: str, tmp_path: Path) -> None:
+    """x+1 to x+2 and back, with and without controllers, kill -9 of controllers and servers, pauses
+    longer than a lease, storage versions of two CRDs changed all the time: no acknowledged write is
+    lost, and everything is migrated in the end."""
+    with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
+        stage.wait_verified(WIDGETS)
+        with stage.paused("controllers"):  # across an upgrade and its rollback
+            stage.upgrade("--to=x+2")
+            stage.wait_writes(SIZES.ledger_writes)
+            stage.upgrade("--rollback")
+            assert stage.census().returncode == 3, "objects in both versions, and no controllers"
+        with stage.flips():
+            for number in range(SIZES.ledger_rounds):
+                for release in ("x+2", "x+1"):
+                    roll(stage, release, victim=f"server-{number % len(stage.ports)}")
+                stage.pause(f"server-{number % len(stage.ports)}")
+                stage.wait_writes(SIZES.ledger_writes)
+            stage.upgrade("--to=x+2")
+        outcome = stage.finish()
+    outcome.check(f"rolling, kills, pauses on {store}")
+    assert outcome.acknowledged > 4 * SIZES.ledger_writes * SIZES.ledger_rounds
+    assert outcome.flips > 0
+    written = ("example.com/v1", "example.com/v2", "ledger.example.org/v1", "ledger.example.org/v2")
+    assert all(outcome.versions[each] for each in written), outcome.versions
+
+
+def roll(stage: LedgerStage, release: str, *, victim: str) -> None:
+    """Roll to a release, with a kill of the controllers meanwhile and of a server afterwards."""
+    rolling = stage.begin_upgrade(f"--to={release}")
+    stage.kill("controllers")
+    rolling.wait()
+    stage.upgrade(f"--to={release}")  # the rest, if a step was refused
+    assert set(stage.releases) == {release}
+    stage.kill(victim)
+    stage.wait_writes(SIZES.ledger_writes)
