@@ -61,6 +61,7 @@ from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+REPORTS: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 CUSTOM: Final = (GADGETS, GIZMOS)
 LEASE_SECONDS: Final = 4
 OPTIONS: Final = (
@@ -254,6 +255,16 @@ class LedgerStage:
 
         wait_for(is_done, f"upgrade {words}", log=lambda: said[-1] + self.up.output)
 
+    def preflight(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*RESTOW, "preflight", f"--kubeconfig={self.data_dir / 'kubeconfig'}", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_SECONDS_MAX,
+        )
+
     def begin_upgrade(self, *words: str) -> subprocess.Popen[str]:
         """The same as a process that goes on."""
         command = [*RESTOW, "upgrade", f"--data-dir={self.data_dir}", *words, "--yes"]
@@ -325,6 +336,18 @@ class LedgerStage:
             return is_known and all(map(has_succeeded, self.migrations(kind)))
 
         wait_for(is_verified, f"{kind.name} is verified", log=lambda: self.up.output)
+
+    def common(self, kind: Kind) -> str:
+        """The version that all servers write."""
+        report = self.ask("GET", f"{REPORTS}/{kind.resource_name}")
+        return str(report["status"].get("commonEncodingVersion", ""))
+
+    def wait_common(self, kind: Kind, version: str) -> None:
+        wait_for(
+            lambda: self.common(kind) == version,
+            f"{version} is the common version",
+            log=lambda: self.up.output,
+        )
 
     def migrations(self, kind: Kind) -> list[dict[str, Any]]:
         """All migrations of a kind."""
