@@ -17,7 +17,7 @@ from restow.storage.census import Source, count_key, open_source, take_census
 from restow.storage.census.naming import PREFIX_DEFAULT
 from restow.storage.errors import StorageError
 
-__all__ = ["ask_key"]
+__all__ = ["ask_key", "count_under"]
 
 REQUEST_SECONDS_MAX: Final = 20.0
 LEASES_PREFIX: Final = f"{PREFIX_DEFAULT}leases/{LEASE_NAMESPACE}/"
@@ -40,13 +40,18 @@ async def _count(view: KeyedView, name: str, *, address: str, runtime: Runtime) 
     try:
         source = await open_source(address, runtime)
         try:
-            if problem := await _why_other(source, view):
-                return StoreCount(address=address, problem=problem)
-            census = await take_census(source)
+            return await count_under(source, view, name, address=address)
         finally:
             await source.close()
     except (StorageError, OSError) as error:
         return StoreCount(address=address, problem=str(error))
+
+
+async def count_under(source: Source, view: KeyedView, name: str, *, address: str) -> StoreCount:
+    """What a store that is open holds under the key. Raises StorageError or OSError."""
+    if problem := await _why_other(source, view):
+        return StoreCount(address=address, problem=problem)
+    census = await take_census(source)
     # Most resources are never encrypted: of plain values, only those matter that should be.
     encrypted = {str(each.resource) for each in view.resources if each.may_be_encrypted}
     found = count_key(

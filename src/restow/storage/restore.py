@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from restow.runtime import Runtime
+from restow.runtime import Ids, Runtime
 from restow.storage.backup import Progress, cannot_write, sync, unseen
 from restow.storage.census.sources import Source, open_source
 from restow.storage.checks import check_key
@@ -119,15 +119,24 @@ async def restore_backup(
             )
         )
         async with opened as storage:
-            await _write_all(storage, source, total=keys, on_progress=on_progress)
-            # Servers that know another store take this one: who restores it has chosen it.
-            await accept(storage, runtime.ids)
-            revision = await _finish(storage)
+            revision = await fill(
+                storage, source, runtime.ids, total=keys, on_progress=on_progress
+            )
     finally:
         await source.close()
     return Restored(
         keys=keys, left_out=left_out, backup_revision=source.revision, revision=revision
     )
+
+
+async def fill(
+    storage: Storage, source: Source, ids: Ids, *, total: int, on_progress: Progress
+) -> Revision:
+    """Write all keys of a backup into an empty store, and let servers use it; its revision."""
+    await _write_all(storage, source, total=total, on_progress=on_progress)
+    # Servers that know another store take this one: who restores it has chosen it.
+    await accept(storage, ids)
+    return await _finish(storage)
 
 
 def _check_backup(path: Path) -> str:

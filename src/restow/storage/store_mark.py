@@ -43,14 +43,9 @@ def write_mark(path: Path, mark: Mark, *, nonce: str) -> None:
     """Write the mark, with what other servers of the directory know. Raises OSError."""
     with suppress(OpenRefused):
         known = read_mark(path)
-        if known is not None:
-            if known.id == mark.id:
-                suspect = mark.suspect or known.suspect
-                revision = max(mark.revision, known.revision)
-                mark = msgspec.structs.replace(mark, suspect=suspect, revision=revision)
-                if mark == known:
-                    return
-            mark = with_former(mark, known)
+        mark = merged(mark, known)
+        if mark == known:
+            return
     unfinished = path.with_name(f".{path.name}.{nonce}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -61,6 +56,17 @@ def write_mark(path: Path, mark: Mark, *, nonce: str) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def merged(mark: Mark, known: Mark | None) -> Mark:
+    """A mark with what another server has remembered of the same store."""
+    if known is None:
+        return mark
+    if known.id == mark.id:
+        suspect = mark.suspect or known.suspect
+        revision = max(mark.revision, known.revision)
+        mark = msgspec.structs.replace(mark, suspect=suspect, revision=revision)
+    return with_former(mark, known)
 
 
 def with_former(mark: Mark, known: Mark) -> Mark:

@@ -10,7 +10,6 @@ whoever knows), and what follows from other keys (`listeners`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -156,8 +155,8 @@ class ReloadedKeys:
         that answers with other keys than those of the other servers is refused.
         """
         try:
-            self._seen = await asyncio.to_thread(_signature_of, self.path)
-            data = await asyncio.to_thread(_read, self.path)
+            self._seen = await self._sign()
+            data = await self._read()
             configuration = read_configuration(data)
             plugins = await self._start_plugins(configuration)
             for plugin in plugins.values():
@@ -183,12 +182,11 @@ class ReloadedKeys:
             await self._retired.pop().close()
         now = self._runtime.clock.monotonic()
         try:
-            # A thread of its own: a file system that does not answer must not keep us from ending.
-            signature = await in_own_thread("encryption", partial(_signature_of, self.path))
+            signature = await self._sign()
             is_due = now >= self._try_again_at if self._try_again_at else False
             if signature == self._seen and not is_due and now < self._seen_at + CONTENT_SECONDS:
                 return False
-            data = await in_own_thread("encryption", partial(_read, self.path))
+            data = await self._read()
         except ConfigurationRefused as error:
             self._refuse(str(error))
             return False
@@ -206,6 +204,16 @@ class ReloadedKeys:
             self._refuse(str(error))
             return False
         return await self._try(configuration)
+
+    # A thread of its own: a file system that does not answer must not keep us from ending.
+
+    async def _sign(self) -> _Signature:
+        """What changes when the file does. Raises `ConfigurationRefused`."""
+        return await in_own_thread("encryption", partial(_signature_of, self.path))
+
+    async def _read(self) -> bytes:
+        """The content of the file. Raises `ConfigurationRefused`."""
+        return await in_own_thread("encryption", partial(_read, self.path))
 
     async def close(self) -> None:
         """End the plug-ins' tasks and connections."""

@@ -9,13 +9,13 @@ One event loop per process, and no fork once a channel exists: gRPC does not sur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import grpc
 
 from restow.runtime import Backoff, Runtime, in_own_thread
-from restow.storage.errors import StorageClosed, StoreReplaced
+from restow.storage.continuity import Continuity
+from restow.storage.errors import StorageClosed
 from restow.storage.etcd.credentials import Credentials, load_credentials
 from restow.storage.etcd.errors import (
     CERTIFICATES,
@@ -35,8 +35,6 @@ from restow.storage.etcd.messages import (
     SnapshotRequest,
 )
 from restow.storage.etcd.options import EtcdOptions
-from restow.storage.identity import ACCEPT_ADVICE
-from restow.storage.interface import REVISION_FIRST, Revision
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -84,19 +82,13 @@ class _Call(NamedTuple):
     repeatable: bool
 
 
-class Connection:
+class Connection(Continuity):
     """All members, and the one that is asked now."""
 
     def __init__(self, options: EtcdOptions, runtime: Runtime) -> None:
+        super().__init__()
         self.options = options
         self.runtime = runtime
-        self.newest = REVISION_FIRST
-        """The newest revision that any answer has named."""
-        self.cluster_id = 0
-        """Of the etcd that has answered; 0 before the first answer."""
-        self.replaced: StoreReplaced | None = None
-        """Why nothing may be read or written: another etcd answers, or it went back."""
-        self.on_replaced: Callable[[StoreReplaced], None] = lambda _error: None
         self._credentials = self._load()
         self._members = self._open_members()
         self._retired: list[Member] = []
@@ -112,46 +104,6 @@ class Connection:
     def check_open(self) -> None:
         if self._closed:
             raise StorageClosed("the store has been closed")
-
-    def check_usable(self) -> None:
-        """Raises `StoreReplaced` while the store is not the one that was opened."""
-        if self.replaced is not None:
-            raise StoreReplaced(str(self.replaced))
-
-    def note(self, header: Any, *, before: Revision) -> Revision:
-        """Remember the revision that a linearizable answer named.
-
-        Raises `StoreReplaced` when another cluster answered, or when the revision is below
-        `before`, the newest one that was known when the question was sent.
-        """
-        revision = Revision(header.revision)
-        self.check_cluster(header)
-        if revision < before:
-            self.block(
-                f"etcd is at revision {revision:,}, and revision {before:,} was seen before: its"
-                f" data were replaced by an older copy or emptied. To go on, {ACCEPT_ADVICE}"
-            )
-        self.check_usable()
-        self.newest = max(self.newest, revision)
-        return revision
-
-    def check_cluster(self, header: Any) -> None:
-        """Raises `StoreReplaced` for an answer of another cluster than the first answer's."""
-        found = header.cluster_id
-        if found != self.cluster_id:
-            if self.cluster_id:
-                self.block(
-                    f"etcd has cluster id {found:x}, and {self.cluster_id:x} was expected: it was"
-                    f" restored from a snapshot or replaced. To go on, {ACCEPT_ADVICE}"
-                )
-                self.check_usable()
-            self.cluster_id = found
-
-    def block(self, text: str) -> None:
-        """Refuse every call from here on."""
-        if self.replaced is None:
-            self.replaced = StoreReplaced(text)
-            self.on_replaced(self.replaced)
 
     async def call(
         self, method: Method, request: Any, *, timeout_seconds: float, repeatable: bool

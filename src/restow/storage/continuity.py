@@ -1,0 +1,80 @@
+"""Whether answers come from one store that only moves forward.
+
+Each answer of etcd names the cluster id and the revision of the store. An answer of another
+cluster, or one with an older revision than was known when the question was sent, comes from a store
+that was replaced or went back to an earlier state. From then on every call is refused.
+
+Not here: the identity that a store holds itself, and what an operator accepts (`identity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from restow.storage.errors import StoreReplaced
+from restow.storage.identity import ACCEPT_ADVICE
+from restow.storage.interface import REVISION_FIRST, Revision
+
+
+class Header(Protocol):
+    """What each answer of a store says about it."""
+
+    @property
+    def cluster_id(self) -> int: ...
+
+    @property
+    def revision(self) -> int: ...
+
+
+class Continuity:
+    """What the answers of one store have said so far."""
+
+    def __init__(self) -> None:
+        self.newest = REVISION_FIRST
+        """The newest revision that any answer has named."""
+        self.cluster_id = 0
+        """Of the etcd that has answered; 0 before the first answer."""
+        self.replaced: StoreReplaced | None = None
+        """Why nothing may be read or written: another etcd answers, or it went back."""
+        self.on_replaced: Callable[[StoreReplaced], None] = lambda _error: None
+
+    def check_usable(self) -> None:
+        """Raises `StoreReplaced` while the store is not the one that was opened."""
+        if self.replaced is not None:
+            raise StoreReplaced(str(self.replaced))
+
+    def note(self, header: Header, *, before: Revision) -> Revision:
+        """Remember the revision that a linearizable answer named.
+
+        Raises `StoreReplaced` when another cluster answered, or when the revision is below
+        `before`, the newest one that was known when the question was sent.
+        """
+        revision = Revision(header.revision)
+        self.check_cluster(header)
+        if revision < before:
+            self.block(
+                f"etcd is at revision {revision:,}, and revision {before:,} was seen before: its"
+                f" data were replaced by an older copy or emptied. To go on, {ACCEPT_ADVICE}"
+            )
+        self.check_usable()
+        self.newest = max(self.newest, revision)
+        return revision
+
+    def check_cluster(self, header: Header) -> None:
+        """Raises `StoreReplaced` for an answer of another cluster than the first answer's."""
+        found = header.cluster_id
+        if found != self.cluster_id:
+            if self.cluster_id:
+                self.block(
+                    f"etcd has cluster id {found:x}, and {self.cluster_id:x} was expected: it was"
+                    f" restored from a snapshot or replaced. To go on, {ACCEPT_ADVICE}"
+                )
+                self.check_usable()
+            self.cluster_id = found
+
+    def block(self, text: str) -> None:
+        """Refuse every call from here on."""
+        if self.replaced is None:
+            self.replaced = StoreReplaced(text)
+            self.on_replaced(self.replaced)
