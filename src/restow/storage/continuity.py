@@ -2,7 +2,8 @@
 
 Each answer of etcd names the cluster id and the revision of the store. An answer of another
 cluster, or one with an older revision than was known when the question was sent, comes from a store
-that was replaced or went back to an earlier state. From then on every call is refused.
+that was replaced or went back to an earlier state. So does the answer to a write that has no
+revision of its own. From then on every call is refused.
 
 Not here: the identity that a store holds itself, and what an operator accepts (`identity`).
 """
@@ -14,7 +15,7 @@ from typing import Protocol
 
 from restow.storage.errors import StoreReplaced
 from restow.storage.identity import ACCEPT_ADVICE
-from restow.storage.interface import REVISION_FIRST, Revision
+from restow.storage.interface import REVISION_FIRST, Absent, Put, Revision, Transaction
 
 
 class Header(Protocol):
@@ -50,9 +51,25 @@ class Continuity:
         Raises `StoreReplaced` when another cluster answered, or when the revision is below
         `before`, the newest one that was known when the question was sent.
         """
+        return self._note(header, before=before, lowest=before)
+
+    def note_commit(
+        self, header: Header, transaction: Transaction, *, before: Revision
+    ) -> Revision:
+        """The same for a transaction that succeeded. One that changes something has a revision of
+        its own, above all that were known when it was sent."""
+        there = {each.key for each in transaction.guards if not isinstance(each, Absent)}
+        changes = any(isinstance(each, Put) or each.key in there for each in transaction.writes)
+        return self._note(header, before=before, lowest=before + changes)
+
+    def saw(self, revision: Revision) -> None:
+        """Remember a revision that a watch has shown."""
+        self.newest = max(self.newest, revision)
+
+    def _note(self, header: Header, *, before: Revision, lowest: int) -> Revision:
         revision = Revision(header.revision)
         self.check_cluster(header)
-        if revision < before:
+        if revision < lowest:
             self.block(
                 f"etcd is at revision {revision:,}, and revision {before:,} was seen before: its"
                 f" data were replaced by an older copy or emptied. To go on, {ACCEPT_ADVICE}"

@@ -119,9 +119,7 @@ async def restore_backup(
             )
         )
         async with opened as storage:
-            revision = await fill(
-                storage, source, runtime.ids, total=keys, on_progress=on_progress
-            )
+            revision = await fill(storage, source, runtime.ids, total=keys, on_progress=on_progress)
     finally:
         await source.close()
     return Restored(

@@ -64,14 +64,15 @@ class Committer:
                 if timeout_seconds <= 0:
                     break
                 continue
-            try:
-                revision = connection.note(response.header, before=attempt.before)
-            except StoreReplaced as error:
-                if response.succeeded:  # in a store that may not be the one to go on with
-                    return Unknown(str(error))
-                raise
             if response.succeeded:
-                return Done(revision)
+                try:
+                    return Done(
+                        connection.note_commit(response.header, transaction, before=attempt.before)
+                    )
+                except StoreReplaced as error:
+                    # It happened, in a store that may not be the one to go on with.
+                    return Unknown(str(error))
+            revision = connection.note(response.header, before=attempt.before)
             if not reads_inside(transaction):
                 response = await self._read_guards(transaction, revision)
             if (refused := decode_refusal(transaction, response.responses, revision)) is not None:

@@ -72,6 +72,7 @@ class EventStream:
             if entries:
                 self._check_order(entries)
                 self._position = entries[-1].revision
+                self._connection.saw(self._position)
                 return entries
 
     async def receive(self) -> Any:

@@ -8,7 +8,17 @@ from restow.runtime import Runtime
 from restow.storage.errors import Compacted, StoreReplaced
 from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.connection import Connection
-from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Transaction, Unknown
+from restow.storage.interface import (
+    EVERYTHING,
+    Delete,
+    Done,
+    Key,
+    Present,
+    Put,
+    Revision,
+    Transaction,
+    Unknown,
+)
 from restow.testing.etcd_process import EtcdCluster
 
 PUT = Transaction((), (Put(Key("/restow/x"), b"1"),))
@@ -87,3 +97,37 @@ async def test_a_watch_that_was_open_is_told_to_read_again(etcd: EtcdCluster) ->
             await anext(watch)
     finally:
         await storage.close()
+
+
+async def test_a_revision_that_only_a_watch_has_shown(etcd: EtcdCluster) -> None:
+    """A server that writes nothing knows it as well: an answer below it blocks."""
+    storage = await open_etcd(parse_address(etcd.url), Runtime.system())
+    other = await open_etcd(parse_address(etcd.url), Runtime.system())
+    try:
+        watch = storage.watch(EVERYTHING, after=await storage.revision())
+        done = await other.commit(PUT)
+        assert isinstance(done, Done)
+        assert (await anext(watch)).revision == done.revision
+        assert storage.newest == done.revision
+        await watch.close()
+    finally:
+        await storage.close()
+        await other.close()
+
+
+async def test_a_write_at_a_revision_that_was_seen_before() -> None:
+    """The next write of a store has a new revision: one that repeats the newest is of a store that
+    lost it. A transaction that changed nothing has the revision of before."""
+    connection = await make_connection()
+    connection.note(header(10), before=Revision(1))
+    nothing = Transaction((), (Delete(Key("/restow/x")),))
+    assert connection.note_commit(header(10), nothing, before=Revision(10)) == 10
+    assert connection.note_commit(header(11), PUT, before=Revision(10)) == 11
+    with pytest.raises(StoreReplaced, match="is at revision 11, and revision 11 was seen before"):
+        connection.note_commit(header(11), PUT, before=Revision(11))
+    await connection.close()
+    connection = await make_connection()
+    something = Transaction((Present(Key("/restow/x")),), nothing.writes)
+    with pytest.raises(StoreReplaced):
+        connection.note_commit(header(11), something, before=Revision(11))
+    await connection.close()
