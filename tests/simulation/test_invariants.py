@@ -12,7 +12,7 @@ from restow.testing.sim.invariants import BY_ID, ROWS, Row
 pytestmark = pytest.mark.area("simulation")
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = {"R": 7, "F": 9, "G": 11, "M": 17, "D": 4, "A": 8, "L": 8, "S": 6}
+NUMBERS = {"R": 7, "F": 9, "G": 11, "M": 17, "D": 4, "A": 8, "L": 8, "S": 10}
 """How many promises there are of each kind."""
 
 

@@ -28,6 +28,8 @@ REQUEST_SECONDS_MAX: Final = 12.0
 JSON: Final = {"content-type": "application/json"}
 MERGE: Final = {"content-type": "application/merge-patch+json"}
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+RESET_SECONDS_MAX: Final = 8.0
+"""So long after an operator accepted a store, what comes from the one before may arrive."""
 NAMES_MAX: Final = 24
 """Of objects that a client makes, changes and deletes again and again."""
 _CLOSING: Final = b"while custom resource definition is terminating"
@@ -76,6 +78,9 @@ class Writer:
         self._sent = 0
         self._read: dict[str, dict[str, Any]] = {}
         """Objects as this client has last seen them."""
+        self._branch = 0
+        self._outdated: set[str] = set()
+        """Objects that it has last seen in a store that was replaced since."""
         self.is_over = False
         self.acknowledged = 0
         self.last_at = 0.0
@@ -130,7 +135,8 @@ class Writer:
         body = self._object(version, metadata, spec)
         answer = await self._send("PUT", self._kind.path(version, name), body)
         if answer.status == 409:
-            self._check_conflict(name, stamp, int(metadata["resourceVersion"]))
+            if name not in self._outdated:
+                self._check_conflict(name, stamp, int(metadata["resourceVersion"]))
             await self._look(name)
         else:
             self._judge(answer, name, stamp)
@@ -163,8 +169,11 @@ class Writer:
             self._read.pop(name, None)
         elif answer.status == 200:
             seen = self._read[name] = orjson.loads(_body(answer))
+            self._outdated.discard(name)
             self._ledger.checked["A2"] += 1
-            if seen["spec"]["stamp"] not in self._ledger.stamps:
+            if seen["spec"]["stamp"] in self._ledger.lost:
+                self._ledger.problem(f"S7: {name} is read as {seen['spec']}, which is not stored")
+            elif seen["spec"]["stamp"] not in self._ledger.stamps:
                 self._ledger.problem(f"A2: {name} is read with {seen['spec']}, never stored")
 
     async def _list(self) -> None:
@@ -183,6 +192,8 @@ class Writer:
             for each in found["items"]
         }
         ledger.checked["A4"] += 1
+        if gone := ledger.lost.intersection(items.values()):
+            ledger.problem(f"S7: a list at {revision} has {sorted(gone)}, which are not stored")
         stored = ledger.at(self._kind.root, revision)
         if items != stored:
             lost, more = stored.items() - items.items(), items.items() - stored.items()
@@ -200,11 +211,15 @@ class Writer:
         self._check_code(answer)
         if answer.status in (404, 410):
             self._read.pop(name, None)
+        self._ledger.checked["S7"] += self._ledger.accepted_at is None
         if answer.status not in (200, 201):
             return
         seen = self._read[name] = orjson.loads(_body(answer))
+        self._outdated.discard(name)
         revision, ledger = int(seen["metadata"]["resourceVersion"]), self._ledger
         ledger.checked["A2"] += 1
+        if (is_known := ledger.suspect.get(stamp)) is not None and is_known():
+            ledger.problem(f"S7: {stamp} is acknowledged, on a store that was not accepted")
         stored = ledger.stamps.get(stamp)
         if stored is None:
             ledger.problem(f"A2: {stamp} of {name} is acknowledged, and not stored")
@@ -260,7 +275,18 @@ class Writer:
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> Answer:
         data = b"" if body is None else orjson.dumps(body)
-        return await self._door.handle(method, path, JSON if headers is None else headers, data)
+        branch = self._note_branch()
+        answer = await self._door.handle(method, path, JSON if headers is None else headers, data)
+        if self._note_branch() != branch:
+            # Of which store it speaks is not known.
+            raise ConnectionResetError("the store was replaced meanwhile")
+        return answer
+
+    def _note_branch(self) -> int:
+        if self._branch != self._ledger.branch:
+            self._branch = self._ledger.branch
+            self._outdated = set(self._read)
+        return self._branch
 
 
 class Watcher:
@@ -285,6 +311,8 @@ class Watcher:
         self._known: dict[str, tuple[int, str]] = {}
         """Revisions and stamps of what there is."""
         self._position = 0
+        self._branch = 0
+        """Of the store that it has listed."""
         self.is_over = False
         self.events = 0
 
@@ -301,11 +329,12 @@ class Watcher:
             await asyncio.sleep(self._random.random())
 
     async def _list(self) -> None:
-        path = self._kind.path(self._kind.versions[0])
+        path, branch = self._kind.path(self._kind.versions[0]), self._ledger.branch
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
             answer = await self._door.handle("GET", path, JSON, b"")
-        if answer.status != 200:
+        if answer.status != 200 or branch != self._ledger.branch:
             raise OSError(answer.status)
+        self._branch = branch
         found = orjson.loads(_body(answer))
         self._position = int(found["metadata"]["resourceVersion"])
         self._known = {
@@ -322,6 +351,7 @@ class Watcher:
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
             answer = await self._door.handle("GET", path + query, JSON, b"")
         if answer.status == 410:
+            self._ledger.checked["S8"] += self._is_abandoned
             raise _Expired
         if answer.status != 200 or isinstance(answer.body, bytes):
             raise OSError(answer.status)
@@ -343,8 +373,12 @@ class Watcher:
         ledger, kind, obj = self._ledger, event["type"], event["object"]
         if kind == "ERROR":
             if obj.get("code") == 410:
+                ledger.checked["S8"] += self._is_abandoned
                 raise _Expired
             raise OSError(obj.get("code"))
+        if self._branch != ledger.branch:
+            self._check_reset(kind, obj)
+            return
         revision = int(obj["metadata"]["resourceVersion"])
         if kind != "BOOKMARK" and revision <= self._position:
             ledger.problem(f"A3: {self.name} was told of {revision} after {self._position}")
@@ -371,6 +405,27 @@ class Watcher:
             if stamp and (stored is None or stored.name != name):
                 ledger.problem(f"A3: {self.name} heard of {stamp}, which was never stored")
         self._position = revision
+
+    @property
+    def _is_abandoned(self) -> bool:
+        """Whether its position is one that the present store never had."""
+        ledger = self._ledger
+        return self._branch != ledger.branch and self._position > ledger.branch_floor
+
+    def _check_reset(self, kind: str, obj: dict[str, Any]) -> None:
+        """The store was replaced since the list: what is on its way may still arrive, and then the
+        watch ends."""
+        ledger, accepted_at = self._ledger, self._ledger.accepted_at
+        revision = int(obj["metadata"]["resourceVersion"])
+        if self._is_abandoned and accepted_at is not None:
+            since = max(accepted_at, ledger.unpaused_at) + RESET_SECONDS_MAX
+            if ledger.now() > since:
+                ledger.problem(
+                    f"S8: {self.name} was at {self._position} of a store that was replaced, and was"
+                    f" told {kind} of {revision}"
+                )
+        if not self._is_abandoned:
+            self._position = max(self._position, revision)
 
 
 class Forger:

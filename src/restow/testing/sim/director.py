@@ -233,6 +233,8 @@ class Director:
                 compaction_seconds=plan.compaction_seconds,
                 takes_at_once=plan.takes_at_once,
                 skew_seconds=plan.skews[self.places.index(place)],
+                is_guarded=plan.is_advised,
+                is_encrypted=bool(plan.keys),
             ),
         )
         server.wire.link.set(
@@ -325,7 +327,7 @@ class Director:
             case "pause":
                 world.hits["pause"] += 1
                 victim.process.pause()
-                self._later(seconds, victim.process.wake)
+                self._later(seconds, lambda: self._wake(victim))
             case "skew":
                 world.hits["skew"] += 1
                 victim.clock.skew_seconds += seconds
@@ -347,6 +349,10 @@ class Director:
                 link.blind_to = DEFINITIONS_ROOT
         if step.act in ("cut", "stall", "slow", "lossy", "late", "deaf", "blind"):
             self._later(seconds, lambda: self._mend(link))
+
+    def _wake(self, victim: SimServer | SimControllers) -> None:
+        victim.process.wake()
+        self.world.ledger.unpaused_at = self.world.loop.time()
 
     def _mend(self, link: Link) -> None:
         link.heal()
@@ -487,7 +493,7 @@ class Director:
     def _end_faults(self) -> None:
         for server in self.world.servers.values():
             self._mend(server.wire.link)
-            server.process.wake()
+            self._wake(server)
             server.process.survives()
         for controllers in self.world.controllers.values():
             controllers.link.heal()

@@ -160,6 +160,14 @@ ROWS: Final = (
     Row("S5", "preflight says the same, whichever server is asked", tests=_ADVICE, is_advised=True),
     Row("S6", "a rollback that nothing in the store speaks against is possible",
         tests=_ADVICE, is_advised=True),
+    Row("S7", "a store that was replaced is neither read nor written until it is accepted",
+        tests=_ADVICE, is_advised=True),
+    Row("S8", "a watch from a revision of a store that was replaced ends with 410",
+        tests=_ADVICE, is_advised=True),
+    Row("S9", "an encryption key that may be removed encrypts nothing, also afterwards",
+        tests=_ADVICE, is_advised=True),
+    Row("S10", "what is written is under a key that every registered server has",
+        tests=_ADVICE, is_advised=True),
 )  # fmt: skip
 BY_ID: Final = {row.id: row for row in ROWS}
 ADVISED: Final = tuple(row.id for row in ROWS if row.is_advised)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -107,12 +107,25 @@ class Ledger:
     """Rewrites since servers have ceased to agree."""
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By the root of their objects."""
+    branch: int = 0
+    """Grows when the store becomes another one, or an earlier state of itself."""
+    branch_floor: int = 0
+    """Up to this revision, the store is what it was before the last such change."""
+    accepted_at: float | None = 0.0
+    """When an operator accepted the store as it is; None: it is not accepted yet."""
+    unpaused_at: float = 0.0
+    """When a paused server went on last."""
+    lost: set[str] = field(default_factory=set)
+    """Stamps of writes that were stored once, and that the present store lacks."""
+    suspect: dict[str, Callable[[], bool]] = field(default_factory=dict)
+    """Writes to a store that is not accepted, by stamp: whether their server can know that."""
     counts: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
     """How often each rule was evaluated."""
 
     _built_in: frozenset[str] = frozenset()
     _touched: set[str] = field(default_factory=set)
+    _former_lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._built_in = frozenset(self.names.values())
@@ -157,6 +170,36 @@ class Ledger:
         self.revisions[key].append(revision)
         self.order[root].append(revision)
         self.stamps[stamp] = stored
+
+    # Another store.
+
+    def reload(self, items: Iterable[Item], *, floor: int) -> None:
+        """The store is another one, or an earlier state of itself, up to the revision `floor`:
+        begin again with what it holds. `items`: the oldest change first."""
+        stamps, problem, notice = set(self.stamps), self.problem, self.notice
+        self._former_lives |= self.lives
+        self.problem = self.notice = lambda _text: None
+        self.lives = {}
+        for found in (
+            *(self.encoders, self.entries, self.epochs, self.ballots, self.selected),
+            *(self.persisted, self.history, self.revisions, self.order, self.stamps),
+            *(self.requests, self.open_requests, self.definitions),
+            *(self.rewrites_after, self.rewrites_split),
+        ):
+            found.clear()
+        for item in items:
+            self.commit("", (Event(item.key, item.value, item.revision, item.created, None),))
+        for server_id, life in self.lives.items():
+            if (known := self._former_lives.get(server_id)) is not None:
+                life.sender, life.renewed_at = known.sender, known.renewed_at
+        self.ids.pop("", None)
+        self.problem, self.notice = problem, notice
+        self.lost = (self.lost | stamps) - set(self.stamps)
+        self.suspect.clear()
+        self.counts["acknowledged"] = 0
+        self.branch += 1
+        self.branch_floor, self.accepted_at = floor, None
+        self.notice("store replaced")
 
     # Every commit.
 

@@ -102,6 +102,8 @@ class Plan:
     steps: tuple[Step, ...]
     is_advised: bool = False
     """Whether operators ask for advice in this world, and do what breaks it (`advice`)."""
+    keys: tuple[str, ...] = ()
+    """The encryption keys of all servers at first (`keys`); empty: no configuration."""
 
     def with_steps(self, steps: Sequence[Step]) -> Plan:
         return Plan(
@@ -116,6 +118,7 @@ class Plan:
             f" {self.old_objects} old objects, delay {self.delay_seconds} s,"
             f" custom resources: {self.has_custom}"
         )
+        head += f", keys {','.join(self.keys)}" if self.keys else ""
         return "\n".join([head, *(f"  {each}" for each in self.steps)])
 
 

@@ -8,30 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import orjson
 
 from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.resources.catalog import Catalog, version_hash_of
+from restow.resources.committing import Sealed
 from restow.resources.housekeeping import DefinitionsOptions, Housekeeping, HousekeepingOptions
-from restow.runtime import InvariantViolation
+from restow.runtime import InvariantViolation, Runtime, Tasks
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Request, Response
+from restow.storage.identity import Mark
+from restow.storage.interface import Storage
+from restow.storage.store_mark import merged
 from restow.testing.in_process import kept
 from restow.testing.sim import releases
 from restow.testing.sim.clock import ProcessClock, runtime_of
 from restow.testing.sim.doors import Exchange
+from restow.testing.sim.keys import SimKeys
 from restow.testing.sim.loop import Process
-from restow.testing.sim.network import StoreWire
+from restow.testing.sim.network import GuardedWire, StoreWire
 
 TOKEN: Final = "token-of-everybody"  # noqa: S105 - of a world without walls
+STORE: Final = "etcd://10.0.1.1:2379"
+"""How servers call the store of a world."""
 _SHOWN: Final = frozenset(f"/apis/{releases.GROUP}/{version}" for version in ("v1", "v2"))
 SECRETS: Final = Secrets(
     tokens={TOKEN: User("everybody", ("system:masters",))}, continue_key=b"shared by all servers"
@@ -53,6 +63,37 @@ class ServerOptions:
     skew_seconds: float = 0.0
     may_change_mode: bool = False
     """Whether it may start beside servers that coordinate in another mode."""
+    is_guarded: bool = False
+    """Whether its store may be replaced, so that it compares the identity of the store."""
+    is_encrypted: bool = False
+    """Whether it has an encryption configuration."""
+
+
+class Files(Protocol):
+    """The files of a server, which outlive it."""
+
+    mark: Mark | None
+    """What servers of its data directory remember of the store."""
+    keys: bytes
+    """Its encryption configuration."""
+    keys_in_force: str
+    """The digest of the encryption configuration that a server took last."""
+
+
+class SimStoreGuard(StoreGuard):
+    """Compares a store with the mark, which is in memory; all else is the production code."""
+
+    def __init__(
+        self, wire: GuardedWire, runtime: Runtime, files: Files, reopen: Callable[[], GuardedWire]
+    ) -> None:
+        async def opened() -> Storage:
+            return reopen()
+
+        super().__init__(wire, runtime, name=STORE, file=Path("store.mark"), reopen=opened)
+        self._files = files
+
+    async def _write(self, mark: Mark) -> None:
+        self._files.mark = merged(mark, self._files.mark)
 
 
 class SimServer:
@@ -65,6 +106,7 @@ class SimServer:
         catalog: Catalog,
         options: ServerOptions,
         *,
+        files: Files,
         place: str,
         seed: str,
         fatal: Callable[[str, InvariantViolation], None],
@@ -77,6 +119,11 @@ class SimServer:
         self.process = process
         self.wire = wire
         self.options = options
+        self.files = files
+        self.on_other_keys: Callable[[], None] = lambda: None
+        """Called when it takes another encryption configuration than the one before."""
+        self.guard: SimStoreGuard | None = None
+        self.encryption: Encryption | None = None
         self.clock = ProcessClock(wire.link.loop, skew_seconds=options.skew_seconds)
         self._fatal = fatal
         self._broken = broken
@@ -89,6 +136,7 @@ class SimServer:
         self.coordinator: Coordinator | None = None
         self.assembly: Assembly | None = None
         self.housekeeping: Housekeeping | None = None
+        self._tasks: Tasks | None = None
         self.is_open = False
         self.is_ready = False
         self.is_stopping = False
@@ -141,8 +189,31 @@ class SimServer:
             self.is_open = False
             self.end()
 
+    async def _open(self) -> tuple[Storage, Sealed | None]:
+        """Open the store: see that it is the one that this server knows, and load the keys."""
+        wire, runtime = self.wire, self.runtime
+        if isinstance(wire, GuardedWire):
+            self.guard = SimStoreGuard(wire, runtime, self.files, wire.another)
+            if (mark := self.files.mark) is not None:
+                wire.remember(mark)
+            await self.guard.start(mark)
+        if not self.options.is_encrypted:
+            return wire, None
+        keys = SimKeys(lambda: self.files.keys, runtime)
+        await keys.load()
+        if keys.digest != self.files.keys_in_force:
+            self._take_keys(keys.digest)
+        keys.listeners.append(lambda: self._take_keys(keys.digest))
+        encryption = self.encryption = Encryption(keys, wire, runtime)
+        return encryption.storage, Sealed(wire, keys)
+
+    def _take_keys(self, digest: str) -> None:
+        self.files.keys_in_force = digest
+        self.on_other_keys()
+
     async def _start(self) -> None:
         options, catalog, runtime = self.options, self.catalog, self.runtime
+        opened, sealed = await self._open()
         membership = MembershipOptions(
             host=self.place,
             release=catalog.name,
@@ -159,9 +230,12 @@ class SimServer:
                 may_change_mode=options.may_change_mode,
                 loose_bound_seconds=options.loose_bound_seconds,
             ),
+            keys=None if sealed is None else sealed.keys,
         )
+        if self.guard is not None:
+            self.guard.on_accepted = coordinator.store_replaced
         assembly = self.assembly = await assemble(
-            self.wire,
+            opened,
             catalog,
             runtime,
             secrets=SECRETS,
@@ -171,24 +245,27 @@ class SimServer:
             gates=FeatureGates(storage_version_api=options.mode != "off"),
             version_of=coordinator.version_of,
             registration=coordinator.custom_registration,
+            sealed=sealed,
             mirror=coordinator.mirror,
         )
         coordinator.custom = assembly.custom
         catalog.is_whole = lambda: assembly.custom.has_begun
         coordinator.table.on_switch = assembly.discovery.forget
         self.is_open = True
+        self._tasks = runtime.tasks("apiserver")
+        keep_guard(self.guard, assembly.health, self._tasks, interval_seconds=options.renew_seconds)
         await take_part(
             coordinator,
             assembly,
             address="127.0.0.1:6443",
             livez_grace_seconds=0.0,
-            encryption=None,
+            encryption=self.encryption,
             joined=assembly.custom.start,
             reported=assembly.custom.wait_for_first,
         )
         registration = coordinator.custom_registration
         self.housekeeping = Housekeeping(
-            self.wire,
+            opened,
             assembly.store,
             catalog,
             runtime,
@@ -218,6 +295,12 @@ class SimServer:
             await self.coordinator.close()
         if self.assembly is not None:
             await self.assembly.close()
+        if self._tasks is not None:
+            await self._tasks.close()
+        if self.encryption is not None:
+            await self.encryption.close()
+        if self.guard is not None:
+            await self.guard.close()
         self.end()
 
     def end(self) -> None:

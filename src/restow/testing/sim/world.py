@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 from restow.runtime import InvariantViolation
+from restow.storage.identity import Mark
 from restow.testing.sim.controllers import SimControllers
 from restow.testing.sim.doors import Door, Listening
 from restow.testing.sim.ledger import Ledger
 from restow.testing.sim.loop import Process, SimulatedLoop
-from restow.testing.sim.network import Link, StoreWire
+from restow.testing.sim.network import GuardedWire, Link, StoreWire
 from restow.testing.sim.plan import PLACES
 from restow.testing.sim.releases import KIND, NAME, RELEASES, ROOT, catalog_of
 from restow.testing.sim.servers import TOKEN, ServerOptions, SimServer
@@ -18,6 +20,15 @@ from restow.testing.sim.store import WatchedStorage
 
 ADDRESSES: Final = {f"10.0.0.{number + 1}:6443": place for number, place in enumerate(PLACES)}
 """Where the server of each place is found."""
+
+
+@dataclass(slots=True)
+class ServerFiles:
+    """Satisfies `servers.Files`."""
+
+    mark: Mark | None = None
+    keys: bytes = b""
+    keys_in_force: str = ""
 
 
 class World:
@@ -48,6 +59,8 @@ class World:
         self.servers: dict[str, SimServer] = {}
         """By place; the one that is there now, or was last."""
         self.past: list[SimServer] = []
+        self.files: dict[str, ServerFiles] = {place: ServerFiles() for place in PLACES}
+        """By place; what servers leave behind when they end."""
         self.controllers: dict[str, SimControllers] = {}
         self.problems: list[str] = []
         """What must not be."""
@@ -78,11 +91,13 @@ class World:
         name = f"{place}-{self._lives}"
         process = self.loop.process(name)
         link = before.wire.link if before is not None else self.link(place)
+        make = GuardedWire if options.is_guarded else StoreWire
         server = SimServer(
             process,
-            StoreWire(self.storage, link, name, takes_at_once=options.takes_at_once),
+            make(self.storage, link, name, takes_at_once=options.takes_at_once),
             catalog_of(options.release),
             options,
+            files=self.files[place],
             place=place,
             seed=f"{self.seed}/{name}",
             fatal=self.fatal,

@@ -21,6 +21,7 @@ from restow.controllers.names import PROOF_ANNOTATION
 from restow.controllers.parts import PART_NAMES
 from restow.controllers.preflight import Blocker, Report
 from restow.controllers.trigger.values import Settings
+from restow.machinery.names import GroupResource
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.sim import releases
@@ -28,13 +29,16 @@ from restow.testing.sim.advice import reference
 from restow.testing.sim.advice.operator import Operator
 from restow.testing.sim.advice.plan import RAW_VALUES, READ_ALL
 from restow.testing.sim.advice.soundness import UNKNOWN, Soundness
+from restow.testing.sim.advice.stores import Backup, Stores
 from restow.testing.sim.clients import REQUESTS
 from restow.testing.sim.director import DEFINITIONS, GADGETS, START_SECONDS_MAX, Director
+from restow.testing.sim.keys import IDENTITY, NAMES, file_of, id_of, open_value
 from restow.testing.sim.plan import CONTROLLERS, Plan, Step
 from restow.testing.sim.servers import SimServer
 from restow.testing.sim.world import World
 
 STATES_PATH: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
+WIDGETS: Final = GroupResource(releases.GROUP, releases.PLURAL)
 CRD_PATH: Final = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
 DOWN_SECONDS_MAX: Final = 20.0
 """How long an operator waits until servers that were told to stop are gone."""
@@ -62,14 +66,25 @@ class AdviceDirector(Director):
         self.soundness = Soundness(world, is_voted=plan.mode == "strict")
         self.operator = Operator(self._clients, world.loop, f"{plan.seed}/operator")
         self.may_change_mode = True
+        self.keys: dict[str, tuple[str, ...]] = {}
+        """The encryption configuration of each place."""
         self.trigger_rules = Settings()  # bounds are promised for the defaults
         self._origins: dict[str, str] = {}
         """The releases before the last upgrade, by place."""
         self._blockers: Sequence[Blocker] | None = None
         """What was last in the way of a step."""
         self._puts = 0
+        self.stores = Stores(world, f"{plan.seed}/stores")
+        self.soundness.on_write = self.stores.note_write
+        self.set_keys(plan.keys)
         self.is_defined_at_last = plan.has_custom
         """Whether the operator has not deleted the CRD for good."""
+
+    def _start(self, place: str) -> SimServer:
+        server = super()._start(place)
+        # What an operator has changed before takes effect now.
+        server.on_other_keys = self.soundness.forget
+        return server
 
     async def _carry_out(self, step: Step) -> None:
         """Questions and releases; other acts are below."""
@@ -78,7 +93,7 @@ class AdviceDirector(Director):
             self.soundness.forget()
         match step.act:
             case "ask":
-                await self._ask_preflight(argument)
+                await self._ask_preflight(argument, keys=_keys(step.target))
             case "compare":
                 await self._compare(argument)
             case "status":
@@ -119,17 +134,92 @@ class AdviceDirector(Director):
                 await self._define_versions(tuple(argument.split(",")))
             case "put raw value":
                 await self._put_raw(argument)
+            case "replace store" | "put store back" | "accept store" | "restore backup":
+                await self._change_store(step.act, argument)
+            case "set keys":
+                self.set_keys(argument.split(","), step.target)
+            case "remove key":
+                await self._remove_key(argument, is_advised=step.target == "advised")
             case _:
                 await super()._carry_out(step)
 
+    # Stores and keys.
+
+    async def _change_store(self, act: str, argument: str) -> None:
+        how, _, back = argument.rpartition(" ")
+        match act:
+            case "replace store":
+                self.stores.replace(how, int(back))
+            case "put store back":
+                self.stores.put_back()
+            case "accept store":
+                await self.stores.accept()
+            case _:
+                await self._restore(int(back))
+        self.soundness.store_replaced()
+
+    async def _restore(self, revisions_back: int) -> None:
+        """Stop all servers, restore a backup, and start a release that can read it."""
+        await self._stop_together()
+        await self.stores.restore(revisions_back)
+        running = set(self.assigned.values())
+        raw = self.soundness.raw()
+        if len(running) > 1 or any(reference.read(raw, each).unreadable for each in running):
+            self.assigned = dict.fromkeys(self.places, READ_ALL[-1])
+        self._find_keys()
+        await self._start_together()
+
+    def set_keys(self, keys: Sequence[str], place: str = "") -> None:
+        """Write the encryption configuration of a server, or of all."""
+        for each in (place,) if place else self.places:
+            self.keys[each] = tuple(keys)
+            self.world.files[each].keys = file_of(keys)
+
+    def _find_keys(self) -> None:
+        """Give all servers every key that something is stored under."""
+        if self.plan.keys:
+            stored = {open_value(key, value).key for key, value in self.soundness.raw().items()}
+            first = next(iter(self.keys.values()))
+            self.set_keys(tuple(dict.fromkeys((*first, *sorted(stored), IDENTITY))))
+
+    async def _remove_key(self, key: str, *, is_advised: bool) -> None:
+        """Take a key out of all configurations; `is_advised`: if preflight says so."""
+        if is_advised:
+            items = self.world.storage.all_items()
+            source = Backup(items, self.world.storage.header.revision)
+            report = await self.operator.removal(self._door(), key, source)
+            if report is None or not report.is_safe:
+                return
+            self.soundness.may_remove(key)
+        for place, keys in self.keys.items():
+            left = [each for each in keys if each != key]
+            self.set_keys(left or [IDENTITY], place)
+
+    @property
+    def common_keys(self) -> frozenset[str] | None:
+        """The keys that all servers have in force; None: they have no configuration."""
+        if not self.plan.keys:
+            return None
+        found = [
+            set(server.encryption.keys.readable(WIDGETS))
+            for server in self.world.running()
+            if server.encryption is not None
+        ]
+        ids = set.intersection(*found) if found else set()
+        return frozenset(each for each in (*NAMES, IDENTITY) if id_of(each) in ids)
+
     # Questions.
 
-    async def _ask_preflight(self, target: str, place: str = "") -> Report | None:
-        """Ask the server of a place, or any, and hold the answer against the raw store."""
+    async def _ask_preflight(
+        self, target: str, place: str = "", keys: frozenset[str] | None = None
+    ) -> Report | None:
+        """Ask the server of a place, or any, and hold the answer against the raw store. `keys`:
+        those of the target, if not those of the servers."""
         soundness = self.soundness
         door = self.world.door_to(self._link, place) if place else self._door()
-        question, unowned = soundness.asked(target), soundness.unowned(target)
-        report = await self.operator.preflight(door, target)
+        keys = keys if keys is not None and self.plan.keys else self.common_keys
+        question, unowned = soundness.asked(target, keys=keys), soundness.unowned(target)
+        report = await self.operator.preflight(door, target, keys)
         is_safe = report is not None and report.is_safe
         soundness.answered(question, "preflight", is_safe=is_safe)
         if report is not None and is_safe:
@@ -209,7 +299,7 @@ class AdviceDirector(Director):
             rolling.situation_of(supervisor, step, releases.release_of),
             is_begun=is_return or target in self.assigned.values(),
         )
-        question = self.soundness.asked(target, others)
+        question = self.soundness.asked(target, others, self.common_keys)
         door = self.world.door_to(self._link, witness.place)
         report = await self.operator.step(door, target, situation)
         if report is not None:
@@ -222,7 +312,11 @@ class AdviceDirector(Director):
 
     def _supervisor_view(self) -> Overview:
         """What `restow up` knows of its servers."""
-        ready = {each.place for each in self.world.ready() if not each.process.is_paused}
+        ready = {
+            each.place
+            for each in self.world.ready()
+            if not each.process.is_paused and each.wire.blocked is None
+        }
         return Overview(
             pid=1,
             data_dir="",
@@ -264,7 +358,8 @@ class AdviceDirector(Director):
         # Its own objects, too, must not be left behind.
         others = dict(self.assigned)
         is_healthy = self.parts == PART_NAMES and self._are_all_there()
-        wrong = {**self.soundness.against(origin, others), **self.soundness.unowned(origin)}
+        against = self.soundness.against(origin, others, self.common_keys)
+        wrong = {**against, **self.soundness.unowned(origin)}
         if is_healthy and self._blockers and not wrong:
             said = "; ".join(f"{each.resource}: {each.what}" for each in self._blockers)
             self.world.problem(f"S6: {place} cannot go back to {origin}: {said}")
@@ -292,11 +387,17 @@ class AdviceDirector(Director):
         )
 
     async def _restart_together(self, assigned: Mapping[str, str]) -> None:
+        await self._stop_together()
+        self.assigned = dict(assigned)
+        await self._start_together()
+
+    async def _stop_together(self) -> None:
         self.kept_down.update(self.places)
         for place in self.places:
             self._stop(place)
         await self._until(lambda: not self.world.running(), DOWN_SECONDS_MAX)
-        self.assigned = dict(assigned)
+
+    async def _start_together(self) -> None:
         self.kept_down.clear()
         await self._until(self._are_all_there, START_SECONDS_MAX)
 
@@ -419,6 +520,9 @@ class AdviceDirector(Director):
         if self.parts != PART_NAMES:
             self.parts = PART_NAMES
             self._restart_controllers()
+        if not self.stores.is_accepted:
+            await self._change_store("accept store", "")
+        self._find_keys()
         running = set(self.assigned.values())
         is_at_rest = len(running) == 1 and running <= {*READ_ALL} and self.mode == self.plan.mode
         final = running.pop() if is_at_rest else self.plan.releases[1]
@@ -440,8 +544,7 @@ class AdviceDirector(Director):
         found = [
             key
             for key in (*reading.unreadable, *reading.unowned)
-            if key in raw
-            and (not key.startswith(GADGETS.root) or reference.decode(raw[key]) is None)
+            if key in raw and (not key.startswith(GADGETS.root) or _is_no_object(key, raw[key]))
         ]
         for key in found:
             await self._write_past(Delete(Key(key)))
@@ -491,6 +594,14 @@ class AdviceDirector(Director):
             return f"S4: preflight does not answer after {seconds}"
         said = "; ".join(f"{e.resource}: {e.what}: {e.why}" for e in report.blockers)
         return f"S4: {release} runs everywhere, and is not called safe after {seconds}: {said}"
+
+
+def _keys(text: str) -> frozenset[str] | None:
+    return frozenset(text.split(",")) if text else None
+
+
+def _is_no_object(key: str, value: bytes) -> bool:
+    return reference.decode(open_value(key, value).value) is None
 
 
 def _said(place: str, report: Report | None) -> str:

@@ -6,18 +6,32 @@ The questions are those of the commands, asked through the production code by th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
+from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.cluster.safety import Situation, check_step
 from restow.controllers import overview
 from restow.controllers.overview_values import Overview
-from restow.controllers.preflight import Report, judge, read_cluster, target_of_release
+from restow.controllers.preflight import (
+    Report,
+    judge,
+    judge_drop,
+    read_cluster,
+    read_keys,
+    target_of_release,
+)
 from restow.machinery.status_error import StatusError
 from restow.runtime import InvariantViolation
+from restow.storage.census import Source
+from restow.storage.encryption.configuration import read_configuration
+from restow.storage.encryption.keyring import readable_ids
 from restow.testing.sim.clock import ProcessClock, runtime_of
 from restow.testing.sim.doors import Door
+from restow.testing.sim.keys import file_of, id_of
 from restow.testing.sim.loop import Process, SimulatedLoop
 from restow.testing.sim.releases import release_of
 
@@ -32,9 +46,14 @@ class Operator:
         self._process = process
         self._runtime = runtime_of(ProcessClock(loop), seed, _fatal)
 
-    async def preflight(self, door: Door, release: str) -> Report | None:
-        """As `restow preflight --to RELEASE`."""
+    async def preflight(
+        self, door: Door, release: str, keys: Collection[str] | None
+    ) -> Report | None:
+        """As `restow preflight --to RELEASE`; with keys, `--encryption-provider-config FILE`."""
         target = target_of_release(release_of(release))
+        if keys is not None:
+            configuration = read_configuration(file_of(keys))
+            target = replace(target, readable_keys=partial(readable_ids, configuration))
 
         async def ask(client: ApiClient) -> Report:
             return judge(await read_cluster(client, target), target)
@@ -48,6 +67,17 @@ class Operator:
             return await check_step(client, target=release_of(release), situation=situation)
 
         return await self._answer(door, ask, f"step to {release}")
+
+    async def removal(self, door: Door, key: str, source: Source) -> Report | None:
+        """As `restow preflight --drop-key KEY` with the address of the store."""
+        name = id_of(key)
+
+        async def ask(client: ApiClient) -> Report:
+            view = await read_keys(client)
+            store = await count_under(source, view, name, address="")
+            return judge_drop(name, await read_keys(client), store)
+
+        return await self._answer(door, ask, f"preflight without {key}")
 
     async def status(self, door: Door) -> Overview | None:
         """As `restow status`."""

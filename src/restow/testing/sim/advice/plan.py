@@ -31,9 +31,13 @@ ACTS: Final = (
     ),
     *("delete states", "forge verification", "remove CRD by force", "remove CRD", "define CRD"),
     *("put raw value", "pause"),
+    *("replace store", "put store back", "accept store", "restore backup"),
+    *("set keys", "remove key"),
 )
 """What an operator does, and a world must have seen."""
 RAW_VALUES: Final = ("garbage", "unknown version", "unknown prefix", "other location")
+STORES: Final = ("rolled back", "snapshot", "emptied")
+"""How a store is replaced under running servers (`stores`)."""
 FAULTS: Final = ("kill", "stop", "crash", "pause", "late", "slow")
 STORIES_MIN, STORIES_MAX = 1, 3
 SETTLED: Final = 0.75
@@ -42,6 +46,15 @@ READ_ALL: Final = ("x+1", "x+2")
 """Releases that can read everything."""
 UNADVISED: Final = 0.25
 """How often a gate is switched together with a release, whatever the answer about it is."""
+KEYED: Final = 0.2
+"""How many worlds have encryption keys although nothing is done about them."""
+FIRST_KEYS: Final = (
+    *(("identity",), ("k1", "identity"), ("k1", "identity")),
+    ("k1", "k2", "identity"),
+)
+"""What servers are configured with at first; all of it reads values that are not encrypted."""
+REVISIONS_BACK: Final = (1, 5, 25, 100, 400)
+"""How much of its history a store loses when it goes back."""
 LONG_PAUSE_SECONDS: Final = (20.0, 30.0, 60.0)
 """Longer than a lease, so that the server is no participant when the next step is decided."""
 
@@ -53,6 +66,8 @@ class Story:
     first: str
     """The release that servers had best run before."""
     steps: list[Step]
+    needs_keys: bool = False
+    """Whether servers must have an encryption configuration."""
 
 
 def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
@@ -66,6 +81,7 @@ def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         for story in random.sample(STORIES, random.randint(STORIES_MIN, STORIES_MAX))
     ]
     first = stories[0].first
+    is_keyed = random.random() < KEYED or any(story.needs_keys for story in stories)
     steps: list[Step] = []
     for story in stories:
         if random.random() < SETTLED:
@@ -89,6 +105,7 @@ def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         skews=(0.0,) * servers,
         steps=tuple(steps),
         is_advised=True,
+        keys=random.choice(FIRST_KEYS) if is_keyed else (),
     )
 
 
@@ -259,6 +276,111 @@ def _away(random: Random, places: Sequence[str]) -> Story:
     )
 
 
+def _replaced(random: Random, places: Sequence[str]) -> Story:
+    """Another store, or an earlier state of it, appears under running servers. An operator accepts
+    it, or puts the right one back."""
+    how = f"{random.choice(STORES)} {random.choice(REVISIONS_BACK)}"
+    other = random.choice(READ_ALL)
+    return Story(
+        random.choice(READ_ALL),
+        [
+            *_maybe(random, 0.5, Step(_wait(random), "", 1, "upgrade", argument=other)),
+            *_maybe(random, 0.3, Step(0.1, "", 1, "pause", random.choice(places), 8.0)),
+            Step(_wait(random), "", 1, "replace store", argument=how),
+            *_maybe(random, 0.3, Step(_wait(random), "", 1, "restart", random.choice(places))),
+            *_maybe(random, 0.3, Step(_wait(random), "", 1, "kill", random.choice(places))),
+            *_maybe(random, 0.3, Step(0.1, "", 1, "ask", argument=random.choice(READ_ALL))),
+            *_maybe(random, 0.3, Step(_wait(random), "", 1, "put store back")),
+            Step(random.choice((0.0, 0.3, _wait(random))), "", 1, "accept store"),
+            *_maybe(random, 0.3, Step(_wait(random), "", 1, "kill", random.choice(places))),
+            Step(_wait(random), "", 1, "ask", argument=random.choice(tuple(RELEASES))),
+            *_maybe(random, 0.5, Step(0.1, "", 1, "status")),
+        ],
+    )
+
+
+def _restored(random: Random, _places: Sequence[str]) -> Story:
+    """An older backup is restored."""
+    other = random.choice(READ_ALL)
+    return Story(
+        random.choice(READ_ALL),
+        [
+            *_maybe(random, 0.5, Step(_wait(random), "", 1, "upgrade", argument=other)),
+            Step(
+                _wait(random),
+                "",
+                1,
+                "restore backup",
+                argument=f"restored {random.choice(REVISIONS_BACK)}",
+            ),
+            Step(_wait(random), "", 1, "ask", argument=random.choice(tuple(RELEASES))),
+            Step(0.1, "", 1, "status"),
+        ],
+    )
+
+
+def _rotated(random: Random, places: Sequence[str]) -> Story:
+    """An encryption key is rotated: added, put first, and the old one removed when preflight says
+    that it is not needed. Now and then servers take a step at different times."""
+    steps = [
+        *_keys_everywhere(random, places, "k1,k3,identity"),
+        *_keys_everywhere(random, places, "k3,k1,identity"),
+        _ask_with_keys(random),
+        *_maybe(random, 0.5, Step(0.1, "", 1, "status")),
+    ]
+    wait_seconds = random.choice((1.0, 10.0, 40.0))
+    steps.append(Step(wait_seconds, "", 1, "remove key", "advised", "k1"))
+    steps += _maybe(random, 0.5, Step(3.0, "", 1, "restart", random.choice((*places, "all"))))
+    return Story(random.choice(READ_ALL), [*steps, _ask_with_keys(random)], needs_keys=True)
+
+
+def _removed_early(random: Random, places: Sequence[str]) -> Story:
+    """A key is removed from the servers' configurations while values are encrypted with it."""
+    return Story(
+        random.choice(READ_ALL),
+        [
+            *_keys_everywhere(random, places, random.choice(("k2,k1,identity", "k1,k2,identity"))),
+            Step(_wait(random), "", 1, "remove key", "", random.choice(("k1", "k2", "identity"))),
+            *_maybe(random, 0.5, Step(2.0, "", 1, "restart", random.choice((*places, "all")))),
+            _ask_with_keys(random),
+            *_maybe(random, 0.5, Step(0.1, "", 1, "status")),
+            *_maybe(random, 0.5, Step(1.0, "", 1, "upgrade", argument=random.choice(READ_ALL))),
+        ],
+        needs_keys=True,
+    )
+
+
+def _same_name(random: Random, places: Sequence[str]) -> Story:
+    """A server gets another secret under the name of a key that is in use."""
+    keys = random.choice(("k1!,identity", "k1!,k1,identity", "k2,k1!,identity"))
+    place = random.choice(places)
+    return Story(
+        random.choice(READ_ALL),
+        [
+            Step(_wait(random), "", 1, "set keys", "", "k1,k2,identity"),
+            Step(_wait(random), "", 1, "set keys", place, keys),
+            *_maybe(random, 0.6, Step(2.0, "", 1, "restart", place)),
+            _ask_with_keys(random),
+            *_maybe(random, 0.5, Step(0.1, "", 1, "status")),
+        ],
+        needs_keys=True,
+    )
+
+
+def _keys_everywhere(random: Random, places: Sequence[str], keys: str) -> list[Step]:
+    """All servers get a configuration, at once or one after the other."""
+    if random.random() < 0.5:
+        return [Step(_wait(random), "", 1, "set keys", "", keys)]
+    order = random.sample(places, len(places))
+    return [Step(_wait(random), "", 1, "set keys", place, keys) for place in order]
+
+
+def _ask_with_keys(random: Random) -> Step:
+    """Whether a release is safe with some of the keys."""
+    keys = random.choice(("", "k1,identity", "k3,identity", "k1,k2,identity", "k1!,identity", "k3"))
+    return Step(_wait(random), "", 1, "ask", keys, random.choice(READ_ALL))
+
+
 def _controllers(random: Random) -> Step:
     """No controller runs for a while, or no migrator does."""
     return Step(0.1, "", 1, "controllers", argument=random.choice(("none", "trigger")))
@@ -270,4 +392,5 @@ def _maybe(random: Random, chance: float, step: Step) -> list[Step]:
 
 STORIES: Final[tuple[Callable[[Random, Sequence[str]], Story], ...]] = (
     *(_gates, _states, _forged, _forced, _removed, _scope, _builtin, _raw, _away),
+    *(_replaced, _replaced, _restored, _rotated, _removed_early, _same_name),
 )

@@ -2,19 +2,21 @@
 
 Each raw value is decoded on its own and looked up by its key: in the kinds that are the same in
 all releases, in the kinds of the release (`releases.HOSTED`), and in the stored CRDs. It is
-readable if exactly one of them owns the key, looks for an object at that very key, and knows the
-value's apiVersion and kind. A built-in kind goes before a CRD that was not accepted.
+readable if exactly one of them owns the key, looks for an object at that very key, knows the
+value's apiVersion and kind, and has its encryption key. A built-in kind goes before a CRD that was
+not accepted.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from restow.testing.sim.keys import IDENTITY, ROOTS, open_value
 from restow.testing.sim.releases import HOSTED
 
 REGISTRY: Final = "/registry/"
@@ -94,8 +96,9 @@ def custom_kinds(raw: Mapping[str, bytes]) -> list[Owner]:
     return found
 
 
-def read(raw: Mapping[str, bytes], release: str) -> Reading:
-    """What a server of the release would find in a store."""
+def read(raw: Mapping[str, bytes], release: str, keys: Collection[str] | None = None) -> Reading:
+    """What a server of the release would find in a store. `keys`: the encryption keys that it has;
+    None: all."""
     owners = [*kinds_of(release), *custom_kinds(raw)]
     reading = Reading({}, {})
     for root in {each.root for each in owners if each.is_established}:
@@ -107,7 +110,7 @@ def read(raw: Mapping[str, bytes], release: str) -> Reading:
         owner = owner_of(key, owners)
         if owner is None and not key.startswith(SAME_IN_ALL):
             reading.unowned[key] = f"neither {release} nor a CRD owns this prefix"
-        elif why := why_unreadable(key, value, owner):
+        elif why := why_sealed(key, value, keys) or why_unreadable(key, value, owner):
             reading.unreadable[key] = f"{why} ({release})"
     return reading
 
@@ -116,9 +119,19 @@ def owner_of(key: str, owners: Iterable[Owner]) -> Owner | None:
     return next((each for each in owners if key.startswith(each.root)), None)
 
 
+def why_sealed(key: str, value: bytes, keys: Collection[str] | None) -> str:
+    """Why a server with these encryption keys cannot open a value; empty: it can."""
+    found = open_value(key, value).key
+    if not found:
+        return "is encrypted, and no key opens it"
+    if keys is None or not key.startswith(ROOTS) or found in keys:
+        return ""
+    return "is not encrypted" if found == IDENTITY else f"is encrypted with {found}"
+
+
 def why_unreadable(key: str, value: bytes, owner: Owner | None) -> str:
     """Why the owner of a key cannot read its value; empty: it can. No owner: a fixed kind."""
-    obj = decode(value)
+    obj = decode(open_value(key, value).value)
     if obj is None:
         return "is no object"
     if owner is None:
@@ -134,7 +147,7 @@ def why_unreadable(key: str, value: bytes, owner: Owner | None) -> str:
 
 
 def decode(value: bytes) -> dict[str, Any] | None:
-    """The object of a raw value; None: it is none."""
+    """The object of a decrypted value; None: it is none."""
     try:
         obj = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -145,7 +158,7 @@ def decode(value: bytes) -> dict[str, Any] | None:
 
 
 def hash_of(value: bytes) -> str:
-    """The storage version hash of a raw value; empty: it is no object."""
+    """The storage version hash of a decrypted value; empty: it is no object."""
     obj = decode(value)
     if obj is None:
         return ""

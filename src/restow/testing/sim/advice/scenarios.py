@@ -173,6 +173,53 @@ SCENARIOS: Final[dict[str, Plan]] = {
     "rollback-with-objects": _plan(
         "x+1", _act("upgrade", "x+2"), _act("rollback", wait=10.0), _act("compare", "x+1")
     ),
+    # The store is replaced under running servers; an operator accepts it, or puts it back.
+    **{
+        f"store-{how.replace(' ', '-')}": _plan(
+            "x+1",
+            _act("upgrade", "x+2"),
+            _act("replace store", f"{how} 60", wait=8.0),
+            _act("ask", "x+3", wait=2.0),
+            _act("status"),
+            _act("accept store", wait=8.0),
+            _act("ask", "x+3", wait=1.0),
+        )
+        for how in ("rolled back", "snapshot", "emptied")
+    },
+    "store-put-back": _plan(
+        "x+1",
+        _act("replace store", "snapshot 60"),
+        _act("put store back", wait=6.0),
+        _act("accept store", wait=6.0),
+        _act("ask", "x+2", wait=3.0),
+    ),
+    "store-restarted": _plan(
+        "x+1",
+        _act("replace store", "rolled back 60"),
+        _act("restart", target="all"),
+        _act("accept store", wait=3.0),
+    ),
+    "backup-restored": _plan(
+        "x+1",
+        _act("upgrade", "x+2"),
+        _act("restore backup", "restored 80", wait=8.0),
+        _act("ask", "x+3"),
+        _act("status"),
+    ),
+    # Encryption keys are rotated, or removed while something is stored under them.
+    "key-rotated": replace(
+        _plan(
+            "x+1",
+            _act("set keys", "k1,k2,identity"),
+            _act("set keys", "k2,k1,identity", wait=5.0),
+            _act("ask", "x+2", target="k2,identity", wait=0.5),
+            _act("status"),
+            _act("remove key", "k1", target="advised", wait=30.0),
+            _act("restart", target="all", wait=3.0),
+            _act("ask", "x+2"),
+        ),
+        keys=("k1", "identity"),
+    ),
     # What preflight has always seen.
     "servers-cannot-read-target": _plan("x", _act("ask", "x+2"), _act("upgrade", "x+2")),
     "built-in-kind-vanishes": _plan(

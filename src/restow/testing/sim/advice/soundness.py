@@ -6,6 +6,10 @@ S3  what `status` calls ok is stored as it is written, and can be read
 S4  a healthy cluster is told "safe" for the release that it runs, within a bound (`director`)
 S5  the answer does not depend on the server that is asked (`director`)
 S6  a rollback that nothing in the store speaks against is possible (`director`)
+S7  nothing is read from, or acknowledged on, a store that was replaced and not accepted (`clients`)
+S8  a watch from a revision of a store that was replaced ends with 410 (`clients`)
+S9  an encryption key that may be removed encrypts nothing, now and after writes in flight
+S10 what is written is under a key that every registered server has
 
 S2, and S1 for writes after an answer, are checked at every commit; the rest by a scan of all raw
 values at each answer.
@@ -13,7 +17,7 @@ values at each answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,8 +25,10 @@ import orjson
 
 from restow.controllers.overview_values import Overview, Verdict
 from restow.controllers.preflight import Blocker
+from restow.storage.errors import CannotOpen
 from restow.storage.interface import Event, Key, Span
 from restow.testing.sim.advice import reference
+from restow.testing.sim.keys import IDENTITY, ROOTS, id_of, open_value
 from restow.testing.sim.network import at_once
 from restow.testing.sim.releases import CUSTOM_GROUP, GROUP, HOSTED
 from restow.testing.sim.servers import SimServer
@@ -41,12 +47,17 @@ _SERVERS_CHANGE: Final = (SERVERS, ENCODERS, reference.CRD_ROOT)
 _PLAYED: Final = tuple(f"{reference.REGISTRY}{group}/" for group in (GROUP, CUSTOM_GROUP))
 
 
+Keys = frozenset[str] | None
+
+
 @dataclass(slots=True)
 class Question:
     """Whether a release is safe, from the moment at which it is asked."""
 
     target: str
     servers: Mapping[str, str] | None
+    keys: Keys
+    """The encryption keys that the release is to have; None: all."""
     wrong: dict[str, str]
     """What has spoken against the release all the time since."""
 
@@ -59,8 +70,13 @@ class Soundness:
         self._world = world
         self._is_voted = is_voted
         self._storage = world.storage
-        self._safe: set[str] = set()
-        """Releases that were called safe, and nothing was changed since by an operator."""
+        self._safe: dict[tuple[str, Keys], None] = {}
+        """Releases that were called safe, with their encryption keys, and nothing was changed since
+        by an operator."""
+        self._unneeded: set[str] = set()
+        """Encryption keys that may be removed, as preflight says."""
+        self.on_write: Callable[[str, str], None] = lambda _sender, _stamp: None
+        """Called with each object that a server writes, by its stamp."""
         self._crds: dict[str, bytes] = {}
         self._listed: dict[str, frozenset[str]] = {}
         """What each StorageState has listed last."""
@@ -74,6 +90,16 @@ class Soundness:
     def forget(self) -> None:
         """An operator changes something: what was called safe need not be safe any more."""
         self._safe.clear()
+        self._unneeded.clear()
+
+    def store_replaced(self) -> None:
+        """The store is another one: forget what was known of it."""
+        self.forget()
+        self._listed.clear()
+        self.planted.clear()
+        self._crds = {
+            key: value for key, value in self.raw().items() if key.startswith(reference.CRD_ROOT)
+        }
 
     # Answers.
 
@@ -81,11 +107,14 @@ class Soundness:
         found = at_once(self._storage.range(Span.of_prefix(prefix)))
         return {item.key: item.value for item in found.items}
 
-    def against(self, target: str, servers: Mapping[str, str] | None = None) -> dict[str, str]:
+    def against(
+        self, target: str, servers: Mapping[str, str] | None = None, keys: Keys = None
+    ) -> dict[str, str]:
         """All that speaks against a release, by key or server. `servers`: releases by place, of all
-        servers that go on beside it; None: those that have registered."""
+        servers that go on beside it; None: those that have registered. `keys`: the encryption keys
+        of the release; None: all."""
         raw = self.raw()
-        reading = reference.read(raw, target)
+        reading = reference.read(raw, target, keys)
         found = dict(reading.unreadable)
         beside = self.participants() if servers is None else servers
         running = {*beside.values(), *self.participants().values()}
@@ -102,7 +131,7 @@ class Soundness:
             if reference.owner_of(key, owners) is not None
         }
         readers = [*reference.kinds_of(target), *reference.custom_kinds(raw)]
-        found |= self._against_writers(target, readers)
+        found |= self._against_writers(target, readers, keys)
         for place, release in beside.items():
             whys = self._against_server(target, release, self._world.servers[place])
             registered = self._registered(place)
@@ -133,15 +162,22 @@ class Soundness:
         parts = (name.rpartition(".") for name in names)
         return frozenset(f"{reference.REGISTRY}{group}/{plural}/" for group, _, plural in parts)
 
-    def _against_writers(self, target: str, owners: Iterable[reference.Owner]) -> dict[str, str]:
+    def _against_writers(
+        self, target: str, owners: Iterable[reference.Owner], keys: Keys
+    ) -> dict[str, str]:
         """What servers that take part may still write, and the target could not read."""
         found = {}
+        known = None if keys is None else {id_of(each) for each in keys}
         for key, value in self.raw(ENCODERS).items():
             group, _, plural = key.rpartition("/")[2].rpartition(".")
             owner = reference.owner_of(f"{reference.REGISTRY}{group}/{plural}/", owners)
-            version = orjson.loads(value)["version"]
+            encoder = orjson.loads(value)
+            version, key_id = encoder["version"], encoder.get("key") or IDENTITY
             if owner is not None and version not in owner.api_versions:
                 found[key] = f"may write {version}, which {target} cannot read"
+            is_encrypted = f"{reference.REGISTRY}{group}/{plural}/" in ROOTS
+            if known is not None and is_encrypted and key_id not in known:
+                found[key] = f"may write with {key_id}, which {target} does not have"
         return found
 
     def participants(self) -> dict[str, str]:
@@ -153,9 +189,11 @@ class Soundness:
             if server.is_running and server.id in ids
         }
 
-    def asked(self, target: str, servers: Mapping[str, str] | None = None) -> Question:
-        """It is asked whether a release is safe. `servers` as in `against`."""
-        question = Question(target, servers, self.against(target, servers))
+    def asked(
+        self, target: str, servers: Mapping[str, str] | None = None, keys: Keys = None
+    ) -> Question:
+        """It is asked whether a release is safe. `servers` and `keys` as in `against`."""
+        question = Question(target, servers, keys, self.against(target, servers, keys))
         self._questions.append(question)
         return question
 
@@ -169,10 +207,22 @@ class Soundness:
         if question.wrong:
             text = _shown(question.wrong)
             self._world.problem(f"S1: {what} called {question.target} safe; {text}")
-        self._safe.add(question.target)
+        self._safe[question.target, question.keys] = None
+
+    def may_remove(self, key: str) -> None:
+        """Preflight says that no server needs an encryption key any more."""
+        self._world.ledger.checked["S9"] += 1
+        wrong = {
+            each: "is encrypted with it"
+            for each, value in self.raw().items()
+            if open_value(each, value).key == key
+        }
+        if wrong:
+            self._world.problem(f"S9: {key} may be removed, says preflight; {_shown(wrong)}")
+        self._unneeded.add(key)
 
     def _keep_wrong(self, question: Question) -> None:
-        now = self.against(question.target, question.servers)
+        now = self.against(question.target, question.servers, question.keys)
         question.wrong = {key: now[key] for key in question.wrong if key in now}
 
     def unowned(self, target: str) -> dict[str, str]:
@@ -209,10 +259,14 @@ class Soundness:
             for key, value in raw.items():
                 if not key.startswith(root):
                     continue
-                obj = reference.decode(value)
+                plain, name = open_value(key, value)
+                obj = reference.decode(plain)
                 why = reading.unreadable.get(key, "")
                 if obj is not None and obj["apiVersion"] != each.written.version:
                     why = f"is stored in {obj['apiVersion']}, written is {each.written.version}"
+                agreed = IDENTITY if each.keys is None else each.keys.agreed
+                if name and id_of(name) != agreed:
+                    why = f"is encrypted with {name}, written is {agreed}"
                 if why:
                     found[key] = why
         return found
@@ -260,15 +314,40 @@ class Soundness:
     def _check_written(self, sender: str, key: Key, value: bytes) -> None:
         """What is written after an answer, too, can be read by what was called safe."""
         self.planted.pop(key, None)
+        if key.startswith(ROOTS):
+            self._check_key(sender, key, value)
         if not self._safe or not key.startswith(reference.REGISTRY):
             return
-        for target in self._safe:
+        for target, keys in self._safe:
             owners = [*reference.kinds_of(target), *reference.custom_kinds(self._crds)]
             owner = reference.owner_of(key, owners)
-            if owner is not None and (why := reference.why_unreadable(key, value, owner)):
+            if owner is None:
+                continue
+            sealed = reference.why_sealed(key, value, keys)
+            if why := sealed or reference.why_unreadable(key, value, owner):
                 self._world.problem(
                     f"S1: {target} was called safe, then {sender} wrote {key}: {why}"
                 )
+
+    def _check_key(self, sender: str, key: Key, value: bytes) -> None:
+        """An object was written: every server that has registered its kind can open it."""
+        plain, name = open_value(key, value)
+        obj = reference.decode(plain)
+        if obj is not None:
+            self.on_write(sender, str((obj.get("spec") or {}).get("stamp", "")))
+        if name in self._unneeded:
+            self._world.problem(f"S9: {name} may be removed, and {sender} wrote {key} with it")
+        root = next(each for each in ROOTS if key.startswith(each))
+        for place, server in self._world.servers.items():
+            if not server.is_running or server.options.mode == "off" or not server.encryption:
+                continue
+            if root not in self._registered(place) or server.name == sender:
+                continue
+            self._world.ledger.checked["S10"] += 1
+            try:
+                server.encryption.keys.open(key, value)
+            except CannotOpen:
+                self._world.problem(f"S10: {sender} wrote {key} with {name}, unknown to {place}")
 
     def _check_state(self, sender: str, group: str, plural: str) -> None:
         """A StorageState or a StorageVersion was written: what is listed covers what is stored."""
@@ -278,6 +357,7 @@ class Soundness:
         item = at_once(self._storage.get(Key(STATES + name)))
         before = self._listed.pop(name, frozenset())
         listed = frozenset[str]() if item is None else _listed_in(item.value)
+        keys = frozenset[str]() if item is None else _keys_in(item.value)
         self._listed[name] = listed
         if not listed or UNKNOWN in listed or name in self._unreported:
             return
@@ -289,9 +369,12 @@ class Soundness:
             planted_at = self.planted.get(key)
             if planted_at is not None and not (is_narrowed and planted_at < since):
                 continue
-            if reference.hash_of(value) not in listed:
-                obj = reference.decode(value)
+            plain, name = open_value(key, value)
+            if reference.hash_of(plain) not in listed:
+                obj = reference.decode(plain)
                 wrong[key] = "is no object" if obj is None else f"is in {obj['apiVersion']}"
+            elif UNKNOWN not in keys and id_of(name) not in keys:
+                wrong[key] = f"is encrypted with {name}, listed are {sorted(keys)}"
         if wrong:
             self._world.problem(
                 f"S2: {sender} left the StorageState of {name} at {sorted(listed)}; {_shown(wrong)}"
@@ -325,6 +408,11 @@ def _has_entries(report: bytes) -> bool:
 def _listed_in(state: bytes) -> frozenset[str]:
     status: Any = orjson.loads(state).get("status") or {}
     return frozenset(status.get("persistedStorageVersionHashes") or ())
+
+
+def _keys_in(state: bytes) -> frozenset[str]:
+    status: Any = orjson.loads(state).get("status") or {}
+    return frozenset(status.get("persistedEncryptionKeys") or (IDENTITY,))
 
 
 def _shown(found: Mapping[str, str]) -> str:

@@ -1,0 +1,113 @@
+"""Operators who replace the store under running servers, accept it, or restore a backup.
+
+    rolled back   the data of etcd are replaced by an older copy: same cluster id, older revision
+    snapshot      etcd is restored from an older snapshot: another cluster id, older revision
+    emptied       an empty etcd answers under the same address
+    put back      the store that was replaced answers again
+    restored      all servers are stopped, and an older backup is restored into an empty store
+
+After all but the last, servers must refuse reads and writes until the store is accepted, which is
+done by the production code of `restow store accept`. Not here: what is checked (`soundness`,
+`clients`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from restow.runtime import RandomIds, SeededRandomness
+from restow.storage.identity import accept
+from restow.storage.interface import Item, Revision
+from restow.storage.restore import fill
+from restow.testing.sim.network import GuardedWire, OperatorWire
+from restow.testing.sim.store import Copy
+from restow.testing.sim.world import World
+
+AHEAD: Final = 100_000
+"""How far above the backup a restored store begins, as by `restow restore` into etcd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """All keys of a store at one revision. Satisfies `restow.storage.census.Source`."""
+
+    items: Sequence[Item]
+    revision: int
+
+    async def count(self, _prefixes: Sequence[str]) -> None:
+        return None
+
+    async def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[tuple[str, bytes]]]:
+        wanted = tuple(prefixes)
+        yield [(item.key, item.value) for item in self.items if item.key.startswith(wanted)]
+
+    async def close(self) -> None:
+        return None
+
+
+class Stores:
+    """What operators do to the store of one world."""
+
+    def __init__(self, world: World, seed: str) -> None:
+        self._world = world
+        self._storage = world.storage
+        self._ids = RandomIds(SeededRandomness(seed))
+        self._wire = OperatorWire(
+            world.storage, world.link("operator"), "operator", takes_at_once=False
+        )
+        self._before: Copy | None = None
+        """The store that was replaced."""
+
+    @property
+    def is_accepted(self) -> bool:
+        return self._world.ledger.accepted_at is not None
+
+    def revision_back(self, revisions: int) -> Revision:
+        """An earlier revision that can still be read."""
+        storage = self._storage
+        return max(storage.oldest, Revision(storage.header.revision - revisions))
+
+    def replace(self, how: str, revisions_back: int) -> None:
+        """Let another store answer from now on; `how` as in the module."""
+        storage, revision = self._storage, self.revision_back(revisions_back)
+        self._before = self._before or storage.copy()
+        if how == "emptied":
+            storage.become_empty()
+        else:
+            storage.go_back(revision, is_other_cluster=how == "snapshot")
+
+    def put_back(self) -> None:
+        """Let the store answer again that was replaced."""
+        if self._before is not None:
+            floor = min(self._world.ledger.branch_floor, self._storage.header.revision)
+            self._storage.become(self._before, floor=floor)
+            self._before = None
+
+    async def accept(self) -> None:
+        """As `restow store accept`."""
+        await accept(self._wire, self._ids)
+        for server in self._world.running():
+            if isinstance(server.wire, GuardedWire):
+                server.wire.accepted()
+        self._before = None
+        self._world.ledger.accepted_at = self._world.loop.time()
+
+    async def restore(self, revisions_back: int) -> None:
+        """As `restow restore` of an older backup into an empty store; no server may run."""
+        storage, revision = self._storage, self.revision_back(revisions_back)
+        backup = Backup(storage.all_items(revision), revision)
+        storage.become_empty(Revision(revision + AHEAD))
+        await fill(self._wire, backup, self._ids, total=0, on_progress=lambda *_: None)
+        storage.tell_ledger(floor=0)
+        self._before = None
+        self._world.ledger.accepted_at = self._world.loop.time()
+
+    def note_write(self, sender: str, stamp: str) -> None:
+        """A server has written an object."""
+        if not self.is_accepted:
+            wires = [each.wire for each in self._world.running() if each.name == sender]
+            self._world.ledger.suspect[stamp] = lambda: any(
+                isinstance(each, GuardedWire) and each.has_seen_another for each in wires
+            )
