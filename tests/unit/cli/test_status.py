@@ -182,6 +182,7 @@ def test_json_has_everything() -> None:
     assert fields["resources"][1] == {
         "resource": "pods",
         "verdict": "ok",
+        "remark": None,
         "written": {"hash": "h", "version": "v1"},
         "persisted": [{"hash": "h", "version": "v1"}],
         "heartbeatTime": None,
