@@ -9,9 +9,12 @@ since each step changes them. Not here: what is printed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from restow.client import ApiClient, ClientError
 from restow.cluster.errors import ClusterFailed, ClusterRefused
@@ -25,6 +28,8 @@ from restow.kinds.releases import Release
 from restow.machinery.names import GroupResource
 from restow.machinery.status_error import StatusError
 
+READY_SECONDS_MAX: Final = 3.0
+"""Within which a server must say that it is ready, before a step."""
 REPORT_SECONDS_MAX: Final = 60.0
 REPORT_POLL_SECONDS: Final = 0.2
 COLUMNS_MAX: Final = 6
@@ -113,16 +118,21 @@ def not_ready(overview: Overview, step: Step, accepted: Collection[int]) -> list
         Blocker(
             resource=None,
             reason=Reason.NOT_READY,
-            what=f"server {each.index} is not ready ({each.state}, release"
+            what=f"server {each.index} is not ready ({_state_of(each)}, release"
             f" {overview.label(each.release)})",
             why="a step while another server is away leaves one server less, and may leave that one"
             " unable to come back",
-            advice=f"see its log (logs/server-{each.index}.log), and wait until it is ready; or"
-            f" accept it, with the same command with --ignore-not-ready {each.index}",
+            advice=f"see its log (logs/server-{each.index}.log), and wait until it is ready; if the"
+            f" process was paused, continue it (kill -CONT {each.pid}); or accept it, with the same"
+            f" command with --ignore-not-ready {each.index}",
         )
         for each in _absent(overview, step)
         if each.index not in accepted
     ]
+
+
+def _state_of(server: ProcessView) -> str:
+    return f"{server.state}: {server.note}" if server.note else server.state
 
 
 def _witness(overview: Overview, target: str) -> int:
@@ -169,17 +179,46 @@ class Roller:
         """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
 
         `accepted` are servers that may be away: their releases count all the same.
+
+        Every server is asked whether it is ready: the supervisor learns that a server was paused
+        only after several probes. They are asked again at the end, since a scan takes its time.
         """
-        overview, release = await self._talk.overview(), self._release_of(step.target)
+        overview, release = await self._probed(), self._release_of(step.target)
         situation = situation_of(overview, step, self._release_of)
         witness = _witness(overview, step.target)
         try:
             async with self._open_client(witness) as client:
                 report = await self._check(client, target=release, situation=situation)
         except (ClientError, StatusError) as error:
+            if away := not_ready(await self._probed(), step, accepted):
+                return Report(target=step.target, blockers=tuple(away))
             raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
-        away = not_ready(overview, step, accepted)
+        away = not_ready(await self._probed(), step, accepted)
         return replace(report, blockers=(*away, *report.blockers))
+
+    async def _probed(self) -> Overview:
+        """What the supervisor says, and a server that does not answer now is not ready."""
+        overview = await self._talk.overview()
+        found = await asyncio.gather(*(self._probe(each) for each in overview.processes))
+        return msgspec.structs.replace(overview, processes=tuple(found))
+
+    async def _probe(self, process: ProcessView) -> ProcessView:
+        if process.index is None or process.state != State.READY.value:
+            return process
+        note = ""
+        try:
+            async with (
+                self._client.runtime.clock.timeout(READY_SECONDS_MAX),
+                self._open_client(process.index) as client,
+            ):
+                await client.text("/readyz")
+        except TimeoutError:
+            note = f"no answer within {READY_SECONDS_MAX:g} s"
+        except (ClientError, StatusError) as error:
+            note = str(error).partition("\n")[0]
+        if not note:
+            return process
+        return msgspec.structs.replace(process, state=State.UNREADY.value, note=note)
 
     async def overview(self) -> Overview:
         """What the supervisor says now."""

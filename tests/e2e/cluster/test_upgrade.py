@@ -145,3 +145,32 @@ def test_a_release_file_is_remembered_by_content(tmp_path: Path) -> None:
         up.ready()
         assert f"release file {file} cannot be read" in up.output
         assert Path(releases(up)[0]).read_bytes() == first
+
+
+def test_a_paused_server_stops_the_next_step(tmp_path: Path) -> None:
+    """A server that was paused a moment ago counts as ready for the supervisor, and not for the
+    step of another server. Named explicitly it is upgraded itself."""
+    data_dir = tmp_path / "d"
+    with Up(data_dir, "--port=0", "--servers=2", "--release=x", "--no-controllers") as up:
+        up.ready()
+        pid = up.pids()["server-1"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            refused = up.run("upgrade", "--to=x+1", "--server=0", "--yes")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert refused.returncode == 3, refused.stderr
+        assert "server 1 is not ready (not ready: no answer within 3 s" in refused.stderr
+        assert f"kill -CONT {pid}" in refused.stderr
+        assert releases(up) == ["x", "x"]
+        # The supervisor may have noticed in the meantime.
+        wait_for(
+            lambda: up.run("upgrade", "--to=x+1", "--server=0", "--yes").returncode == 0,
+            "the step is taken",
+            log=lambda: up.output,
+        )
+        assert releases(up) == ["x+1", "x"]
+        os.kill(up.pids()["server-1"], signal.SIGSTOP)
+        named = up.run("upgrade", "--to=x+1", "--server=1", "--yes")
+        assert named.returncode == 0, named.stderr
+        assert releases(up) == ["x+1", "x+1"]

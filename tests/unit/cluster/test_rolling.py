@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Self
+
 import msgspec
 import pytest
 
+from restow.client import ApiClient, ClientError
+from restow.cluster import rolling
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.messages import Overview, ProcessView
 from restow.cluster.reports import Member, ResourceFacts, World
 from restow.cluster.rolling import (
+    Roller,
     Step,
     changing_resources,
     not_ready,
@@ -16,10 +22,11 @@ from restow.cluster.rolling import (
     plan_upgrade,
     situation_of,
 )
-from restow.cluster.safety import Situation
+from restow.cluster.safety import Report, Situation
 from restow.cluster.state import Upgrade
-from restow.kinds.releases import default_release, shipped_release
+from restow.kinds.releases import Release, default_release, shipped_release
 from restow.machinery.names import GroupResource
+from restow.runtime import Runtime
 
 WIDGETS = GroupResource("example.com", "widgets")
 V1, V2 = "example.com/v1", "example.com/v2"
@@ -143,3 +150,70 @@ def test_a_step_waits_for_servers_that_are_not_ready() -> None:
     assert not_ready(away, step, (2,)) == []
     assert not_ready(away, Step(2, "x", "x+1"), ()) == []
     assert situation_of(away, step, shipped_release).absent == (("server 2", shipped_release("x")),)
+
+
+class Reply:
+    """A client of one server: ready, or silent, or not ready."""
+
+    runtime = Runtime.system()
+
+    def __init__(self, answer: str = "ok") -> None:
+        self._answer = answer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def text(self, path: str) -> str:
+        assert path == "/readyz"
+        if self._answer == "silent":
+            await asyncio.Event().wait()
+        if self._answer != "ok":
+            raise ClientError(self._answer)
+        return self._answer
+
+
+class Told:
+    """What the supervisor says: that all is well."""
+
+    def __init__(self, found: Overview) -> None:
+        self._found = found
+
+    async def overview(self) -> Overview:
+        return self._found
+
+
+@pytest.mark.parametrize("answer", ["silent", "connection refused"])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_every_server_is_asked_before_a_step(
+    monkeypatch: pytest.MonkeyPatch, answer: str, is_late: bool
+) -> None:
+    """A server that was paused a moment ago stops the step of another, also if it was paused during
+    the check; not its own step, and not one for which it is accepted."""
+    monkeypatch.setattr(rolling, "READY_SECONDS_MAX", 0.05)
+    answers = {0: "ok", 1: "ok", 2: "ok" if is_late else answer}
+    asked: list[Situation] = []
+
+    async def check(client: ApiClient, *, target: Release, situation: Situation) -> Report:
+        assert client is not None
+        asked.append(situation)
+        answers[2] = answer
+        return Report(target=target.name)
+
+    roller = Roller(
+        Told(overview("x", "x", "x")),  # type: ignore[arg-type]
+        Reply(),  # type: ignore[arg-type]
+        open_client=lambda index: Reply(answers[index]),  # type: ignore[arg-type,return-value]
+        check=check,
+        release_of=shipped_release,
+    )
+    report = await roller.check(Step(0, "x", "x+1"))
+    (blocker,) = report.blockers
+    reason = "no answer within 0.05 s" if answer == "silent" else answer
+    assert blocker.what == f"server 2 is not ready (not ready: {reason}, release x)"
+    assert "kill -CONT" in blocker.advice
+    assert [name for name, _ in asked[0].absent] == ([] if is_late else ["server 2"])
+    assert (await roller.check(Step(0, "x", "x+1"), accepted=(2,))).is_safe
+    assert (await roller.check(Step(2, "x", "x+1"))).is_safe
