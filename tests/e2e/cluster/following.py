@@ -61,14 +61,16 @@ class Person:
         found: Object = json.loads(done.stdout)
         return found
 
-    def blockers(self, *words: str) -> list[Advised]:
-        return [Advised(**each) for each in self.preflight(*words)["blockers"]]
+    def blockers(self, *words: str, among: str = "blockers") -> list[Advised]:
+        return [Advised(**each) for each in self.preflight(*words)[among]]
 
-    def find(self, resource: str | None, reason: str, *words: str) -> list[Advised]:
-        """The blockers with this reason."""
+    def find(
+        self, resource: str | None, reason: str, *words: str, among: str = "blockers"
+    ) -> list[Advised]:
+        """The blockers, or warnings, with this reason."""
         return [
             each
-            for each in self.blockers(*words)
+            for each in self.blockers(*words, among=among)
             if (each.resource, each.reason) == (resource, reason)
         ]
 
@@ -88,11 +90,14 @@ class Person:
         way: int = 0,
         edit: Edit | None = None,
         says: str = "",
+        among: str = "blockers",
     ) -> None:
-        """Find a blocker, follow its advice, and find it gone. `says`: in what it says."""
+        """Find a blocker, follow its advice, and find it gone. `says`: in what it says; `among`:
+        "warnings" for a warning."""
 
         def found() -> list[Advised]:
-            return [each for each in self.find(resource, reason, *words) if says in each.what]
+            alike = self.find(resource, reason, *words, among=among)
+            return [each for each in alike if says in each.what]
 
         blocking = found()
         assert blocking, f"no blocker {reason} of {resource}: {self.blockers(*words)}"
@@ -212,17 +217,16 @@ def crd_version(name: str, *, served: bool = True, storage: bool = False) -> Obj
     }
 
 
-def stored(name: str, version: str, **metadata: str) -> Object:
+def stored(kind: str, version: str, **metadata: str) -> Object:
     """An object of a kind of the group example.com."""
     return {
         "apiVersion": f"example.com/{version}",
-        "kind": name,
+        "kind": kind,
         "metadata": {"name": "one", **metadata},
     }
 
 
-def raw(name: str, version: str) -> Object:
+def raw(kind: str, version: str, **metadata: str) -> Object:
     """The same as servers store it."""
-    return stored(
-        name, version, namespace="default", uid="u", creationTimestamp="2026-01-01T00:00:00Z"
-    )
+    own = {"namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return stored(kind, version, **own | metadata)

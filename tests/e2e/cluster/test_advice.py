@@ -230,6 +230,46 @@ def test_a_crd_that_is_not_served(person: Person, same: str) -> None:
 
 
 @pytest.mark.parametrize("way", [0, 1])
+def test_objects_that_are_older_than_their_crd(person: Person, same: str, way: int) -> None:
+    """Those that are not wanted are deleted; those that are wanted are created again."""
+    name = ("Jib", "Keel")[way]
+    resource = f"{name.lower()}s.example.com"
+    person.put(key_of(f"{name.lower()}s"), raw(name, "v1"))
+    person.put(key_of(f"{name.lower()}s", "two"), raw(name, "v1", name="two"))
+    person.create(crd(name, "v1"))
+    person.up.kubectl("wait", "--for=condition=Established", f"crd/{resource}")
+    (found,) = person.find(resource, "recreated", same, among="warnings")
+    reading, correcting = found.ways[way]
+    shown = person.typed(reading)
+    assert shown.returncode == 0, shown.stderr
+    file = person.directory / "saved.yaml"
+    file.write_text(shown.stdout)
+    names = ("one", "two")
+    assert all(each in shown.stdout for each in names)
+    for each in names if way == 0 else [""]:
+        line = correcting.replace("NAMESPACE", "default").replace("NAME", each)
+        done = person.typed(line.replace("FILE", str(file)))
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+    assert not person.find(resource, "recreated", same, among="warnings")
+    left = person.up.kubectl("get", resource, "--output=name").splitlines()
+    assert len(left) == (0, 2)[way]
+
+
+def test_a_migration_that_failed(person: Person, same: str) -> None:
+    """What it names is corrected; then another migration succeeds, and supersedes it."""
+    gears = "gears.example.com"
+    person.put(key_of("gears", "bad"), "no object")
+    flags = ("--kubeconfig", str(person.kubeconfig))
+    failed = person.run(*RESTOW, "migrate", gears, "--force", *flags)
+    assert failed.returncode == 3, failed.stdout
+    (found,) = person.find(gears, "failed-migration", same, among="warnings")
+    assert "default/bad" in found.what
+    person.remove(gears, "unreadable", same)
+    person.remove(gears, "failed-migration", same, among="warnings")
+    assert not [each for each in person.blockers(same) if each.resource == gears]
+
+
+@pytest.mark.parametrize("way", [0, 1])
 def test_a_conversion_webhook_that_does_not_answer(
     person: Person, same: str, way: int, tmp_path: Path
 ) -> None:
@@ -367,6 +407,27 @@ def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
     known = re.search(r"known are: ([^,]*)", unheard.advice)
     assert known is not None
     assert not person.find(None, "key-unknown", f"--drop-key={known[1]}", drop[1])
+
+
+def test_a_key_that_one_server_would_write_with(person: Person) -> None:
+    """Another key is put first in the file of that server, which takes it while it runs."""
+    vaults = "vaults.example.com"
+    others = ("aesgcm:k2", "aesgcm:k1")
+    own = configure_keys(person.directory / "one.yaml", "aesgcm:k3", *others)
+    server = join(person, f"--encryption-provider-config={own}")
+    try:
+        drop = ("--drop-key=aesgcm:k3", f"--data-dir={person.up.data_dir}")
+        (found,) = person.find(vaults, "key-preferred", *drop)
+        assert "put another key first in the encryption configuration of" in found.advice
+        configure_keys(own, *others, "aesgcm:k3")
+        wait_for(
+            lambda: not person.find(vaults, "key-preferred", *drop),
+            "the server would write with another key",
+            log=lambda: person.up.output,
+        )
+        assert not person.find(vaults, "key-written", *drop)
+    finally:
+        end(server)
 
 
 def test_values_encrypted_with_a_key_that_servers_lack(person: Person, same: str) -> None:

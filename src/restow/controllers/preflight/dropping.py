@@ -154,7 +154,8 @@ def _of_servers(name: str, view: KeyedResource) -> Iterator[Blocker]:
             reason=Reason.KEY_PREFERRED,
             what=f"is to be written with {name} as soon as all servers can read it",
             why=f"that is what {', '.join(waiting)} would do",
-            advice="let another key stand first in the encryption configuration of those servers",
+            advice="put another key first in the encryption configuration of"
+            f" {', '.join(waiting)}; it is taken while the server runs",
         )
 
 

@@ -284,6 +284,7 @@ def _recreated(
     stored = scan.definitions.get(str(crd.resource))
     created = 0 if stored is None else stored.create_revision
     older = [row for row in rows if 0 < row.first_create_revision < created]
+    place = "" if crd.is_namespaced is False else " -n NAMESPACE"
     if older:
         yield (
             Blocker(
@@ -292,8 +293,11 @@ def _recreated(
                 what="objects are stored that are older than the CRD",
                 why="the CRD was deleted while objects remained, and created again;"
                 f" for example {_examples(older)}",
-                advice=f"check that they are wanted: kubectl get {crd.resource} -A; delete the"
-                " others",
+                advice="list the objects with the oldest first: kubectl get"
+                f" {crd.resource} -A --sort-by=.metadata.creationTimestamp; delete those that you"
+                f" do not need: kubectl delete {crd.resource} NAME{place}; or save all of them"
+                f" (kubectl get {crd.resource} -A -o yaml) and create them again: kubectl replace"
+                " --force -f FILE",
             ),
             False,
         )
