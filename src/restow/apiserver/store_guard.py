@@ -112,8 +112,9 @@ class StoreGuard:
             why = difference(mark, seen, address=self._name)
             if why is not None:
                 raise OpenRefused(explain(self._name, why))
-            if _id_of(seen) != mark.id and mark.address == self._name:
-                await expire_revisions(self._storage, upto=mark.revision)
+        self._storage.unblock(seen)  # from here on it must stay this store
+        if mark is not None and _id_of(seen) != mark.id and mark.address == self._name:
+            await expire_revisions(self._storage, upto=mark.revision)
         await self._remember(seen)
 
     async def run(self, interval_seconds: float) -> None:

@@ -3,9 +3,10 @@
 Each answer of etcd names the cluster id and the revision of the store. An answer of another
 cluster, or one with an older revision than was known when the question was sent, comes from a store
 that was replaced or went back to an earlier state. So does the answer to a write that has no
-revision of its own. From then on every call is refused.
+revision of its own, and one that names another identity than the store had. From then on every call
+is refused.
 
-Not here: the identity that a store holds itself, and what an operator accepts (`identity`).
+Not here: what a store says of itself, and what an operator accepts (`identity`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from restow.storage.errors import StoreReplaced
-from restow.storage.identity import ACCEPT_ADVICE
+from restow.storage.identity import ACCEPT_ADVICE, Record
 from restow.storage.interface import REVISION_FIRST, Absent, Put, Revision, Transaction
 
 
@@ -36,6 +37,8 @@ class Continuity:
         """The newest revision that any answer has named."""
         self.cluster_id = 0
         """Of the etcd that has answered; 0 before the first answer."""
+        self.identity = ""
+        """The id that the store must have (`identity`); empty: none was compared yet."""
         self.replaced: StoreReplaced | None = None
         """Why nothing may be read or written: another etcd answers, or it went back."""
         self.on_replaced: Callable[[StoreReplaced], None] = lambda _error: None
@@ -89,6 +92,20 @@ class Continuity:
                 )
                 self.check_usable()
             self.cluster_id = found
+
+    def check_identity(self, record: Record | None, *, expected: str) -> None:
+        """Raises `StoreReplaced` for an answer of a store with another id than was `expected` when
+        the question was sent."""
+        found = "" if record is None else record.id
+        if not expected or found == expected:
+            return
+        text = (
+            f"the identity of the store is {found or 'missing'}, and {expected} was expected: it"
+            f" was replaced, or accepted in place of another one. To go on, {ACCEPT_ADVICE}"
+        )
+        if self.identity == expected:
+            self.block(text)
+        raise StoreReplaced(text)
 
     def block(self, text: str) -> None:
         """Refuse every call from here on."""

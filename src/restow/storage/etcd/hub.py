@@ -74,6 +74,7 @@ class Hub:
                 self._stream = stream
                 if restarts != self._restarts:
                     raise CallFailed(Cause.LOST, "the watch began at a revision that is void")
+                await self._check_store()
                 while True:
                     self.feed.append(await stream.read())
                     failures = 0
@@ -88,6 +89,13 @@ class Hub:
                     self._stream = None
             await wait_after(self._connection, failures)
             failures += 1
+
+    async def _check_store(self) -> None:
+        """See that the stream is one of the store that was opened, before it delivers anything."""
+        try:
+            await self._reader.revision()
+        except StorageError as error:
+            raise CallFailed(Cause.LOST, str(error)) from error
 
     async def _start_anew(self, compacted: Compacted) -> bool:
         """Changes were missed: tell all watches, and go on from now."""

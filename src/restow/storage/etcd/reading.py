@@ -23,6 +23,7 @@ from restow.storage.etcd.encoding import (
 from restow.storage.etcd.errors import CallFailed, translate
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.stream import find_compacted
+from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import REVISION_FIRST, Item, Key, Page, Revision, Span
 
 PAGE_KEYS_FIRST: Final = 500
@@ -124,7 +125,12 @@ class Reader:
         return error
 
     async def _ask_revision(self) -> Revision:
-        response = await self._ask({"key": b"\0", "count_only": True}, None)
+        """The answer also says which store it is: a revision alone does not, once others have
+        raised it."""
+        expected = self._connection.identity
+        response = await self._ask({"key": encode_key(IDENTITY_KEY)}, None)
+        record = decode_record(response.kvs[0].value if response.kvs else None)
+        self._connection.check_identity(record, expected=expected)
         return Revision(response.header.revision)
 
 

@@ -189,6 +189,7 @@ class EtcdStorage:
         connection = self._connection
         connection.newest = seen.revision
         connection.cluster_id = int(seen.cluster_id, 16)
+        connection.identity = "" if seen.record is None else seen.record.id
         connection.replaced = None
         if self._hub is not None:
             self._hub.restart(seen.revision)

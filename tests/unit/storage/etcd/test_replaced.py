@@ -8,6 +8,7 @@ from restow.runtime import Runtime
 from restow.storage.errors import Compacted, StoreReplaced
 from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.connection import Connection
+from restow.storage.identity import accept
 from restow.storage.interface import (
     EVERYTHING,
     Delete,
@@ -20,6 +21,7 @@ from restow.storage.interface import (
     Unknown,
 )
 from restow.testing.etcd_process import EtcdCluster
+from restow.testing.tcp_proxy import TcpProxy
 
 PUT = Transaction((), (Put(Key("/restow/x"), b"1"),))
 
@@ -131,3 +133,48 @@ async def test_a_write_at_a_revision_that_was_seen_before() -> None:
     with pytest.raises(StoreReplaced):
         connection.note_commit(header(11), something, before=Revision(11))
     await connection.close()
+
+
+async def test_another_identity_is_noticed_by_the_next_consistent_read(etcd: EtcdCluster) -> None:
+    """Whatever the revision is: an operator may have accepted another store, and other servers may
+    have raised its revision, before this server asks anything."""
+    storage = await open_etcd(parse_address(etcd.url), Runtime.system())
+    other = await open_etcd(parse_address(etcd.url), Runtime.system())
+    try:
+        await accept(other, Runtime.system().ids)
+        storage.unblock(await storage.look())
+        assert await storage.revision()
+        await accept(other, Runtime.system().ids)
+        with pytest.raises(StoreReplaced, match="identity"):
+            await storage.revision()
+        assert storage.blocked is not None
+        storage.unblock(await storage.look())
+        assert await storage.revision()
+    finally:
+        await storage.close()
+        await other.close()
+
+
+async def test_a_watch_stream_that_is_opened_again_asks_for_the_identity(
+    etcd: EtcdCluster,
+) -> None:
+    """Before it delivers anything: it may be a stream of another store."""
+    runtime = Runtime.system()
+    other = await open_etcd(parse_address(etcd.url), runtime)
+    async with TcpProxy(etcd.members[0].client_port, runtime) as proxy:
+        storage = await open_etcd(parse_address(f"etcd://{proxy.address}"), runtime)
+        try:
+            await accept(other, runtime.ids)
+            storage.unblock(await storage.look())
+            watch = storage.watch(EVERYTHING, after=await storage.revision())
+            assert isinstance(done := await other.commit(PUT), Done)
+            assert (await anext(watch)).revision == done.revision
+            proxy.refuses = True
+            proxy.cut()
+            await accept(other, runtime.ids)
+            proxy.heal()
+            with pytest.raises(StoreReplaced, match="identity"):
+                await anext(watch)
+        finally:
+            await storage.close()
+            await other.close()
