@@ -63,6 +63,7 @@ class Stored(NamedTuple):
 class Life:
     """A server key, from its first to its last moment."""
 
+    server_id: str
     sender: str
     renewed_at: float
     lease_seconds: float
@@ -125,6 +126,8 @@ class Ledger:
 
     _built_in: frozenset[str] = frozenset()
     _touched: set[str] = field(default_factory=set)
+    _renewals: dict[tuple[Key, Revision], float] = field(default_factory=dict)
+    """When each membership record was written."""
     _former_lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -189,9 +192,10 @@ class Ledger:
             found.clear()
         for item in items:
             self.commit("", (Event(item.key, item.value, item.revision, item.created, None),))
-        for server_id, life in self.lives.items():
-            if (known := self._former_lives.get(server_id)) is not None:
-                life.sender, life.renewed_at = known.sender, known.renewed_at
+            life = self.lives.get(item.key.removeprefix(SERVERS_PREFIX))
+            if life is not None and (known := self._former_lives.get(life.server_id)) is not None:
+                life.sender = known.sender
+                life.renewed_at = self._renewals.get((item.key, item.revision), known.renewed_at)
         self.ids.pop("", None)
         self.problem, self.notice = problem, notice
         self.lost = (self.lost | stamps) - set(self.stamps)
@@ -250,8 +254,10 @@ class Ledger:
             return
         record = decode_record(event.value)
         assert record is not None
+        if sender:
+            self._renewals[event.key, event.revision] = now
         if life is None:
-            self.lives[server_id] = Life(sender, now, record.lease_seconds)
+            self.lives[server_id] = Life(server_id, sender, now, record.lease_seconds)
             self.ids[sender].add(server_id)
             self.notice("joined")
             return

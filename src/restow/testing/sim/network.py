@@ -34,6 +34,7 @@ from restow.testing.wires import at_once
 __all__ = ("GuardedWire", "Link", "OperatorWire", "StoreWire", "at_once")
 
 QUICK_SECONDS: Final = 0.002
+REOPEN_SECONDS: Final = 0.1
 T = TypeVar("T")
 
 
@@ -146,6 +147,18 @@ class GuardedWire(StoreWire, Continuity):
     def newest_shown(self) -> int:
         return self._shown.revision
 
+    async def revision(self) -> Revision:
+        expected = self.identity
+
+        async def answer() -> tuple[Item | None, Revision]:
+            found = await self._watched.get(IDENTITY_KEY)
+            return found, await self._watched.revision()
+
+        item, revision = await self._read(answer)
+        record = decode_record(None if item is None else item.value)
+        self.check_identity(record, expected=expected)
+        return revision
+
     def revision_now(self) -> Revision | None:
         self.check_usable()
         return None
@@ -249,9 +262,8 @@ class GuardedWire(StoreWire, Continuity):
 
     def unblock(self, seen: Seen) -> None:
         self.newest = seen.revision
-        self._shown = Header(int(seen.cluster_id, 16), seen.revision)
-        self.has_seen_another = False
         self.cluster_id = int(seen.cluster_id, 16)
+        self.identity = "" if seen.record is None else seen.record.id
         self.replaced = None
         self._end_watches(Compacted(seen.revision))
 
@@ -278,10 +290,7 @@ class _GuardedWatch:
             try:
                 self._held = await self._stream.__anext__()
             except StreamEnded:
-                self._check()
-                self._stream = self._wire.open_stream(self._span, self._position)
-                for revision in self._expected:
-                    self._stream.expect(revision)
+                await self._open_again()
         await self._wire.link.flow(self._began, self._span)
         self._check()
         batch, self._held = self._held, None
@@ -289,6 +298,20 @@ class _GuardedWatch:
         self._wire.was_streamed(batch.revision)
         self._expected = [each for each in self._expected if each > batch.revision]
         return batch
+
+    async def _open_again(self) -> None:
+        """Open a stream of the store as it is now, when it is known to be the same store."""
+        while True:
+            self._check()
+            try:
+                await self._wire.revision()
+                break
+            except StorageError:
+                await self._wire.link.sleep(REOPEN_SECONDS)
+        self._check()
+        self._stream = self._wire.open_stream(self._span, self._position)
+        for revision in self._expected:
+            self._stream.expect(revision)
 
     def _check(self) -> None:
         if self._error is not None:

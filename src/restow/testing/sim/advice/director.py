@@ -39,6 +39,7 @@ from restow.testing.sim.world import World
 
 STATES_PATH: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 WIDGETS: Final = GroupResource(releases.GROUP, releases.PLURAL)
+PLAIN: Final = frozenset({IDENTITY})
 CRD_PATH: Final = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
 DOWN_SECONDS_MAX: Final = 20.0
 """How long an operator waits until servers that were told to stop are gone."""
@@ -206,7 +207,8 @@ class AdviceDirector(Director):
             if server.encryption is not None
         ]
         ids = set.intersection(*found) if found else set()
-        return frozenset(each for each in (*NAMES, IDENTITY) if id_of(each) in ids)
+        # Without a server that says more, a configuration has at least one provider.
+        return frozenset(each for each in (*NAMES, IDENTITY) if id_of(each) in ids) or PLAIN
 
     # Questions.
 
@@ -315,7 +317,7 @@ class AdviceDirector(Director):
         ready = {
             each.place
             for each in self.world.ready()
-            if not each.process.is_paused and each.wire.blocked is None
+            if not each.process.is_paused and _is_ready(each)
         }
         return Overview(
             pid=1,
@@ -594,6 +596,12 @@ class AdviceDirector(Director):
             return f"S4: preflight does not answer after {seconds}"
         said = "; ".join(f"{e.resource}: {e.what}: {e.why}" for e in report.blockers)
         return f"S4: {release} runs everywhere, and is not called safe after {seconds}: {said}"
+
+
+def _is_ready(server: SimServer) -> bool:
+    """As its readyz says."""
+    is_registered = server.coordinator is not None and server.coordinator.completed
+    return is_registered and server.wire.blocked is None
 
 
 def _keys(text: str) -> frozenset[str] | None:
