@@ -149,6 +149,8 @@ class StoreGuard:
         except StorageError as error:
             logger.info("the store was not compared: %s", error)
             return self.check() is None
+        if storage.blocked is not blocked:
+            return False  # found meanwhile: what was seen may be older, or newer, than the reason
         if why is not None:
             problem = StoreReplaced(why if mark.suspect else explain(self._name, why))
             storage.block(problem)

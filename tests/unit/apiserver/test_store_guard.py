@@ -10,8 +10,16 @@ import pytest
 
 from restow.apiserver.store_guard import StoreGuard, open_guarded
 from restow.runtime import Runtime
-from restow.storage.errors import OpenRefused, StorageError
-from restow.storage.identity import IDENTITY_KEY, Mark, Record, Seen, accept, difference
+from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
+from restow.storage.identity import (
+    IDENTITY_KEY,
+    IdentifiedStorage,
+    Mark,
+    Record,
+    Seen,
+    accept,
+    difference,
+)
 from restow.storage.interface import Delete, Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.opening import open_storage
 from restow.storage.store_mark import MARK_NAME, read_mark, write_mark
@@ -209,3 +217,27 @@ def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / MARK_NAME).chmod(0o600)
     with pytest.raises(OpenRefused, match="is damaged"):
         read_mark(tmp_path / MARK_NAME)
+
+
+async def test_a_store_that_is_found_to_be_another_one_during_a_look_stays_blocked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may find it between the start of a look and its answer, and writes under way may
+    raise the revision to one that is not suspicious."""
+    async with server(tmp_path) as (storage, guard):
+        assert isinstance(storage, IdentifiedStorage)
+        look = type(storage).look
+
+        async def look_and_block(self: IdentifiedStorage) -> Seen:
+            seen = await look(self)
+            if self.blocked is None:
+                self.block(StoreReplaced("it went back"))
+            return seen
+
+        monkeypatch.setattr(type(storage), "look", look_and_block)
+        assert not await guard.step()
+        assert not await guard.step()
+        assert str(storage.blocked) == "it went back"
+        mark = read_mark(tmp_path / MARK_NAME)
+        assert mark is not None
+        assert mark.suspect == "it went back"
