@@ -28,6 +28,7 @@ REQUEST_SECONDS_MAX: Final = 12.0
 JSON: Final = {"content-type": "application/json"}
 MERGE: Final = {"content-type": "application/merge-patch+json"}
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+CACHED_LISTS: Final = 0.5
 RESET_SECONDS_MAX: Final = 8.0
 """So long after an operator accepted a store, what comes from the one before may arrive."""
 NAMES_MAX: Final = 24
@@ -67,7 +68,9 @@ class Writer:
         *,
         seed: str,
         gap_seconds: float,
+        reads_caches: bool = False,
     ) -> None:
+        """`reads_caches`: some of its lists may be served from the caches of a server."""
         self.name = name
         self._kind = kind
         self._door = door
@@ -75,6 +78,7 @@ class Writer:
         self._loop = loop
         self._random = Random(seed)
         self._gap_seconds = gap_seconds
+        self._reads_caches = reads_caches
         self._sent = 0
         self._read: dict[str, dict[str, Any]] = {}
         """Objects as this client has last seen them."""
@@ -177,6 +181,9 @@ class Writer:
                 self._ledger.problem(f"A2: {name} is read with {seen['spec']}, never stored")
 
     async def _list(self) -> None:
+        if self._reads_caches and self._random.random() < CACHED_LISTS:
+            await self._list_cached()
+            return
         ledger, newest = self._ledger, self._ledger.counts["acknowledged"]
         answer = await self._send("GET", self._kind.path(self._version()))
         self._check_code(answer)
@@ -198,6 +205,20 @@ class Writer:
         if items != stored:
             lost, more = stored.items() - items.items(), items.items() - stored.items()
             ledger.problem(f"A4: a list at {revision} lacks {sorted(lost)}, has {sorted(more)}")
+
+    async def _list_cached(self) -> None:
+        """What a cache holds may be old, but not from a store that was replaced."""
+        ledger = self._ledger
+        answer = await self._send("GET", f"{self._kind.path(self._version())}?resourceVersion=0")
+        self._check_code(answer)
+        if answer.status != 200:
+            return
+        items = orjson.loads(_body(answer))["items"]
+        stamps = {str((each.get("spec") or {}).get("stamp", "")) for each in items}
+        ledger.checked["S7"] += ledger.accepted_at is None
+        since = max(ledger.branch_at, ledger.unpaused_at) + RESET_SECONDS_MAX
+        if ledger.now() > since and (gone := ledger.lost.intersection(stamps)):
+            ledger.problem(f"S7: a cached list has {sorted(gone)}, which are not stored")
 
     async def _discover(self) -> None:
         """The server itself is asked whether what it shows is true (`servers`)."""

@@ -127,6 +127,7 @@ class Director:
                 world.loop,
                 seed=f"{plan.seed}/{name}",
                 gap_seconds=plan.gap_seconds,
+                reads_caches=plan.is_advised,
             )
             self.writers.append(writer)
             self._clients.start(writer.run(), name)

@@ -110,6 +110,8 @@ class Ledger:
     """By the root of their objects."""
     branch: int = 0
     """Grows when the store becomes another one, or an earlier state of itself."""
+    branch_at: float = 0.0
+    """When it did so last."""
     branch_floor: int = 0
     """Up to this revision, the store is what it was before the last such change."""
     accepted_at: float | None = 0.0
@@ -202,6 +204,7 @@ class Ledger:
         self.suspect.clear()
         self.counts["acknowledged"] = 0
         self.branch += 1
+        self.branch_at = self.now()
         self.branch_floor, self.accepted_at = floor, None
         self.notice("store replaced")
 

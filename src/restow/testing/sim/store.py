@@ -14,6 +14,7 @@ from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.errors import Unavailable
 from restow.storage.feed import Entry, Feed, revision_of
+from restow.storage.identity import IDENTITY_KEY
 from restow.storage.interface import (
     EVERYTHING,
     REVISION_FIRST,
@@ -111,8 +112,11 @@ class WatchedStorage(AuditedStorage):
         """The oldest state that it can go back to."""
         return max(self._compacted, REVISION_FIRST)
 
-    def go_back(self, revision: Revision, *, is_other_cluster: bool) -> None:
-        """Become an earlier state of this store."""
+    def go_back(
+        self, revision: Revision, *, is_other_cluster: bool, bump: int = 0, identity: bytes = b""
+    ) -> None:
+        """Become an earlier state of this store; `bump`: with its revision raised by so many, and
+        all history compacted; `identity`: with another identity."""
         for key in list(self._keys):
             kept = [each for each in self._versions[key] if each.revision <= revision]
             if kept:
@@ -121,7 +125,16 @@ class WatchedStorage(AuditedStorage):
                 del self._versions[key]
                 self._keys.remove(key)
         del self._log[bisect_right(self._log, revision, key=revision_of) :]
-        self._begin_at(revision, floor=revision, is_other_cluster=is_other_cluster)
+        if bump:
+            self._log.clear()
+            self._compacted = Revision(revision + bump)
+        if identity:
+            self._versions[IDENTITY_KEY] = [
+                _Version(revision, Item(IDENTITY_KEY, identity, revision, revision))
+            ]
+            self._keys = sorted(self._versions)
+        now = Revision(revision + bump)
+        self._begin_at(now, floor=revision, is_other_cluster=is_other_cluster)
 
     def become_empty(self, revision: Revision = REVISION_FIRST) -> None:
         """Become another store, without any key, that begins at a revision."""

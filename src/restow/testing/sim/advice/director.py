@@ -84,7 +84,7 @@ class AdviceDirector(Director):
     def _start(self, place: str) -> SimServer:
         server = super()._start(place)
         # What an operator has changed before takes effect now.
-        server.on_other_keys = self.soundness.forget
+        server.on_other_keys = self.soundness.keys_taken
         return server
 
     async def _carry_out(self, step: Step) -> None:
@@ -135,6 +135,8 @@ class AdviceDirector(Director):
                 await self._define_versions(tuple(argument.split(",")))
             case "put raw value":
                 await self._put_raw(argument)
+            case "grow store":
+                await self.stores.grow(int(argument.rpartition(" ")[2]))
             case "replace store" | "put store back" | "accept store" | "restore backup":
                 await self._change_store(step.act, argument)
             case "set keys":
@@ -196,18 +198,19 @@ class AdviceDirector(Director):
             left = [each for each in keys if each != key]
             self.set_keys(left or [IDENTITY], place)
 
-    @property
-    def common_keys(self) -> frozenset[str] | None:
-        """The keys that all servers have in force; None: they have no configuration."""
+    def keys_in_force(self, *places: str) -> frozenset[str] | None:
+        """The keys that all of these servers have; None: none runs, or has a configuration."""
         if not self.plan.keys:
             return None
         found = [
             set(server.encryption.keys.readable(WIDGETS))
             for server in self.world.running()
-            if server.encryption is not None
+            if server.encryption is not None and server.place in places
         ]
-        ids = set.intersection(*found) if found else set()
-        # Without a server that says more, a configuration has at least one provider.
+        if not found:
+            return None
+        ids = set.intersection(*found)
+        # They may have none in common, but a configuration has at least one provider.
         return frozenset(each for each in (*NAMES, IDENTITY) if id_of(each) in ids) or PLAIN
 
     # Questions.
@@ -219,7 +222,7 @@ class AdviceDirector(Director):
         those of the target, if not those of the servers."""
         soundness = self.soundness
         door = self.world.door_to(self._link, place) if place else self._door()
-        keys = keys if keys is not None and self.plan.keys else self.common_keys
+        keys = keys if keys and self.plan.keys else self.keys_in_force(*self.places)
         question, unowned = soundness.asked(target, keys=keys), soundness.unowned(target)
         report = await self.operator.preflight(door, target, keys)
         is_safe = report is not None and report.is_safe
@@ -301,7 +304,7 @@ class AdviceDirector(Director):
             rolling.situation_of(supervisor, step, releases.release_of),
             is_begun=is_return or target in self.assigned.values(),
         )
-        question = self.soundness.asked(target, others, self.common_keys)
+        question = self.soundness.asked(target, others, self.keys_in_force(place))
         door = self.world.door_to(self._link, witness.place)
         report = await self.operator.step(door, target, situation)
         if report is not None:
@@ -360,7 +363,7 @@ class AdviceDirector(Director):
         # Its own objects, too, must not be left behind.
         others = dict(self.assigned)
         is_healthy = self.parts == PART_NAMES and self._are_all_there()
-        against = self.soundness.against(origin, others, self.common_keys)
+        against = self.soundness.against(origin, others, self.keys_in_force(place))
         wrong = {**against, **self.soundness.unowned(origin)}
         if is_healthy and self._blockers and not wrong:
             said = "; ".join(f"{each.resource}: {each.what}" for each in self._blockers)

@@ -31,12 +31,12 @@ ACTS: Final = (
     ),
     *("delete states", "forge verification", "remove CRD by force", "remove CRD", "define CRD"),
     *("put raw value", "pause"),
-    *("replace store", "put store back", "accept store", "restore backup"),
+    *("replace store", "grow store", "put store back", "accept store", "restore backup"),
     *("set keys", "remove key"),
 )
 """What an operator does, and a world must have seen."""
 RAW_VALUES: Final = ("garbage", "unknown version", "unknown prefix", "other location")
-STORES: Final = ("rolled back", "snapshot", "emptied")
+STORES: Final = ("rolled back", "rolled back", "snapshot", "bumped", "other", "emptied")
 """How a store is replaced under running servers (`stores`)."""
 FAULTS: Final = ("kill", "stop", "crash", "pause", "late", "slow")
 STORIES_MIN, STORIES_MAX = 1, 3
@@ -290,6 +290,7 @@ def _replaced(random: Random, places: Sequence[str]) -> Story:
             *_maybe(random, 0.3, Step(_wait(random), "", 1, "restart", random.choice(places))),
             *_maybe(random, 0.3, Step(_wait(random), "", 1, "kill", random.choice(places))),
             *_maybe(random, 0.3, Step(0.1, "", 1, "ask", argument=random.choice(READ_ALL))),
+            *_maybe(random, 0.3, Step(_wait(random), "", 1, "grow store", "", "by 400")),
             *_maybe(random, 0.3, Step(_wait(random), "", 1, "put store back")),
             Step(random.choice((0.0, 0.3, _wait(random))), "", 1, "accept store"),
             *_maybe(random, 0.3, Step(_wait(random), "", 1, "kill", random.choice(places))),

@@ -41,6 +41,9 @@ ENCODERS: Final = "/restow/encoders/"
 UNKNOWN: Final = "Unknown"
 PLANTED_SECONDS: Final = 30.0
 """A migration that ends sooner after a value was put past the servers need not have seen it."""
+KEYS_SECONDS: Final = 5.0
+"""So long after a server has read another configuration, it may still write with another key than
+it has reported."""
 SHOWN_MAX: Final = 3
 _SERVERS_CHANGE: Final = (SERVERS, ENCODERS, reference.CRD_ROOT)
 """Keys whose change may alter an answer for a moment only."""
@@ -70,9 +73,11 @@ class Soundness:
         self._world = world
         self._is_voted = is_voted
         self._storage = world.storage
-        self._safe: dict[tuple[str, Keys], None] = {}
+        self._safe: dict[tuple[str, Keys], frozenset[str]] = {}
         """Releases that were called safe, with their encryption keys, and nothing was changed since
-        by an operator."""
+        by an operator; and the prefixes that a server had registered then. What servers register
+        later is not part of an answer."""
+        self._keys_taken_at = float("-inf")
         self._unneeded: set[str] = set()
         """Encryption keys that may be removed, as preflight says."""
         self.on_write: Callable[[str, str], None] = lambda _sender, _stamp: None
@@ -131,7 +136,8 @@ class Soundness:
             if reference.owner_of(key, owners) is not None
         }
         readers = [*reference.kinds_of(target), *reference.custom_kinds(raw)]
-        found |= self._against_writers(target, readers, keys)
+        # The server that is replaced keeps its keys, and has registered beside the others.
+        found |= self._against_writers(target, readers, keys if servers is None else None)
         for place, release in beside.items():
             whys = self._against_server(target, release, self._world.servers[place])
             registered = self._registered(place)
@@ -207,7 +213,22 @@ class Soundness:
         if question.wrong:
             text = _shown(question.wrong)
             self._world.problem(f"S1: {what} called {question.target} safe; {text}")
-        self._safe[question.target, question.keys] = None
+        keys = None if question.servers is not None else question.keys
+        if self._world.loop.time() < self._keys_taken_at + KEYS_SECONDS:
+            keys = None  # which keys servers write with is about to change
+        self._safe[question.target, keys] = self._written_prefixes()
+
+    def keys_taken(self) -> None:
+        """A server has read another encryption configuration."""
+        self.forget()
+        self._keys_taken_at = self._world.loop.time()
+
+    def _written_prefixes(self) -> frozenset[str]:
+        """Where servers may write; without a fence, everywhere."""
+        places = self._world.servers
+        if any(each.is_running and each.options.mode == "off" for each in places.values()):
+            return frozenset({reference.REGISTRY})
+        return frozenset(root for place in places for root in self._registered(place))
 
     def may_remove(self, key: str) -> None:
         """Preflight says that no server needs an encryption key any more."""
@@ -318,7 +339,9 @@ class Soundness:
             self._check_key(sender, key, value)
         if not self._safe or not key.startswith(reference.REGISTRY):
             return
-        for target, keys in self._safe:
+        for (target, keys), prefixes in self._safe.items():
+            if not key.startswith(tuple(prefixes)):
+                continue
             owners = [*reference.kinds_of(target), *reference.custom_kinds(self._crds)]
             owner = reference.owner_of(key, owners)
             if owner is None:

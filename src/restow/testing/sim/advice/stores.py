@@ -2,6 +2,9 @@
 
     rolled back   the data of etcd are replaced by an older copy: same cluster id, older revision
     snapshot      etcd is restored from an older snapshot: another cluster id, older revision
+    bumped        the same with --bump-revision: another cluster id, a revision above all seen
+    other         the etcd of another cluster: another identity, a revision above all seen, and the
+                  same cluster id, as etcd makes it of its addresses
     emptied       an empty etcd answers under the same address
     put back      the store that was replaced answers again
     restored      all servers are stopped, and an older backup is restored into an empty store
@@ -17,14 +20,20 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from restow.runtime import RandomIds, SeededRandomness
-from restow.storage.identity import accept
-from restow.storage.interface import Item, Revision
+from restow.storage.identity import ID_BYTES, Record, accept
+from restow.storage.interface import Item, Key, Put, Revision, Transaction
 from restow.storage.restore import fill
 from restow.testing.sim.network import GuardedWire, OperatorWire
 from restow.testing.sim.store import Copy
 from restow.testing.sim.world import World
 
+BUMP: Final = 1_000_000
+NOTICED_SECONDS: Final = 12.0
+"""Servers read the identity at each renewal, every 5 s."""
+GROWN_KEY: Final = Key("/restow/grown")
 AHEAD: Final = 100_000
 """How far above the backup a restored store begins, as by `restow restore` into etcd."""
 
@@ -59,6 +68,9 @@ class Stores:
         )
         self._before: Copy | None = None
         """The store that was replaced."""
+        self._replaced_at = 0.0
+        self._is_quiet = False
+        """Whether only the identity tells that the store is another one."""
 
     @property
     def is_accepted(self) -> bool:
@@ -73,10 +85,23 @@ class Stores:
         """Let another store answer from now on; `how` as in the module."""
         storage, revision = self._storage, self.revision_back(revisions_back)
         self._before = self._before or storage.copy()
+        self._replaced_at = self._world.loop.time()
+        self._is_quiet = how == "other"
         if how == "emptied":
             storage.become_empty()
-        else:
-            storage.go_back(revision, is_other_cluster=how == "snapshot")
+            return
+        record = Record(self._ids.nonce(ID_BYTES))
+        storage.go_back(
+            revision,
+            is_other_cluster=how in ("snapshot", "bumped"),
+            bump=BUMP if how in ("bumped", "other") else 0,
+            identity=msgspec.json.encode(record) if how == "other" else b"",
+        )
+
+    async def grow(self, revisions: int) -> None:
+        """Raise the revision by writes past the servers, as with `etcdctl put`."""
+        for _ in range(revisions):
+            await self._wire.commit(Transaction(writes=(Put(GROWN_KEY, b""),)))
 
     def put_back(self) -> None:
         """Let the store answer again that was replaced."""
@@ -84,6 +109,7 @@ class Stores:
             floor = min(self._world.ledger.branch_floor, self._storage.header.revision)
             self._storage.become(self._before, floor=floor)
             self._before = None
+            self._is_quiet = False
 
     async def accept(self) -> None:
         """As `restow store accept`."""
@@ -108,6 +134,13 @@ class Stores:
         """A server has written an object."""
         if not self.is_accepted:
             wires = [each.wire for each in self._world.running() if each.name == sender]
-            self._world.ledger.suspect[stamp] = lambda: any(
-                isinstance(each, GuardedWire) and each.has_seen_another for each in wires
+            self._world.ledger.suspect[stamp] = lambda: (
+                self._is_noticed
+                or any(isinstance(each, GuardedWire) and each.has_seen_another for each in wires)
             )
+
+    @property
+    def _is_noticed(self) -> bool:
+        """Whether all servers have had the time to read the identity of the store."""
+        since = max(self._replaced_at, self._world.ledger.unpaused_at)
+        return self._is_quiet and self._world.loop.time() > since + NOTICED_SECONDS
