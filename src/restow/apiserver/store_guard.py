@@ -3,6 +3,8 @@
     start  -> compare the store with `store.mark`; refuse to start with another one
     step   -> compare again; write the mark; block the storage when it was replaced or went back,
               and go on when an operator accepted the store, or the right one is there again
+    confirm -> the same before this server joins: without its membership key it writes nothing, so
+              a store whose keys are gone gets none of its writes before it was compared
 
 While a storage is blocked it neither reads nor writes, so caches over it are dropped. Not here:
 what makes a store another one (`restow.storage.identity`).
@@ -10,6 +12,7 @@ what makes a store another one (`restow.storage.identity`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -23,15 +26,17 @@ from restow.runtime import Runtime, Tasks, in_own_thread
 from restow.serving.health import Health
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
+    IDENTITY_KEY,
     IdentifiedStorage,
     Mark,
     Seen,
+    decode_record,
     difference,
     ensure_identity,
     expire_revisions,
     explain,
 )
-from restow.storage.interface import Storage
+from restow.storage.interface import Span, Storage
 from restow.storage.opening import open_storage, place_name
 from restow.storage.store_mark import MARK_NAME, check_log, read_mark, with_former, write_mark
 
@@ -70,6 +75,7 @@ def keep_guard(
     if guard is not None:
         health.add("store-identity", guard.check, "readyz")
         tasks.spawn_loop("store identity", guard.run(interval_seconds))
+        tasks.spawn_loop("store identity watch", guard.follow())
 
 
 class StoreGuard:
@@ -93,6 +99,7 @@ class StoreGuard:
         self._mark: Mark | None = None
         """What is remembered; known from `start` on."""
         self._told = ""
+        self._comparing = asyncio.Lock()
         self.on_accepted: Callable[[], None] = lambda: None
         """Called when the server goes on with another store than it knew."""
 
@@ -128,8 +135,47 @@ class StoreGuard:
                 await self.step()
                 looked_at = clock.monotonic()
 
+    async def follow(self) -> None:
+        """Look at once when the identity is changed or removed, as when all keys are deleted."""
+        storage, clock = self._storage, self._runtime.clock
+        while True:
+            try:
+                after = await storage.revision()
+                watch = storage.watch(Span.of_key(IDENTITY_KEY), after=after)
+                try:
+                    await self.step()  # for what was changed before
+                    async for batch in watch:
+                        if any(self._is_other(event.value) for event in batch.events):
+                            await self.step()
+                finally:
+                    await watch.close()
+            except StorageError:  # it is blocked, cannot be reached, or was compacted
+                await clock.sleep(LOOK_SECONDS)
+
+    def _is_other(self, value: bytes | None) -> bool:
+        """Whether a stored identity is not the remembered one. Servers that raise the revision
+        write the same one again."""
+        record = decode_record(value)
+        return record is None or self._mark is None or record.id != self._mark.id
+
     async def step(self) -> bool:
         """Look once; whether the store may be used."""
+        try:
+            await self.confirm()
+        except StoreReplaced:
+            return False
+        except StorageError as error:
+            logger.info("the store was not compared: %s", error)
+            return self.check() is None
+        return True
+
+    async def confirm(self) -> None:
+        """Look once; raises `StoreReplaced` if the store may not be used, and another
+        `StorageError` if it did not answer."""
+        async with self._comparing:
+            await self._compare()
+
+    async def _compare(self) -> None:
         assert self._mark is not None
         storage, blocked = self._storage, self._storage.blocked
         mark = msgspec.structs.replace(
@@ -143,19 +189,18 @@ class StoreGuard:
             why = difference(mark, seen, address=self._name)
             if why is None and _id_of(seen) != mark.id:
                 seen = await self._take_over(mark)
+            found = storage.blocked
+            if found is not None and found is not blocked:
+                # Another read has found what this look cannot: it began before the newest writes.
+                raise StoreReplaced(str(found), passes=found.passes)
         except StoreReplaced as error:
             self._tell(str(error))
-            return False
-        except StorageError as error:
-            logger.info("the store was not compared: %s", error)
-            return self.check() is None
-        if storage.blocked is not blocked:
-            return False  # found meanwhile: what was seen may be older, or newer, than the reason
+            raise
         if why is not None:
             problem = StoreReplaced(why if mark.suspect else explain(self._name, why))
             storage.block(problem)
             self._tell(str(problem))
-            return False
+            raise problem
         is_other = _id_of(seen) != mark.id
         if storage.blocked is not None or is_other:
             storage.unblock(seen)
@@ -164,7 +209,6 @@ class StoreGuard:
         await self._remember(seen)
         if is_other:
             self.on_accepted()
-        return True
 
     async def _take_over(self, mark: Mark) -> Seen:
         """Prepare a store that was accepted, before anything is read from it; how it is then."""

@@ -1,5 +1,6 @@
 """A server recognises its store: by its identity, and by the newest revision that it has seen."""
 
+import asyncio
 import shutil
 import stat
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from restow.storage.identity import (
 )
 from restow.storage.interface import Delete, Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.opening import open_storage
+from restow.storage.sqlite.storage import SqliteStorage
 from restow.storage.store_mark import MARK_NAME, read_mark, write_mark
 
 RUNTIME = Runtime.system()
@@ -166,6 +168,56 @@ async def test_a_missing_identity_blocks_a_running_server_until_it_is_accepted(
         assert await guard.step()
         assert guard.check() is None
         assert isinstance(await storage.commit(put(2)), Done)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_changed_identity_is_noticed_between_two_renewals(
+    is_replaced: bool, tmp_path: Path
+) -> None:
+    """Another process removes it, or accepts the store: neither waits for the next renewal."""
+    async with server(tmp_path) as (storage, guard), asyncio.timeout(10):
+        accepted = asyncio.Event()
+        guard.on_accepted = accepted.set
+        task = asyncio.create_task(guard.follow())
+        other = await open_storage(f"sqlite:{tmp_path / 'store.db'}", RUNTIME)
+        if is_replaced:
+            await accept(other, RUNTIME.ids)
+            await accepted.wait()
+        else:
+            await other.commit(Transaction((), (Delete(IDENTITY_KEY),)))
+            while guard.check() is None:  # noqa: ASYNC110  (the guard blocks by itself)
+                await asyncio.sleep(0.01)
+            with pytest.raises(StorageError):
+                await storage.commit(put(1))
+        await other.close()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_store_that_goes_back_during_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that began before the newest writes finds nothing wrong with an older copy. It does
+    not end what another read has found meanwhile, and neither does a later look."""
+    async with server(tmp_path) as (storage, guard):
+        assert isinstance(storage, SqliteStorage)
+        look = storage.look
+
+        async def look_late() -> Seen:
+            seen = await look()
+            storage.block(StoreReplaced("it went back"))
+            return seen
+
+        monkeypatch.setattr(storage, "look", look_late)
+        assert not await guard.step()
+        assert guard.check() == "it went back"
+        monkeypatch.setattr(storage, "look", look)
+        assert not await guard.step()
+        assert guard.check() is not None
+        mark = read_mark(tmp_path / MARK_NAME)
+        assert mark is not None
+        assert mark.suspect == "it went back"
 
 
 def seen(record: Record | None, *, revision: int = 100, cluster_id: str = "") -> Seen:
