@@ -251,6 +251,7 @@ class _Starting:
             ),
             keys=None if self._encryption is None else self._encryption.keys,
             remote=remote,
+            confirm_store=None if self._guard is None else self._guard.confirm,
         )
 
     async def assemble(self, undo: AsyncExitStack, admission: Sequence[Admission]) -> Assembly:

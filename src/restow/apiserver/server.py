@@ -40,7 +40,7 @@ from restow.apiserver.releases import find_release
 from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import account_rules
-from restow.apiserver.store_guard import keep_guard, open_guarded
+from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
@@ -133,7 +133,9 @@ class ApiServer:
             encryption = await _load_encryption(options, storage, runtime, undo)
             opened: Storage = storage if encryption is None else encryption.storage
             sealed = None if encryption is None else Sealed(storage, encryption.keys)
-            coordinator = _make_coordinator(options, storage, catalog, runtime, sealed)
+            coordinator = _make_coordinator(
+                options, storage, catalog, runtime, sealed=sealed, guard=guard
+            )
             if guard is not None:
                 guard.on_accepted = coordinator.store_replaced
             assembly = await assemble(
@@ -158,7 +160,7 @@ class ApiServer:
                 mirror=coordinator.mirror,
             )
             coordinator.custom = assembly.custom
-            catalog.is_whole = lambda: assembly.custom.has_begun
+            catalog.is_whole = partial(_is_whole, assembly, guard)
             coordinator.table.on_switch = assembly.discovery.forget
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)
@@ -278,6 +280,11 @@ class ApiServer:
         logger.info("stopped")
 
 
+def _is_whole(assembly: Assembly, guard: StoreGuard | None) -> bool:
+    """Whether all CRDs of the store are known, so that other resources do not exist."""
+    return assembly.custom.has_begun and (guard is None or guard.check() is None)
+
+
 def _scan_in_background(
     options: ServeOptions, assembly: Assembly, coordinator: Coordinator, tasks: Tasks
 ) -> None:
@@ -351,7 +358,9 @@ def _make_coordinator(
     storage: Storage,
     catalog: Catalog,
     runtime: Runtime,
+    *,
     sealed: Sealed | None,
+    guard: StoreGuard | None,
 ) -> Coordinator:
     membership = MembershipOptions(
         host=socket.gethostname(),
@@ -372,6 +381,7 @@ def _make_coordinator(
             loose_bound_seconds=options.coordination.loose_bound_seconds,
         ),
         keys=None if sealed is None else sealed.keys,
+        confirm_store=None if guard is None else guard.confirm,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -115,9 +116,12 @@ class Coordinator:
         *,
         keys: Keys | None = None,
         remote: Remote | None = None,
+        confirm_store: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`storage` is the store beneath any encryption; `keys` what encrypts and opens; `remote`
-        to whom a server with a store of its own reports. Raises `ModeRefused`."""
+        to whom a server with a store of its own reports; `confirm_store` raises a `StorageError`
+        before this server joins a store that is not its own. Raises `ModeRefused`."""
+        self._confirm_store = confirm_store
         mode = options.membership.mode
         if remote is not None:
             remote.check_mode(mode)
@@ -396,6 +400,8 @@ class Coordinator:
         return {modes[server_id] for server_id in earlier} - {self.membership.options.mode}
 
     async def _join(self) -> None:
+        if self._confirm_store is not None:
+            await self._confirm_store()
         await self.membership.join(changes_modes=self._is_off or bool(self._other_modes()))
         revision = self.membership.revision
         assert revision is not None
@@ -558,6 +564,8 @@ class Coordinator:
         if not self._is_closing:
             self.table.close_all()
             self.membership.forget()
+            if self.custom is not None:
+                self.custom.store_replaced()
             self._completed = False
             self._registration()
 

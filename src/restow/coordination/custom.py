@@ -136,13 +136,16 @@ class CustomResources:
         self._first: set[str] = set()
         """What was defined at the start and was not looked at yet."""
         self._began = asyncio.Event()
+        self._is_reloading = False
+        """Whether the store was replaced, and its CRDs are not known yet."""
         self._is_fresh = True
         self._confirmed_at = runtime.clock.monotonic()
         self._tasks: Tasks | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Whether all that was defined at the start was looked at: what is unknown now is so."""
+        """Whether all that was defined at the start, or when the store was replaced, was looked at:
+        what is unknown now is so."""
         return self._began.is_set()
 
     async def start(self) -> None:
@@ -156,8 +159,7 @@ class CustomResources:
         self._tasks = tasks = self._runtime.tasks("custom-resources", on_failure=lambda _: None)
         await self._mirror.start(tasks)
         self._confirmed_at = clock.monotonic()
-        if not self._first:
-            self._began.set()
+        self._note_begun()
         for number in range(WORKERS):
             tasks.spawn_loop(f"worker {number}", work_off(self._queue, self._reconcile))
 
@@ -197,10 +199,20 @@ class CustomResources:
             logger.error("the definitions of custom resources are not known to be up to date")
             self._look_at_all()
 
+    def store_replaced(self) -> None:
+        """The store is another one: which CRDs it has is not known until this server has joined."""
+        if self._tasks is not None:
+            self._is_reloading = True
+            self._began.clear()
+
     def register_all_again(self) -> None:
         """This server has another identity: nothing that it has reported counts."""
         for hosted in self._hosted.values():
             hosted.is_settled = False
+        if self._is_reloading:
+            self._is_reloading = False
+            self._first.update(self._known_names())
+            self._note_begun()
         self._look_at_all()
 
     async def register_again(self, resource: Resource) -> None:
@@ -222,9 +234,16 @@ class CustomResources:
 
     def _look_at_all(self) -> None:
         """At what is hosted, and at what was defined while nothing could be."""
-        defined = [item.key.removeprefix(ROOT) for item in self._mirror.under(ROOT)]
-        for name in dict.fromkeys((*self._hosted, *defined)):
+        for name in self._known_names():
             self._queue.add(name)
+
+    def _known_names(self) -> Collection[str]:
+        defined = [item.key.removeprefix(ROOT) for item in self._mirror.under(ROOT)]
+        return dict.fromkeys((*self._hosted, *defined))
+
+    def _note_begun(self) -> None:
+        if not self._first and not self._is_reloading:
+            self._began.set()
 
     # Definitions.
 
@@ -253,8 +272,7 @@ class CustomResources:
                 if not tried.done():
                     tried.set_result(None)
             self._first.discard(name)
-            if not self._first:
-                self._began.set()
+            self._note_begun()
         return again_seconds
 
     async def _serve(self, name: str) -> float | None:

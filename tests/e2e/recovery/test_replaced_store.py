@@ -14,12 +14,14 @@ import pytest
 from restow.cli.main import main
 from restow.testing.child_process import ProcessFailed
 from restow.testing.etcd_process import EtcdMember, start_etcd
+from restow.testing.fire.objects import GADGETS, crd_of
 from restow.testing.server_process import ServerProcess
 
 LEASE: Final = (
     *("--identity-lease-duration-seconds", "3"),
     *("--identity-lease-renew-interval-seconds", "0.5"),
 )
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 WAIT_SECONDS_MAX: Final = 40.0
 
@@ -171,3 +173,29 @@ def test_an_etcd_that_goes_back_under_servers(
             assert names(server, "?resourceVersion=0") == names(server)
             _, answer = server.get(f"{CONFIG_MAPS}?watch=true&resourceVersion={version}")
             assert json.loads(answer.splitlines()[0])["object"]["code"] == 410
+
+
+def test_an_etcd_whose_keys_are_deleted_under_servers(tmp_path: Path) -> None:
+    """It has no identity any more. No server joins it again, so that no write is acknowledged and
+    no key appears in it, also between two renewals of the lease."""
+    renewals = ("--identity-lease-renew-interval-seconds", "5")
+    with start_etcd(tmp_path / "etcd") as etcd:
+        server = ServerProcess(tmp_path / "one", store=etcd.url, arguments=renewals)
+        with server:
+            assert create(server, "old")[0] == 201
+            assert server.request("POST", CRDS, crd_of(GADGETS, storage="v1"))[0] == 201
+            custom = GADGETS.path_of("v1")
+            wait_for(lambda: server.get(custom)[0] == 200, "the CRD is served")
+            etcd.etcdctl("del", "/", "--prefix")
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
+            answers: list[int] = []
+            while server.get("/readyz/store-identity")[0] == 200:
+                body = {"metadata": {"name": f"late-{len(answers)}"}}
+                answers.append(server.request("POST", "/api/v1/namespaces", body)[0])
+                assert time.monotonic() < deadline, "it does not come that the store is refused"
+            assert 201 not in answers
+            assert "it has no identity" in server.get("/readyz/store-identity")[1]
+            left = etcd.etcdctl("get", "/", "--prefix", "--keys-only")
+            assert "/registry/" not in left
+            # Not 404, which would say that there is no such resource.
+            assert server.get(custom)[0] == 503
