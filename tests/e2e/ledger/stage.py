@@ -38,7 +38,7 @@ from restow.runtime import Runtime
 from restow.storage.interface import EVERYTHING, Key
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply
-from restow.testing.etcd_process import start_etcd
+from restow.testing.etcd_process import EtcdCluster, start_etcd
 from restow.testing.fire.clients import Target
 from restow.testing.fire.ledger import Found, Ledger, found_in
 from restow.testing.fire.load_process import LoadPlan, LoadProcess
@@ -137,15 +137,16 @@ class LedgerStage:
         self._flippers: list[threading.Thread] = []
         self.flips_done = 0
         self.up: Up
+        self.etcd: EtcdCluster | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             words = self._words
             if self._kind_of_store == "etcd":
                 (self.directory / "members").mkdir()
-                etcd = stack.enter_context(start_etcd(self.directory / "members"))
-                self.store = etcd.url
-                words += (f"--store={etcd.url}",)
+                self.etcd = stack.enter_context(start_etcd(self.directory / "members"))
+                self.store = self.etcd.url
+                words += (f"--store={self.store}",)
             self.up = stack.enter_context(Up(self.data_dir, *words)).ready()
             self._prepare()
             plan = LoadPlan(
@@ -256,8 +257,12 @@ class LedgerStage:
         wait_for(is_done, f"upgrade {words}", log=lambda: said[-1] + self.up.output)
 
     def preflight(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.restow("preflight", f"--kubeconfig={self.data_dir / 'kubeconfig'}", *words)
+
+    def restow(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command that is not given the data directory."""
         return subprocess.run(
-            [*RESTOW, "preflight", f"--kubeconfig={self.data_dir / 'kubeconfig'}", *words],
+            [*RESTOW, *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -306,9 +311,9 @@ class LedgerStage:
 
     def wait_ready(self) -> None:
         """Until every server is."""
-        wait_for(self._is_ready, "all servers are ready", log=lambda: self.up.output)
+        wait_for(self.is_ready, "all servers are ready", log=lambda: self.up.output)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             return all(
                 self.request("GET", "/readyz", server=index).status == 200
@@ -428,12 +433,9 @@ class LedgerStage:
         ports = self.ports
         ledger = Ledger.of(record.operations)
         problems = [] if record.ended_well else ["the last objects could not be written"]
-        objects, found = 0, dict[Key, Found]()
-        for index in range(len(ports)):
-            found = self.read_server(index)
-            objects += len(found)
-            problems += ledger.compare(found, where=f"server {index}")
-        problems += self._compare_census(len(found))
+        more, objects = self.compare_servers(ledger)
+        problems += more
+        problems += self._compare_census(objects // len(ports))
         assert self.up.stop() == 0, self.up.output
         more, raw, values, versions = asyncio.run(self._judge(record, ledger, ports))
         return Outcome(
@@ -451,18 +453,39 @@ class LedgerStage:
             problems=tuple((problems + more)[:PROBLEMS_MAX]),
         )
 
+    def compare_servers(self, ledger: Ledger) -> tuple[list[str], int]:
+        """Compare what each server lists; what is wrong, and how many objects there are."""
+        problems, objects = list[str](), 0
+        for index in range(len(self.ports)):
+            found = self.read_server(index)
+            objects += len(found)
+            problems += ledger.compare(found, where=f"server {index}")
+        return problems, objects
+
     def read_server(self, server: int) -> dict[Key, Found]:
         """All objects of the load, as one server lists them in their last version."""
         found: dict[Key, Found] = {}
         for kind in KINDS.values():
-            reply = self.request("GET", kind.path_of(kind.versions[-1]), server=server)
-            assert reply.status == 200, reply.body
-            for item in reply.json["items"]:
+            for item in self._list(kind, server):
                 metadata = item["metadata"]
                 namespace, name = metadata["namespace"], metadata["name"]
                 if namespace in NAMESPACES and is_written(name):
                     revision = int(metadata["resourceVersion"])
                     found[kind.key_of(namespace, name)] = Found(revision, kind.content_of(item))
+        return found
+
+    def _list(self, kind: Kind, server: int) -> list[dict[str, Any]]:
+        """All objects of a kind; a server that says that it does not know yet is asked again."""
+        replies: list[Reply] = []
+
+        def is_answered() -> bool:
+            path = kind.path_of(kind.versions[-1])
+            replies.append(self.request("GET", path, server=server))
+            return replies[-1].status != 503
+
+        wait_for(is_answered, f"{kind.name} are listed", log=lambda: self.up.output)
+        assert replies[-1].status == 200, replies[-1].body
+        found: list[dict[str, Any]] = replies[-1].json["items"]
         return found
 
     def _compare_census(self, count: int) -> list[str]:
