@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from restow.cli.main import main
+from restow.coordination.changes import hash_of
+from restow.coordination.raw_scan import version_of
 from restow.coordination.wire import REPORTS_PREFIX
+from restow.storage.interface import Span, Storage
 from restow.testing.child_process import ProcessFailed
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
@@ -137,3 +141,44 @@ def test_another_mode(cluster: Cluster) -> None:
         careless.kill()
     wait_for(lambda: common(fenced) == V1, "they agree again", servers=[fenced])
     assert report(fenced, WIDGETS_NAME)["conditions"][0]["status"] == "True"
+
+
+def test_mixed_modes_are_never_called_safe(cluster: Cluster) -> None:
+    """Servers in the modes report, strict and loose side by side, one of them killed: preflight
+    calls no release safe, and the StorageState lists every version that is stored, or "Unknown"."""
+    [report_mode] = cluster.start("x+1")
+    votes = [("--coordination", "vote", "--guarantee", each) for each in ("strict", "loose")]
+    servers = [report_mode]
+    for number, words in enumerate(votes):
+        server = cluster.server("x+2", *MORTAL, *words, CHANGE).start()
+        servers.append(server)
+        add_widget(report_mode, f"report-{number}")
+        add_widget(server, f"vote-{number}")
+        check_never_safe(cluster, report_mode)
+    servers[1].kill()
+    check_never_safe(cluster, report_mode)
+    add_widget(servers[2], "after-the-kill")
+    check_never_safe(cluster, report_mode)
+
+
+def check_never_safe(cluster: Cluster, server: ServerProcess) -> None:
+    for release in ("x", "x+1", "x+2", "x+3"):
+        words = ["preflight", "--to", release, "--kubeconfig", str(server.kubeconfig)]
+        assert main(words) == 1, f"{release} is called safe"
+    [state] = [
+        each
+        for each in call(server, "GET", STATES)["items"]
+        if each["metadata"]["name"] == "widgets.example.com"
+    ]
+    listed = set(state["status"]["persistedStorageVersionHashes"])
+    assert "Unknown" in listed or {hash_of("Widget", each) for each in stored(cluster)} <= listed
+
+
+def stored(cluster: Cluster) -> set[str]:
+    """The versions in which widgets are stored."""
+
+    async def read(storage: Storage) -> set[str]:
+        found = (await storage.range(Span.of_prefix("/registry/example.com/widgets/"))).items
+        return {version_of(item.value) for item in found}
+
+    return cluster.look(read)
