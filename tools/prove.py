@@ -8,6 +8,8 @@
     power cuts   at as many points of a workload on SQLite
     compatibility
                  stores and servers of an earlier restow, with the present code
+    ledger       attacks on a cluster of `restow up`; every object is compared with the answers
+                 that clients got
 
 Each part can be left out, and each has a size. The report says what was done, also when something
 was found: then the exit code is 1.
@@ -41,6 +43,8 @@ from restow.testing.sim.mutants import BY_NAME, seeds_for
 ROOT: Final = Path(__file__).parents[1]
 REPORT: Final = ROOT / "proof" / "report.md"
 COMPATIBILITY: Final = "tests/e2e/compatibility"
+LEDGER: Final = "tests/e2e/ledger"
+LEDGER_LINE: Final = re.compile(r"^ledger (\| .*)$", re.MULTILINE)
 POWER_CUTS: Final = "tests/unit/storage/sqlite/test_power_cut.py"
 RUN_SECONDS_MAX: Final = 900.0
 TRIES_OF_VOID_RUNS_MAX: Final = 3
@@ -223,10 +227,28 @@ async def compatibility(_options: argparse.Namespace, progress: Progress) -> Par
     return part
 
 
+async def ledger(_options: argparse.Namespace, progress: Progress) -> Part:
+    part = Part("The ledger")
+    heads = (
+        *("attack", "operations", "acknowledged", "put off", "unknown", "CRD changes"),
+        *("objects compared", "values audited", "problems"),
+    )
+    part.lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    progress.show("ledger: attacks on a cluster under load")
+    code, output = await _pytest("prove", LEDGER, "-rP")
+    part.lines += LEDGER_LINE.findall(output)
+    if code:
+        part.found.append(output[-4000:])
+    elif "skipped" in output:
+        part.found.append(f"the part is not complete: {output[-1000:]}")
+    return part
+
+
 PARTS: Final[dict[str, Callable[[argparse.Namespace, Progress], Awaitable[Part]]]] = {
     "model": model,
     "power-cuts": power_cuts,
     "compatibility": compatibility,
+    "ledger": ledger,
     "worlds": worlds,
     "advice": advice,
     "mutants": mutants,
@@ -234,9 +256,9 @@ PARTS: Final[dict[str, Callable[[argparse.Namespace, Progress], Awaitable[Part]]
 }
 
 
-async def _pytest(size: str, path: str) -> tuple[int, str]:
+async def _pytest(size: str, path: str, *words: str) -> tuple[int, str]:
     return await _run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", path],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", path, *words],
         {**os.environ, "RESTOW_TEST_SIZE": size},
         seconds_max=7200,
     )
