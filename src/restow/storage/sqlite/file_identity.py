@@ -29,16 +29,24 @@ class FileIdentity:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._log = path.with_name(path.name + "-wal")
+        self._file_name, self._log_name = str(self._path), str(self._log)
         self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         status = os.fstat(self._descriptor)
         self.file = Place(status.st_dev, status.st_ino)
         self.log = place_of(self._log)
 
-    def is_linked_once(self) -> bool:
-        """Whether the open file has exactly one name. One call of the system, for the write path:
-        it sees a file that was replaced or deleted and one with another link, not one that was
-        moved."""
-        return os.fstat(self._descriptor).st_nlink == 1
+    def is_in_place(self) -> bool:
+        """Whether `check` finds nothing wrong. Two calls of the system, for the write path."""
+        try:
+            found = os.stat(self._file_name)  # noqa: PTH116  (a path costs more)
+            log = found if self.log is None else os.stat(self._log_name)  # noqa: PTH116
+        except OSError:
+            return False
+        return (
+            found.st_nlink == 1
+            and (found.st_dev, found.st_ino) == self.file
+            and (self.log is None or (log.st_dev, log.st_ino) == self.log)
+        )
 
     def check(self) -> None:
         """Raises `StoreReplaced` unless the paths name the open file and its log, and no other

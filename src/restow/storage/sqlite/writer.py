@@ -284,9 +284,9 @@ class Writer:
                 return None, self._settle(error, applied)
         finally:
             self._lock.release()
-        if not self._file.is_linked_once():  # in 1 µs, for a whole batch
+        if not self._file.is_in_place():  # in a few µs, for a whole batch
             self._in_thread_when_replaced()
-            return None, Unknown(f"{self._path} was replaced or linked while it was written")
+            return None, Unknown(f"{self._path} was replaced, moved or linked while it was written")
         self._in_thread_after_commit()
         return applied, None
 

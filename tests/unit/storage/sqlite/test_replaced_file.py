@@ -40,7 +40,20 @@ def link(path: Path) -> None:
     path.with_name("second-name").hardlink_to(path)
 
 
-@pytest.mark.parametrize("attack", [replace_by_copy, Path.unlink, link])
+def move_away_and_replace(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    move_away(path)
+    path.with_name("copy").rename(path)
+
+
+def remove_log(path: Path) -> None:
+    path.with_name(path.name + "-wal").unlink()
+
+
+ATTACKS = (replace_by_copy, Path.unlink, link, move_away, move_away_and_replace, remove_log)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
 async def test_no_write_is_acknowledged_after_the_file_changed(
     attack: object, tmp_path: Path
 ) -> None:
@@ -61,11 +74,7 @@ async def test_no_write_is_acknowledged_after_the_file_changed(
     await storage.close()
 
 
-def remove_log(path: Path) -> None:
-    path.with_name(path.name + "-wal").unlink()
-
-
-@pytest.mark.parametrize("attack", [replace_by_copy, Path.unlink, link, move_away, remove_log])
+@pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_look_finds_what_happened_to_the_file(attack: object, tmp_path: Path) -> None:
     """At each renewal, also where nothing is written: another file, none, or one more name."""
     path = tmp_path / "store.db"
