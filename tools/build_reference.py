@@ -36,7 +36,7 @@ from restow.testing.encryption_files import write_encryption_file
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 NOTICE: Final = "<!-- Made by `make reference`. Change the program, not this page. -->"
-CONTROLLER_METRICS: Final = "restow.controllers.metrics"
+CONTROLLER_METRICS: Final = "restow.migration.metrics"
 SOME_RESOURCE: Final = "apps/v1, Resource=deployments"
 NONE: Final = "–"
 COLUMNS: Final = (
@@ -256,7 +256,7 @@ async def _of_server() -> Source:
 
 def _of_controllers(module: Any) -> Source:
     """The metrics of a process that has done a migration: some families show labels only then."""
-    passes = import_module("restow.controllers.migrator.passes")
+    passes = import_module("restow.migration.migrator.passes")
     found = module.ControllerMetrics(Runtime.system().clock)
     nothing = dict.fromkeys((each.name for each in fields(passes.PageDone)), 0)
     found.page(SOME_RESOURCE, passes.PageDone(**nothing))

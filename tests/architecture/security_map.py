@@ -20,7 +20,7 @@ _API: Final = "tests/conformance/api"
 _SECURITY: Final = "tests/conformance/security"
 _PROXY: Final = "tests/conformance/aggregation/proxy/test_proxy_cves.py"
 _LISTENER: Final = "tests/unit/serving/listener"
-_MIGRATOR: Final = "tests/unit/controllers/migrator"
+_MIGRATOR: Final = "tests/unit/migration/migrator"
 _COORDINATION: Final = "tests/unit/coordination"
 _AGREEMENT: Final = f"{_COORDINATION}/test_agreement.py"
 _CUSTOM: Final = f"{_COORDINATION}/test_custom.py"
@@ -236,7 +236,7 @@ REPORTS: Final[dict[str, Row]] = {
         (
             f"{_SECURITY}/test_cves.py::test_cve_2020_8552_metrics_do_not_grow",
             f"{_API}/test_bad_input.py::test_memory_does_not_grow",
-            "tests/unit/controllers/test_metrics.py::test_no_label_grows_without_bound",
+            "tests/unit/migration/test_metrics.py::test_no_label_grows_without_bound",
         ),
     ),
     "CVE-2019-11250": Row(

@@ -15,10 +15,10 @@ CONTRACT = ROOT / ".importlinter"
 # A file, a line in it, and the contract that it breaks.
 BREACHES = {
     "upwards": ("machinery/x.py", "import restow.api", "Layers"),
-    "to-a-sibling": ("serving/x.py", "import restow.controllers", "Layers"),
+    "to-a-sibling": ("serving/x.py", "import restow.migration", "Layers"),
     "client-to-resources": ("client/x.py", "import restow.resources", "Layers"),
     "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
-    "controllers-to-coordination": ("controllers/x.py", "import restow.coordination", "Outsiders"),
+    "controllers-to-coordination": ("migration/x.py", "import restow.coordination", "Outsiders"),
     "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),
     "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
     "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.controllers.preflight import Evidence, Reason
+from restow.migration.preflight import Evidence, Reason
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "preflight.md").read_text()
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from restow.client import Answer
-from restow.controllers.times import time_text
+from restow.migration.times import time_text
 from restow.runtime.clock import SIMULATED_START
 from restow.testing.sim.clock import ProcessClock
 from restow.testing.sim.heartbeats import STATES, HeartbeatCheck

@@ -19,7 +19,7 @@ from rich.text import Text
 from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.cli.foreign_text import shown
-from restow.controllers.encryption_keys import is_known, keys_said, persisted_keys
+from restow.migration.encryption_keys import is_known, keys_said, persisted_keys
 from restow.storage.census import Census, KeyCount, Row, Source
 from restow.storage.census.naming import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
 from restow.storage.census.targets import state_resource

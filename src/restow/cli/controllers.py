@@ -1,7 +1,7 @@
 """`restow controllers`: trigger and migrator against any Kubernetes cluster, until told to stop.
 
 Also puts the kinds that they need onto a cluster that does not have them (`--install`). The work is
-in `restow.controllers`; here are the words of the command, signals, and what is printed.
+in `restow.migration`; here are the words of the command, signals, and what is printed.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from restow.client import (
     LeaderTiming,
     unique_identity,
 )
-from restow.controllers.crds import DEFINITIONS
-from restow.controllers.events import EventRecorder
-from restow.controllers.installing import InstallFailed, Outcome, install
-from restow.controllers.leading import Part
-from restow.controllers.metrics import ControllerMetrics
-from restow.controllers.migrator.options import EngineOptions, MigratorOptions
-from restow.controllers.migrator.patching import PatchOptions, connections_for
-from restow.controllers.names import NAMESPACE_DEFAULT
-from restow.controllers.parts import PART_NAMES, PartOptions, make_parts
-from restow.controllers.process import (
+from restow.machinery.status import Forbidden
+from restow.machinery.status_error import StatusError
+from restow.migration.crds import DEFINITIONS
+from restow.migration.events import EventRecorder
+from restow.migration.installing import InstallFailed, Outcome, install
+from restow.migration.leading import Part
+from restow.migration.metrics import ControllerMetrics
+from restow.migration.migrator.options import EngineOptions, MigratorOptions
+from restow.migration.migrator.patching import PatchOptions, connections_for
+from restow.migration.names import NAMESPACE_DEFAULT
+from restow.migration.parts import PART_NAMES, PartOptions, make_parts
+from restow.migration.process import (
     PORT_DEFAULT,
     STOP_SECONDS_MAX,
     ControllersProcess,
     NotPossible,
     ProcessOptions,
 )
-from restow.controllers.trigger.options import Source, TriggerOptions
-from restow.controllers.trigger.values import POLL_SECONDS, Settings
-from restow.machinery.status import Forbidden
-from restow.machinery.status_error import StatusError
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.values import POLL_SECONDS, Settings
 from restow.runtime import Runtime, end_process
 from restow.storage.errors import OpenRefused
 

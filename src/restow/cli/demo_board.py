@@ -38,12 +38,12 @@ from restow.client import (
     uid_of,
 )
 from restow.cluster.messages import Overview
-from restow.controllers import requests
-from restow.controllers.overview_reading import migration_seen
-from restow.controllers.overview_values import MigrationSeen
-from restow.controllers.trigger.values import UNKNOWN, Phase
 from restow.machinery.names import GroupResource, GroupVersion
 from restow.machinery.version_hash import storage_version_hash
+from restow.migration import requests
+from restow.migration.overview_reading import migration_seen
+from restow.migration.overview_values import MigrationSeen
+from restow.migration.trigger.values import UNKNOWN, Phase
 from restow.runtime import Backoff, Tasks
 
 WIDGETS: Final = GroupResource("example.com", "widgets")

@@ -21,7 +21,7 @@ from typing import Final
 from restow.cli.demo_board import Board
 from restow.cli.demo_stage import Pace, Stage, StoryFailed
 from restow.cli.demo_telling import Narrator
-from restow.controllers.trigger.values import Phase
+from restow.migration.trigger.values import Phase
 from restow.runtime import Randomness
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"

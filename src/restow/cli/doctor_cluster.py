@@ -40,19 +40,19 @@ from restow.client import (
 from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import Request
-from restow.controllers import requests
-from restow.controllers.overview_reading import migrations_seen
-from restow.controllers.overview_values import MigrationSeen
-from restow.controllers.preflight import ClusterView, ResourceView, read_cluster
-from restow.controllers.preflight.stored_rules import stored_findings
-from restow.controllers.preflight.targets import running_target
-from restow.controllers.preflight.values import UNKNOWN
-from restow.controllers.readability import Unread, find_unread
-from restow.controllers.times import read_time
-from restow.controllers.trigger.values import Phase
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
+from restow.migration import requests
+from restow.migration.overview_reading import migrations_seen
+from restow.migration.overview_values import MigrationSeen
+from restow.migration.preflight import ClusterView, ResourceView, read_cluster
+from restow.migration.preflight.stored_rules import stored_findings
+from restow.migration.preflight.targets import running_target
+from restow.migration.preflight.values import UNKNOWN
+from restow.migration.readability import Unread, find_unread
+from restow.migration.times import read_time
+from restow.migration.trigger.values import Phase
 from restow.runtime import Runtime
 
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")

@@ -18,9 +18,9 @@ import orjson
 from restow.client.lease_record import LeaseRecord
 from restow.cluster.layout import Layout
 from restow.cluster.lock import supervisor_of
-from restow.controllers.times import read_time
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.wire import LEASES_PREFIX
+from restow.migration.times import read_time
 from restow.storage.interface import Key, Span, Storage
 
 __all__ = ["live_servers", "local_supervisor"]

@@ -1,6 +1,6 @@
 """`restow migrate`: rewrite what is stored in another version, now, and watch it.
 
-The work is in `restow.controllers.manual`; what is shown is in `restow.cli.migrate_board`. Here are
+The work is in `restow.migration.manual`; what is shown is in `restow.cli.migrate_board`. Here are
 the words of the command, and what its exit code says.
 """
 
@@ -30,16 +30,16 @@ from restow.client import (
     Discovered,
     NoSuchResource,
 )
-from restow.controllers.manual import ByHand, ByHandOptions, Result, Verdict
-from restow.controllers.migrator.dry_run import dry_run
-from restow.controllers.migrator.passes import Failure
-from restow.controllers.migrator.patching import connections_for
-from restow.controllers.names import NAMESPACE_DEFAULT
-from restow.controllers.trigger.eligibility import NEEDED_VERBS
-from restow.controllers.trigger.eligibility import Discovered as Eligible
-from restow.controllers.trigger.sources import eligible_resources
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status_error import StatusError
+from restow.migration.manual import ByHand, ByHandOptions, Result, Verdict
+from restow.migration.migrator.dry_run import dry_run
+from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.patching import connections_for
+from restow.migration.names import NAMESPACE_DEFAULT
+from restow.migration.trigger.eligibility import NEEDED_VERBS
+from restow.migration.trigger.eligibility import Discovered as Eligible
+from restow.migration.trigger.sources import eligible_resources
 from restow.runtime import Runtime
 
 EXIT_REFUSED = 1

@@ -15,11 +15,11 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from restow.cli.foreign_text import shown
 from restow.client import Object
-from restow.controllers.manual import Result, Verdict
-from restow.controllers.migrator.jobs import Listener
-from restow.controllers.migrator.passes import Failure, PageDone
-from restow.controllers.migrator.progress import Progress as Sofar
-from restow.controllers.requests import condition, mapping, text
+from restow.migration.manual import Result, Verdict
+from restow.migration.migrator.jobs import Listener
+from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.progress import Progress as Sofar
+from restow.migration.requests import condition, mapping, text
 
 FAILURES_SHOWN_MAX: Final = 20
 WIDTH_OF_FILES: Final = 160

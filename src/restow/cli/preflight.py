@@ -1,7 +1,7 @@
 """`restow preflight`: whether an upgrade or downgrade to a release is safe, and if not, why.
 
 Or whether it may do without an encryption key (`preflight_key`). The rules are in
-`restow.controllers.preflight`; here are the words of the command, its table and its JSON.
+`restow.migration.preflight`; here are the words of the command, its table and its JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.cluster.errors import ClusterRefused
-from restow.controllers.preflight import (
+from restow.kinds.releases import ReleaseError
+from restow.machinery.status_error import StatusError
+from restow.migration.preflight import (
     Blocker,
     Evidence,
     Report,
@@ -37,9 +39,7 @@ from restow.controllers.preflight import (
     read_cluster,
     shipped_targets,
 )
-from restow.controllers.preflight.reading import is_restow
-from restow.kinds.releases import ReleaseError
-from restow.machinery.status_error import StatusError
+from restow.migration.preflight.reading import is_restow
 from restow.runtime import Runtime
 from restow.storage.census import SOURCE_FORMS
 from restow.storage.errors import OpenRefused, StorageError

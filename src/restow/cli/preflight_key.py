@@ -1,6 +1,6 @@
 """`restow preflight --drop-key NAME`: looks at the cluster and into its raw store.
 
-The rules are in `restow.controllers.preflight.dropping`, which sees the API alone; the store is
+The rules are in `restow.migration.preflight.dropping`, which sees the API alone; the store is
 read here, as `restow census` reads it. Not here: how the answer is printed (`preflight`).
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 from restow.api.encryption_keys import IDENTITY
 from restow.api.names import LEASE_NAMESPACE
 from restow.client import ApiClient, ClientConfig, ClientLimits
-from restow.controllers.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
+from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
 from restow.runtime import Runtime
 from restow.storage.census import Source, count_key, open_source, take_census
 from restow.storage.census.naming import PREFIX_DEFAULT

@@ -1,7 +1,7 @@
 """The raw values of a store that no server scans: those of stock Kubernetes, for `preflight`.
 
 Read as `restow census` reads them. Not here: what follows from them
-(`restow.controllers.preflight`).
+(`restow.migration.preflight`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from restow.api.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
 from restow.cli.census import opener_of
 from restow.client import ApiClient
-from restow.controllers.store_scan import StoreScan
 from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.migration.store_scan import StoreScan
 from restow.runtime import Runtime
 from restow.storage.census import Row, Source, open_source, take_census
 from restow.storage.encryption.configuration import read_configuration

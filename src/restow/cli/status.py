@@ -1,6 +1,6 @@
 """`restow status`: what is stored how, who agrees on it, what is being migrated, and by whom.
 
-It only reads. The looking is in `restow.controllers.overview`; here are the words of the command,
+It only reads. The looking is in `restow.migration.overview`; here are the words of the command,
 its tables and its JSON.
 """
 
@@ -31,11 +31,12 @@ from restow.client import (
     ConfigInvalid,
     NoSuchResource,
 )
-from restow.controllers.encryption_keys import labels_of
-from restow.controllers.migrator.progress import duration_text
-from restow.controllers.overview import look
-from restow.controllers.overview_keys import KeysSeen, key_problems
-from restow.controllers.overview_values import (
+from restow.machinery.status_error import StatusError
+from restow.migration.encryption_keys import labels_of
+from restow.migration.migrator.progress import duration_text
+from restow.migration.overview import look
+from restow.migration.overview_keys import KeysSeen, key_problems
+from restow.migration.overview_values import (
     Hash,
     MigrationSeen,
     Overview,
@@ -43,8 +44,7 @@ from restow.controllers.overview_values import (
     Verdict,
     agreement_of,
 )
-from restow.controllers.times import time_text
-from restow.machinery.status_error import StatusError
+from restow.migration.times import time_text
 from restow.runtime import Runtime
 
 WIDTH_OF_FILES = 1_000

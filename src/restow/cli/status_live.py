@@ -41,10 +41,12 @@ from restow.client import (
     key_of,
 )
 from restow.cluster.ending import Ending
-from restow.controllers import requests
-from restow.controllers.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.controllers.overview import OBJECTS_MAX, look, look_stored, look_unread
-from restow.controllers.overview_reading import (
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.migration import requests
+from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread
+from restow.migration.overview_reading import (
     groups_stored,
     leader_seen,
     migrations_seen,
@@ -54,17 +56,15 @@ from restow.controllers.overview_reading import (
     unread_notes,
     with_evidence,
 )
-from restow.controllers.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
-from restow.controllers.readability import Unread
-from restow.controllers.remote_apis import (
+from restow.migration.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
+from restow.migration.readability import Unread
+from restow.migration.remote_apis import (
     API_SERVICES,
     LEFT_ALONE_END,
     left_alone_text,
     remote_apis,
 )
-from restow.controllers.times import time_text
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status_error import StatusError
+from restow.migration.times import time_text
 from restow.runtime import Backoff, TaskFailure, Tasks
 
 REFRESH_SECONDS: Final = 1.0

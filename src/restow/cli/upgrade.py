@@ -41,9 +41,9 @@ from restow.cluster.rolling import (
 )
 from restow.cluster.safety import Blocker, CheckStep, Report, check_step
 from restow.cluster.talking import Talk
-from restow.controllers.preflight import Reason
 from restow.kinds.releases import ReleaseError
 from restow.machinery.names import GroupResource
+from restow.migration.preflight import Reason
 from restow.runtime import Runtime
 
 EXIT_FAILED = 1

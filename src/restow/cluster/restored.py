@@ -27,10 +27,10 @@ from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
 from restow.cluster.release_files import digest_of, release_of, releases_in_use
 from restow.cluster.state import ClusterState
-from restow.controllers.preflight import target_of_release
 from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
 from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource
+from restow.migration.preflight import target_of_release
 from restow.runtime import Runtime, read_regular_file
 from restow.storage.census import Census, Source, open_source, take_census
 from restow.storage.census.tally import Opener

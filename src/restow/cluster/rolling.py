@@ -23,10 +23,10 @@ from restow.cluster.messages import Overview, ProcessView, Request
 from restow.cluster.reports import World, read_world
 from restow.cluster.safety import Blocker, CheckStep, Report, Situation
 from restow.cluster.talking import Talk
-from restow.controllers.preflight import Reason
 from restow.kinds.releases import Release
 from restow.machinery.names import GroupResource
 from restow.machinery.status_error import StatusError
+from restow.migration.preflight import Reason
 
 READY_SECONDS_MAX: Final = 3.0
 """Within which a server must say that it is ready, before a step."""

@@ -4,7 +4,7 @@
 `check_step` asks the rules of preflight, and adds what the supervisor knows: which servers there
 are, ready or not, and that all of them keep their options.
 
-Not here: the rules themselves (`restow.controllers.preflight`), and what is printed.
+Not here: the rules themselves (`restow.migration.preflight`), and what is printed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from restow.client import ApiClient
-from restow.controllers.preflight import (
+from restow.kinds.releases import Release
+from restow.migration.preflight import (
     AbsentServer,
     Blocker,
     ClusterView,
@@ -23,7 +24,6 @@ from restow.controllers.preflight import (
     shipped_targets,
     target_of_release,
 )
-from restow.kinds.releases import Release
 
 __all__ = ["Blocker", "CheckStep", "Report", "Situation", "check_step"]
 

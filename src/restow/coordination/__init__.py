@@ -3,6 +3,6 @@
 Identity leases, reports, votes, the write barrier, the collection of entries of dead servers.
 Rules are pure functions; the rest are thin shells around them.
 
-Not here: HTTP, and the decision to migrate, which `restow.controllers` makes from outside. What a
+Not here: HTTP, and the decision to migrate, which `restow.migration` makes from outside. What a
 server does of the work itself, one page at a time under the fence, is in `rewrite`.
 """

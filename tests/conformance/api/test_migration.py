@@ -16,18 +16,18 @@ import pytest
 
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import Request
-from restow.controllers.migrator.controller import MigratorController
-from restow.controllers.migrator.dry_run import dry_run
-from restow.controllers.migrator.jobs import Ending
-from restow.controllers.migrator.options import MigratorOptions
-from restow.controllers.migrator.passes import Failure
-from restow.controllers.migrator.patching import PatchOptions
-from restow.controllers.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
-from restow.controllers.trigger.controller import TriggerController
-from restow.controllers.trigger.options import TriggerOptions
 from restow.coordination.changes import hash_of
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
+from restow.migration.migrator.controller import MigratorController
+from restow.migration.migrator.dry_run import dry_run
+from restow.migration.migrator.jobs import Ending
+from restow.migration.migrator.options import MigratorOptions
+from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.patching import PatchOptions
+from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.trigger.controller import TriggerController
+from restow.migration.trigger.options import TriggerOptions
 from restow.resources.catalog import Catalog
 from restow.runtime import Backoff, Runtime
 from restow.serving.admission import Admission
@@ -36,7 +36,7 @@ from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import AuditedStorage
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server
-from tests.unit.controllers.migrator.world import (
+from tests.unit.migration.migrator.world import (
     QUICK,
     V1,
     V2,

@@ -17,7 +17,7 @@ from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import Conflict
 from restow.runtime import Runtime
 from tests.conformance.security.world import MASTER, World, running
-from tests.unit.controllers.running import running_server, until
+from tests.unit.migration.running import running_server, until
 from tests.unit.serving.custom_kinds import gadget_definition
 
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"

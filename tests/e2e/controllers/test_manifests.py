@@ -17,18 +17,18 @@ import yaml
 
 import restow
 from restow.client import ApiClient, ClientConfig
-from restow.controllers.crds import DEFINITIONS
-from restow.controllers.events import EventRecorder
-from restow.controllers.leading import Part
-from restow.controllers.metrics import ControllerMetrics
-from restow.controllers.parts import PartOptions, make_parts
-from restow.controllers.process import ControllersProcess, ProcessOptions
-from restow.controllers.requests import REQUESTS, phase_of
-from restow.controllers.rights import ANY, OWN, RIGHTS
-from restow.controllers.trigger.values import Phase
 from restow.machinery.names import GroupVersionResource
+from restow.migration.crds import DEFINITIONS
+from restow.migration.events import EventRecorder
+from restow.migration.leading import Part
+from restow.migration.metrics import ControllerMetrics
+from restow.migration.parts import PartOptions, make_parts
+from restow.migration.process import ControllersProcess, ProcessOptions
+from restow.migration.requests import REQUESTS, phase_of
+from restow.migration.rights import ANY, OWN, RIGHTS
+from restow.migration.trigger.values import Phase
 from restow.runtime import Runtime
-from tests.unit.controllers.running import Call, Recording, recording_client, running_server, until
+from tests.unit.migration.running import Call, Recording, recording_client, running_server, until
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))

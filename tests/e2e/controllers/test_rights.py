@@ -15,16 +15,16 @@ import pytest
 
 from restow.apiserver.audit_options import AuditOptions
 from restow.client import ApiClient, ClientConfig
-from restow.controllers.events import EventRecorder
-from restow.controllers.leading import Part
-from restow.controllers.metrics import ControllerMetrics
-from restow.controllers.parts import PartOptions, make_parts
-from restow.controllers.process import ControllersProcess, ProcessOptions
-from restow.controllers.requests import REQUESTS, phase_of
-from restow.controllers.rights import missing_rights, rights_of
-from restow.controllers.trigger.values import Phase
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
+from restow.migration.events import EventRecorder
+from restow.migration.leading import Part
+from restow.migration.metrics import ControllerMetrics
+from restow.migration.parts import PartOptions, make_parts
+from restow.migration.process import ControllersProcess, ProcessOptions
+from restow.migration.requests import REQUESTS, phase_of
+from restow.migration.rights import missing_rights, rights_of
+from restow.migration.trigger.values import Phase
 from restow.runtime import Runtime
 from tests.e2e.controllers.test_manifests import (
     ACCOUNT,
@@ -34,7 +34,7 @@ from tests.e2e.controllers.test_manifests import (
     documents,
     fill,
 )
-from tests.unit.controllers.running import running_server, until, with_token
+from tests.unit.migration.running import running_server, until, with_token
 
 PARTS = ("trigger", "migrator")
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from restow.controllers.names import POSITION_ANNOTATION
+from restow.migration.names import POSITION_ANNOTATION
 from restow.testing.api_client import Reply
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.server_process import ServerProcess

@@ -20,7 +20,6 @@ from typing import Any, Final
 import orjson
 
 from restow.api.names import VERIFIED_ANNOTATION
-from restow.controllers.names import PROOF_ANNOTATION
 from restow.coordination.changes import hash_of
 from restow.coordination.raw_scan import version_of
 from restow.coordination.records import (
@@ -31,6 +30,7 @@ from restow.coordination.records import (
 )
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import decode_state, state_key
+from restow.migration.names import PROOF_ANNOTATION
 from restow.storage.interface import Event, Item, Key, Revision, Storage
 from tests.e2e.custom.replaying import replay
 

@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from restow.controllers.names import POSITION_ANNOTATION
+from restow.migration.names import POSITION_ANNOTATION
 from restow.resources.stored import encode
 from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
 from restow.testing.controllers_process import ControllersProcess

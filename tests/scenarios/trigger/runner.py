@@ -31,15 +31,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from restow.controllers.trigger.actions import Action, Wait
-from restow.controllers.trigger.values import (
+from restow.migration.trigger.actions import Action, Wait
+from restow.migration.trigger.values import (
     Census,
     MigrationRef,
     MigrationSeen,
     Phase,
     Settings,
 )
-from tests.unit.controllers.trigger.world import MIGRATION_API, START, Controller, Job, World
+from tests.unit.migration.trigger.world import MIGRATION_API, START, Controller, Job, World
 
 NONE = "none"
 

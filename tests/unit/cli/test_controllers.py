@@ -11,8 +11,8 @@ import yaml
 from restow.cli import controllers
 from restow.cli.main import main
 from restow.client import LeaderTiming
-from restow.controllers.crds import DEFINITIONS
-from restow.controllers.trigger.options import Source
+from restow.migration.crds import DEFINITIONS
+from restow.migration.trigger.options import Source
 
 KUBECONFIG = """\
 apiVersion: v1

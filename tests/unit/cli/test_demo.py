@@ -29,9 +29,9 @@ from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.messages import Overview, ProcessView
-from restow.controllers.overview_reading import migration_seen
-from restow.controllers.requests import REQUESTS
-from restow.controllers.trigger.values import Phase
+from restow.migration.overview_reading import migration_seen
+from restow.migration.requests import REQUESTS
+from restow.migration.trigger.values import Phase
 from restow.runtime import Runtime, SeededRandomness
 from restow.testing.server_process import ServerProcess
 

@@ -25,12 +25,12 @@ from restow.cli.main import main
 from restow.cluster.layout import Layout
 from restow.cluster.lock import locked
 from restow.cluster.state import ClusterState, ServerState, write_state
-from restow.controllers.overview_values import MigrationSeen
-from restow.controllers.preflight import ClusterView, ResourceView, ServerEntry
-from restow.controllers.readability import Unread
-from restow.controllers.store_scan import StoreScan
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
+from restow.migration.overview_values import MigrationSeen
+from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
+from restow.migration.readability import Unread
+from restow.migration.store_scan import StoreScan
 from restow.runtime import Runtime
 from restow.storage.checkup import EtcdFacts, FileFacts
 from restow.storage.etcd.checkup import MemberFacts

@@ -9,7 +9,7 @@ from restow.cli.hints import Hints
 from restow.cli.main import COMMANDS, main, make_parser
 from restow.cli.upgrade import _print_blockers, _print_paused
 from restow.cluster.rolling import Step
-from restow.controllers.preflight import Blocker, Reason
+from restow.migration.preflight import Blocker, Reason
 
 DEMO = Hints(data_dir=Path("demo"))
 STORE = Hints(store=("--store", "etcd://127.0.0.1:2379"))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from restow.cli.migrate_board import Board
-from restow.controllers.manual import Result, Verdict
+from restow.migration.manual import Result, Verdict
 
 ESCAPE = "\x1b]0;mine\x07"
 

@@ -10,7 +10,8 @@ import pytest
 
 from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.controllers.preflight import (
+from restow.machinery.names import GroupResource
+from restow.migration.preflight import (
     ClusterView,
     Evidence,
     Reason,
@@ -18,7 +19,6 @@ from restow.controllers.preflight import (
     find_target,
     judge,
 )
-from restow.machinery.names import GroupResource
 from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Put, Transaction

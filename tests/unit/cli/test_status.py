@@ -15,7 +15,7 @@ from rich.console import Console
 from restow.cli import status
 from restow.cli.hints import Hints
 from restow.cli.main import main
-from restow.controllers.overview_values import (
+from restow.migration.overview_values import (
     Hash,
     LeaderSeen,
     MigrationSeen,

@@ -21,7 +21,7 @@ from rich.console import Console
 from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.cli.status_live import STALE, Blocks, Records, Screen, most_urgent
-from restow.controllers.overview_values import (
+from restow.migration.overview_values import (
     Hash,
     Overview,
     ResourceSeen,

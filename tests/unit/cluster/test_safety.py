@@ -6,7 +6,10 @@ import pytest
 
 from restow.api.storage_scan import StoredCount
 from restow.cluster.safety import Situation, with_situation
-from restow.controllers.preflight import (
+from restow.kinds.releases import shipped_release
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.preflight import (
     ClusterView,
     Reason,
     ResourceView,
@@ -14,11 +17,8 @@ from restow.controllers.preflight import (
     blockers,
     target_of_release,
 )
-from restow.controllers.preflight.values import UNKNOWN
-from restow.controllers.store_scan import StoreScan
-from restow.kinds.releases import shipped_release
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.migration.preflight.values import UNKNOWN
+from restow.migration.store_scan import StoreScan
 
 V1, V2 = "example.com/v1", "example.com/v2"
 

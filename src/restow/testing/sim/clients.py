@@ -16,9 +16,9 @@ from typing import Any, Final
 import orjson
 
 from restow.client import Answer
-from restow.controllers.names import PROOF_ANNOTATION
-from restow.controllers.trigger.records import record_of
 from restow.coordination.rules import UNKNOWN_HASH
+from restow.migration.names import PROOF_ANNOTATION
+from restow.migration.trigger.records import record_of
 from restow.storage.interface import Key
 from restow.testing.sim.doors import Door
 from restow.testing.sim.ledger import FORGED, Ledger

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
-from restow.controllers.health import Health
-from restow.controllers.leading import TRIGGER, Led, Part, Runs
-from restow.controllers.metrics import ControllerMetrics
-from restow.controllers.migrator.options import EngineOptions, MigratorOptions
-from restow.controllers.migrator.patching import PatchOptions
-from restow.controllers.outlets import NO_RECORDER
-from restow.controllers.parts import PART_NAMES, PartOptions, make_parts
-from restow.controllers.trigger.options import Source, TriggerOptions
-from restow.controllers.trigger.values import Settings
+from restow.migration.health import Health
+from restow.migration.leading import TRIGGER, Led, Part, Runs
+from restow.migration.metrics import ControllerMetrics
+from restow.migration.migrator.options import EngineOptions, MigratorOptions
+from restow.migration.migrator.patching import PatchOptions
+from restow.migration.outlets import NO_RECORDER
+from restow.migration.parts import PART_NAMES, PartOptions, make_parts
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.values import Settings
 from restow.testing.sim.clock import ProcessClock, runtime_of
 from restow.testing.sim.doors import Door
 from restow.testing.sim.heartbeats import HeartbeatCheck

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import orjson
 
-from restow.controllers.parts import PART_NAMES
-from restow.controllers.trigger.options import Source
 from restow.coordination.identity import Mode
 from restow.coordination.wire import REPORTS_PREFIX
 from restow.machinery.names import GroupResource
+from restow.migration.parts import PART_NAMES
+from restow.migration.trigger.options import Source
 from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.resources.stored import encode
 from restow.storage.interface import Key, Put, Transaction

@@ -16,8 +16,8 @@ from typing import Any, Final
 import orjson
 
 from restow.client import Answer
-from restow.controllers.times import read_time
-from restow.controllers.trigger.values import SKEW_SECONDS, UNKNOWN
+from restow.migration.times import read_time
+from restow.migration.trigger.values import SKEW_SECONDS, UNKNOWN
 from restow.testing.sim.clock import ProcessClock
 from restow.testing.sim.doors import Door
 from restow.testing.sim.ledger import Ledger

@@ -25,13 +25,13 @@ class Row:
 _SIM: Final = True
 _COORDINATION: Final = "tests/unit/coordination"
 _RANDOM_WORLDS: Final = (
-    "tests/unit/controllers/trigger/test_random_worlds.py::test_promises_hold_whatever_happens"
+    "tests/unit/migration/trigger/test_random_worlds.py::test_promises_hold_whatever_happens"
 )
 _BARRIER: Final = "tests/unit/serving/test_barrier.py"
 _FAULTS: Final = "tests/e2e/migration/test_faults.py"
-_ENGINE: Final = "tests/unit/controllers/migrator/test_engine.py"
+_ENGINE: Final = "tests/unit/migration/migrator/test_engine.py"
 _ADVICE: Final = ("tests/simulation/test_advice.py::test_a_scenario_breaks_no_promise",)
-_RULES: Final = "tests/unit/controllers/trigger/test_rules.py"
+_RULES: Final = "tests/unit/migration/trigger/test_rules.py"
 
 ROWS: Final = (
     # Registration and barrier.

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.controllers.names import PROOF_ANNOTATION
 from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
 from restow.coordination.changes import hash_of
 from restow.coordination.identity import SERVERS_PREFIX, decode_record
@@ -35,6 +34,7 @@ from restow.coordination.records import (
 from restow.coordination.rules import UNKNOWN_HASH, Entry
 from restow.coordination.voting import Ballot
 from restow.coordination.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
+from restow.migration.names import PROOF_ANNOTATION
 from restow.resources.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Item, Key, Revision
 

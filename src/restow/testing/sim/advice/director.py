@@ -16,12 +16,12 @@ import orjson
 from restow.cluster import rolling
 from restow.cluster.keeper import State
 from restow.cluster.messages import Overview, ProcessView
-from restow.controllers.leading import TRIGGER
-from restow.controllers.names import PROOF_ANNOTATION
-from restow.controllers.parts import PART_NAMES
-from restow.controllers.preflight import Blocker, Report
-from restow.controllers.trigger.values import Settings
 from restow.machinery.names import GroupResource
+from restow.migration.leading import TRIGGER
+from restow.migration.names import PROOF_ANNOTATION
+from restow.migration.parts import PART_NAMES
+from restow.migration.preflight import Blocker, Report
+from restow.migration.trigger.values import Settings
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.sim import releases

@@ -14,9 +14,10 @@ from typing import Final, TypeVar
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.cluster.safety import Situation, check_step
-from restow.controllers import overview
-from restow.controllers.overview_values import Overview
-from restow.controllers.preflight import (
+from restow.machinery.status_error import StatusError
+from restow.migration import overview
+from restow.migration.overview_values import Overview
+from restow.migration.preflight import (
     Report,
     judge,
     judge_drop,
@@ -24,7 +25,6 @@ from restow.controllers.preflight import (
     read_keys,
     target_of_release,
 )
-from restow.machinery.status_error import StatusError
 from restow.runtime import InvariantViolation
 from restow.storage.census import Source
 from restow.storage.encryption.configuration import read_configuration

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import orjson
 
-from restow.controllers.overview_values import Overview, Verdict
-from restow.controllers.preflight import Blocker
+from restow.migration.overview_values import Overview, Verdict
+from restow.migration.preflight import Blocker
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Event, Key, Span
 from restow.testing.sim.advice import reference

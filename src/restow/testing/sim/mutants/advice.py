@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from restow.api.storage_scan import StoredCount
 from restow.cluster import rolling
-from restow.controllers import overview, requests
-from restow.controllers.names import PROOF_ANNOTATION
-from restow.controllers.preflight import Reason, rules, stored_rules
-from restow.controllers.trigger import seeing
 from restow.coordination import changes, coordinator, wire
+from restow.migration import overview, requests
+from restow.migration.names import PROOF_ANNOTATION
+from restow.migration.preflight import Reason, rules, stored_rules
+from restow.migration.trigger import seeing
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 from restow.testing.sim.mutants.trigger import clients_narrow
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 import orjson
 
 from restow.apiserver import assembly
-from restow.controllers.migrator import agreement as migrator_agreement
-from restow.controllers.migrator import engine, stored_versions
-from restow.controllers.migrator.following import Followed
-from restow.controllers.trigger import following as trigger_following
 from restow.coordination.rewrite import Rewriter, Standing
 from restow.coordination.rewrite_page import PageWork
 from restow.coordination.rewrite_plan import Aborted, RewritePlan
 from restow.machinery import status
+from restow.migration.migrator import agreement as migrator_agreement
+from restow.migration.migrator import engine, stored_versions
+from restow.migration.migrator.following import Followed
+from restow.migration.trigger import following as trigger_following
 from restow.serving.handlers import rewriting
 from restow.storage.interface import (
     Absent,

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from restow.api.resources import STATES
 from restow.client import ApiClient, PatchType
-from restow.controllers.trigger import acting, by_discovery, by_reports, hashes
-from restow.controllers.trigger import requests as trigger_requests
-from restow.controllers.trigger.looking import Looker
-from restow.controllers.trigger.values import Memory, Record
 from restow.coordination import rewrite
+from restow.migration.trigger import acting, by_discovery, by_reports, hashes
+from restow.migration.trigger import requests as trigger_requests
+from restow.migration.trigger.looking import Looker
+from restow.migration.trigger.values import Memory, Record
 from restow.resources import ownership
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 

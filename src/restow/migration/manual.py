@@ -1,0 +1,518 @@
+"""Migrations by hand: one resource, now, whether or not controllers run.
+
+    what do servers agree on? -> is everything stored so already? -> a request -> its end -> narrow
+
+Where controllers run, the request is theirs to work off, and is only followed. Where none do, the
+engine runs here, and the rules of the trigger make the request and draw the conclusion, for this
+resource alone. A server without an API of requests is migrated all the same; what was done is then
+noted in a ConfigMap.
+
+Not here: what is shown meanwhile (the command line's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self
+
+from restow.api.encryption_keys import IDENTITY
+from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
+from restow.api.storage_scan import STORAGE_SCANS
+from restow.client import (
+    ApiClient,
+    ApiResource,
+    ClientError,
+    ConnectionFailed,
+    Discovered,
+    Object,
+    uid_of,
+)
+from restow.client.lease_record import LeaseRecord
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import Conflict, NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration.migrator import agreement as agreements
+from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.following import Followed, RequestGone
+from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.options import EngineOptions
+from restow.migration.migrator.passes import Lost
+from restow.migration.migrator.ways import choose_way, failures_of
+from restow.migration.names import (
+    MIGRATOR_LEASE,
+    NAMESPACE_DEFAULT,
+    PAUSED_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    TRIGGER_LEASE,
+)
+from restow.migration.notes import Note, Notes
+from restow.migration.outlets import NO_RECORDER, NO_TRIGGER_METRICS
+from restow.migration.remote_apis import find_remote
+from restow.migration.requests import (
+    condition,
+    has_ended,
+    is_going,
+    is_proven,
+    mapping,
+    marks_of,
+    phase_of,
+    resource_of,
+    seen,
+    text,
+)
+from restow.migration.store_scan import ScanFailed, StoreScan, scan_store, version_hash
+from restow.migration.times import read_time
+from restow.migration.trigger.following import Behind, Following
+from restow.migration.trigger.looking import Known, Looker
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.records import record_of
+from restow.migration.trigger.requests import has_failed_last
+from restow.migration.trigger.seeing import state_name, state_seen
+from restow.migration.trigger.sources import (
+    NotKnownYet,
+    Sources,
+    eligible_resources,
+    has_storage_versions,
+    served_requests,
+)
+from restow.migration.trigger.values import Phase
+from restow.runtime import Backoff, retry
+
+__all__ = ["ByHand", "Result", "Verdict"]
+
+REQUEST_KIND: Final = "StorageVersionMigration"
+LOOK_SECONDS: Final = 0.25
+RUNS_MAX: Final = 5
+"""How often a run that was interrupted is gone on with."""
+AGAIN: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.5)
+LOOKS_MAX: Final = 6
+TRIGGER_SECONDS_MAX: Final = 10.0
+"""How long a trigger that runs elsewhere may take to ask anew."""
+NOT_YET: Final = (StatusError, ClientError, Behind, NotKnownYet)
+
+logger = logging.getLogger(__name__)
+
+
+class Verdict(Enum):
+    """What has come of it."""
+
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    """Nothing has changed since the last run, or it is none of ours."""
+    FAILED = "failed"
+    ABORTED = "aborted"
+    """Servers stopped agreeing, or the request was deleted."""
+    NOT_AGREED = "not agreed"
+    """Servers do not agree on a version: nothing was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The end of one resource."""
+
+    resource: str
+    verdict: Verdict
+    message: str
+    objects: int = 0
+    rewritten: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByHandOptions:
+    namespace: str = NAMESPACE_DEFAULT
+    """Of leases and notes."""
+    is_forced: bool = False
+    """Also what has not changed since it was last migrated."""
+    engine: EngineOptions = field(default_factory=EngineOptions)
+
+
+class ByHand:
+    """Migrates what it is asked to. Enter it first; leaving ends its watches."""
+
+    def __init__(
+        self, client: ApiClient, found: Discovered, *, bulk: ApiClient, options: ByHandOptions
+    ) -> None:
+        """`bulk` is for the many small requests of a migration, on connections of their own."""
+        self._client = client
+        self._bulk = bulk
+        self._options = options
+        self._clock = client.runtime.clock
+        self._eligible = eligible_resources(found)
+        served = {each.resource: each for each in found.resources}
+        self._request_apis = [served[each] for each in served_requests(found)]
+        self._has_states = STATES in served
+        self._scans = STORAGE_SCANS in served
+        self._scan: StoreScan | str | None = None
+        """The raw values, or why they could not be scanned; None: not asked for yet."""
+        self._notes = Notes(client, namespace=options.namespace)
+        self._tasks = client.runtime.tasks("migrate")
+        self._looker: Looker | None = None
+        self._following: Following | None = None
+        if self._has_states and self._request_apis and has_storage_versions(found):
+            self._following = Following(client, on_change=lambda _: None)
+            self._looker = self._make_looker(self._following)
+
+    def _make_looker(self, following: Following) -> Looker:
+        """The rules of the trigger, by StorageVersions alone: by hand nobody waits for a poll."""
+        settings = TriggerOptions(source=Source.STORAGE_VERSION)
+        sources = Sources(self._client, settings, tasks=self._tasks, is_leader=lambda: True)
+        sources.following = following
+        looker = Looker(
+            self._client,
+            sources,
+            settings,
+            tasks=self._tasks,
+            recorder=NO_RECORDER,
+            metrics=NO_TRIGGER_METRICS,
+            census=None,
+        )
+        looker.request_apis = tuple(each.resource for each in self._request_apis)
+        return looker
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        if self._following is not None:
+            self._tasks.spawn("storage versions", self._following.run())
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._tasks.__aexit__(exc_type, error, traceback)
+
+    # One resource.
+
+    async def migrate(
+        self,
+        resource: ApiResource,
+        *,
+        listener: Listener | None = None,
+        on_request: Callable[[Object], None] = lambda _: None,
+    ) -> Result:
+        """Migrate it, or say why not. `on_request` hears of a request that another works off.
+
+        Raises a StatusError or ClientError when the server cannot be asked.
+        """
+        name = resource.group_resource
+        try:
+            agreed = await agreements.begin(
+                self._client, resource, record=None, options=self._options.engine
+            )
+        except NotAgreed as error:
+            return _result(name, Verdict.NOT_AGREED, str(error))
+        except LeftAlone as error:
+            return _result(name, Verdict.SKIPPED, str(error))
+        if not self._options.is_forced:
+            why = await self._why_done(name, agreed)
+            if why:
+                return _result(name, Verdict.SKIPPED, why)
+        if not self._request_apis:
+            outcome = await self._run(Job(resource=resource), listener)
+            await self._note(name, outcome)
+            return _result_of(name, outcome)
+        api, request = await self._ask(resource)
+        is_remote = bool(await find_remote(self._client, resource.resource.group_version))
+        job = Job(resource=resource, request=request, request_api=api, is_remote=is_remote)
+        ended = None
+        if not await self._is_led(MIGRATOR_LEASE):
+            ended = await self._run(job, listener)
+        if ended is None or ended.ending is Ending.NOTHING:
+            # Somebody else works it off, or has ended it meanwhile, and knows how.
+            result = await self._follow(job, agreed, on_request, listener or Listener())
+        else:
+            result = _result_of(name, ended)
+        if result.verdict is Verdict.SUCCEEDED:
+            await self._look(name)
+        return result
+
+    async def requests(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
+        """All requests for a resource that are not being deleted, and where they are."""
+        return [
+            (api, each)
+            for api in self._request_apis
+            async for each in self._client.items(api.resource)
+            if resource_of(each) == resource and not is_going(each)
+        ]
+
+    async def pause(self, resource: GroupResource, *, is_paused: bool) -> list[str]:
+        """Hold, or let go on, all open requests for a resource; their names."""
+        mark = "true" if is_paused else None
+        names = []
+        for api, each in await self._open(resource):
+            name = text(mapping(each, "metadata"), "name")
+            metadata = {"uid": uid_of(each), "annotations": {PAUSED_ANNOTATION: mark}}
+            await self._client.patch(api.resource, name, {"metadata": metadata})
+            names.append(name)
+        return names
+
+    async def cancel(self, resource: GroupResource) -> list[str]:
+        """Delete all open requests for a resource; their names."""
+        names = []
+        for api, each in await self._open(resource):
+            await self._delete(api.resource, each)
+            names.append(text(mapping(each, "metadata"), "name"))
+        return names
+
+    async def _open(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
+        found = await self.requests(resource)
+        return [(api, each) for api, each in found if not has_ended(each)]
+
+    # Is there anything to do?
+
+    async def _why_done(self, resource: GroupResource, agreed: Agreement) -> str:
+        """Why there is nothing to do; empty if there may be."""
+        if not agreed.target:
+            return ""
+        if has_failed_last(seen(each) for _, each in await self.requests(resource)):
+            return ""  # whatever is recorded, objects were found that could not be rewritten
+        if self._has_states:
+            state = await self._state(resource)
+            known = None if state is None else state_seen(state)
+            wanted = (agreed.target,), (agreed.target_key or IDENTITY,)
+            if known is not None and (known.status.persisted, known.status.keys) == wanted:
+                return await self._why_stored(resource, agreed)
+            if known is not None and known.is_verified_by_servers:
+                return ""  # what a request says of itself is no evidence where servers verify
+        proofs = [
+            Note.of_text(marks_of(r)[PROOF_ANNOTATION]) for _, r in await self._ended(resource)
+        ]
+        if not self._request_apis:
+            proofs.append(await self._notes.read(resource))
+        for proof in proofs:
+            if proof is None or proof.by == BY_LOOSE:
+                continue
+            if (proof.target, proof.mark) == (agreed.target, agreed.mark):
+                return f"its storage version has not changed since it was migrated ({proof.time})"
+        return ""
+
+    async def _why_stored(self, resource: GroupResource, agreed: Agreement) -> str:
+        """Why there is nothing to do where the StorageState says so; empty: raw values differ."""
+        key = f", under the key {agreed.target_key}" if agreed.target_key else ""
+        text = f"all objects are stored as {agreed.target_version or agreed.target}{key}"
+        if not self._scans:
+            return f"{text}, by its StorageState"
+        if self._scan is None:
+            try:
+                self._scan = await scan_store(self._client)
+            except ScanFailed as error:
+                self._scan = str(error)
+        if isinstance(self._scan, str):
+            return f"{text}, by its StorageState; the store could not be scanned: {self._scan}"
+        rows = self._scan.rows_of(resource)
+        is_done = all(
+            version_hash(row) == agreed.target and row.encryption_key == agreed.target_key
+            for row in rows
+        )
+        return f"{text} ({sum(row.values for row in rows):,} values checked)" if is_done else ""
+
+    async def _ended(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
+        found = await self.requests(resource)
+        return [
+            (api, each)
+            for api, each in found
+            if phase_of(each) is Phase.SUCCEEDED and is_proven(each)
+        ]
+
+    async def _state(self, resource: GroupResource) -> Object | None:
+        try:
+            return await self._client.get(STATES, state_name(resource))
+        except NotFound:
+            return None
+
+    async def _note(self, resource: GroupResource, outcome: Outcome) -> None:
+        if outcome.proof is None:
+            return
+        try:
+            await self._notes.write(resource, Note.of_text(outcome.proof.to_text()))
+        except (StatusError, ConnectionFailed) as error:
+            logger.warning("that %s is done could not be noted: %s", resource, error)
+
+    # The request.
+
+    async def _ask(self, resource: ApiResource) -> tuple[ApiResource, Object]:
+        """An open request: one that is there, one that the trigger would make, or a plain one."""
+        name = resource.group_resource
+        if self._looker is not None:
+            await self._delete_failed(name)  # the trigger would wait before it tries again
+            await self._look(name)
+        elif self._has_states and await self._is_led(TRIGGER_LEASE):
+            await self._let_retry(name)
+        found = await self._open(name)
+        if found:
+            # One of the trigger's, if there is one: only these are believed.
+            return next((e for e in found if record_of(marks_of(e[1])) is not None), found[0])
+        api = self._request_apis[0]
+        return api, await self._client.create(api.resource, _plain_request(resource, api.resource))
+
+    async def _let_retry(self, resource: GroupResource) -> None:
+        """A trigger that runs elsewhere waits before it tries again what has failed. Whoever asks
+        by hand does not: without the failed request it asks anew, and believes what comes of it."""
+        if not await self._delete_failed(resource):
+            return
+        try:
+            async with self._clock.timeout(TRIGGER_SECONDS_MAX):
+                while not await self._open(resource):
+                    await self._clock.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            logger.info("the trigger has not asked for %s again", resource)
+
+    async def _delete_failed(self, resource: GroupResource) -> int:
+        """Delete the trigger's requests that have failed; how many there were."""
+        failed = [
+            (api, each)
+            for api, each in await self.requests(resource)
+            if record_of(marks_of(each)) is not None and phase_of(each) is Phase.FAILED
+        ]
+        for api, each in failed:
+            await self._delete(api.resource, each)
+        return len(failed)
+
+    async def _delete(self, api: GroupVersionResource, request: Object) -> None:
+        try:
+            name = text(mapping(request, "metadata"), "name")
+            await self._client.delete(api, name, uid=uid_of(request))
+        except (NotFound, Conflict):
+            pass  # it is gone, or another of its name
+
+    async def _look(self, resource: GroupResource) -> None:
+        """Let the rules of the trigger do what there is to do."""
+        looker, found = self._looker, self._eligible.get(resource)
+        if looker is None or found is None:
+            return
+        known = Known(found)
+        try:
+            await retry(
+                lambda: looker.bring_to_rest(known),
+                retry_on=NOT_YET,
+                backoff=AGAIN,
+                attempts_max=LOOKS_MAX,
+                clock=self._clock,
+                randomness=self._client.runtime.randomness,
+            )
+        except NOT_YET as error:
+            logger.warning("the state of %s could not be brought up to date: %s", resource, error)
+
+    # The work.
+
+    async def _is_led(self, name: str) -> bool:
+        """Whether a controller runs elsewhere: by its lease."""
+        try:
+            lease = await self._client.get(LEASES, name, namespace=self._options.namespace)
+        except StatusError:
+            return False
+        record = LeaseRecord.read(lease)
+        renewed = read_time(record.renew_time)
+        if renewed is None or not record.holder:
+            return False
+        return (self._clock.wall() - renewed).total_seconds() < record.lease_seconds
+
+    async def _run(self, job: Job, listener: Listener | None) -> Outcome:
+        engine = Engine(self._bulk, options=self._options.engine)
+        randomness = self._client.runtime.randomness
+        outcome = await engine.run(job, listener)
+        for number in range(RUNS_MAX - 1):
+            if outcome.ending is not Ending.INTERRUPTED:
+                break
+            await self._clock.sleep(AGAIN.delay_seconds(number, randomness))
+            outcome = await engine.run(job, listener)
+        return outcome
+
+    async def _follow(
+        self,
+        job: Job,
+        agreed: Agreement,
+        on_request: Callable[[Object], None],
+        listener: Listener,
+    ) -> Result:
+        assert job.request is not None
+        assert job.request_api is not None
+        resource, place = job.resource.group_resource, job.request_api.resource
+        followed = Followed(self._client, place, job.request, options=self._options.engine)
+        try:
+            await followed.read()
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(followed.follow(), name="request")
+                while not has_ended(followed.latest):
+                    on_request(followed.latest)
+                    await self._clock.sleep(LOOK_SECONDS)
+                watching.cancel()
+        except (RequestGone, BaseExceptionGroup) as found:
+            if isinstance(found, BaseExceptionGroup) and found.subgroup(RequestGone) is None:
+                raise
+            return _result(resource, Verdict.ABORTED, "the request was deleted")
+        why = condition(followed.latest, "Failed") or {}
+        if text(why, "reason") == REASON_OBJECTS_FAILED:
+            await self._name_failures(job, agreed, listener)
+        return _result_of_request(resource, followed.latest)
+
+    async def _name_failures(self, job: Job, agreed: Agreement, listener: Listener) -> None:
+        """Which objects failed elsewhere: a request does not name them all, one more pass does."""
+        assert job.request is not None
+        options = self._options.engine
+        pages = choose_way(self._bulk, job, agreed, request=job.request, options=options)
+        try:
+            async for failure in failures_of(pages):
+                listener.failed(failure)
+        except (Lost, StatusError, ConnectionFailed) as error:
+            logger.warning("not every object that failed could be named: %s", error)
+
+
+def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:
+    wanted = {"group": resource.group, "resource": resource.name}
+    if api.group != IN_TREE_GROUP:
+        wanted["version"] = resource.version
+    return {
+        "apiVersion": f"{api.group}/{api.version}",
+        "kind": REQUEST_KIND,
+        "metadata": {"generateName": f"{resource.group_resource}-"},
+        "spec": {"resource": wanted},
+    }
+
+
+def _result(resource: GroupResource, verdict: Verdict, message: str) -> Result:
+    return Result(resource=str(resource), verdict=verdict, message=message)
+
+
+def _result_of(resource: GroupResource, outcome: Outcome) -> Result:
+    verdict = {
+        Ending.SUCCEEDED: Verdict.SUCCEEDED,
+        Ending.LOST: Verdict.ABORTED,
+        Ending.GONE: Verdict.ABORTED,
+        Ending.UNREADY: Verdict.NOT_AGREED,
+    }.get(outcome.ending, Verdict.FAILED)
+    return Result(
+        resource=str(resource),
+        verdict=verdict,
+        message=outcome.message,
+        objects=outcome.objects,
+        rewritten=outcome.rewritten,
+        failed=outcome.failed,
+    )
+
+
+def _result_of_request(resource: GroupResource, request: Object) -> Result:
+    kind = "Failed" if phase_of(request) is Phase.FAILED else "Succeeded"
+    progress = mapping(mapping(request, "status"), "progress")
+    counts = {
+        name: value if isinstance(value := progress.get(name), int) else 0
+        for name in ("scanned", "rewritten", "failed")
+    }
+    return Result(
+        resource=str(resource),
+        verdict=Verdict.FAILED if kind == "Failed" else Verdict.SUCCEEDED,
+        message=text(condition(request, kind) or {}, "message"),
+        objects=counts["scanned"],
+        rewritten=counts["rewritten"],
+        failed=counts["failed"],
+    )

@@ -1,0 +1,399 @@
+"""The migrator: works off the migration requests of a server, of whichever API it has.
+
+    informers        one for each API of requests that is served
+    open requests    of each resource the oldest, several resources side by side
+    engine           does one; its outcome says whether to look again
+
+It looks at what there is, never at what has happened, and keeps nothing but what it is doing: what
+is done is in the requests. It deletes nothing.
+
+Not here: how a migration is done (`engine`), who may run (leader election is the caller's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from restow.client import (
+    ApiClient,
+    ApiResource,
+    ConnectionFailed,
+    Informer,
+    Object,
+    metadata_of,
+    uid_of,
+)
+from restow.machinery.names import GroupResource, GroupVersion
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.options import MigratorOptions
+from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.progress import Progress
+from restow.migration.names import REASON_FAILED, REASON_NO_RESOURCE
+from restow.migration.outlets import MigratorMetrics, Recorder
+from restow.migration.remote_apis import find_remote
+from restow.migration.requests import (
+    REQUESTS,
+    is_going,
+    is_proven,
+    marks_of,
+    phase_of,
+    ref_of,
+    resource_of,
+)
+from restow.migration.trigger.records import record_of
+from restow.migration.trigger.values import Phase
+from restow.runtime import Runtime, TaskFailure
+
+STARTED: Final = "MigrationStarted"
+RESUMED: Final = "MigrationResumed"
+ABORTED: Final = "MigrationAborted"
+SUCCEEDED: Final = "MigrationSucceeded"
+FAILED: Final = "MigrationFailed"
+
+VERBS_OF_PATCHES: Final = frozenset({"list", "patch"})
+REMEMBERED_MAX: Final = 10_000
+"""Requests about which something is remembered: when they were first seen, when to look again."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Memory:
+    """What is remembered of a request that is not finished."""
+
+    first_seen_seconds: float
+    not_before_seconds: float = 0.0
+    tries: int = 0
+    """In a row, without a page done."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A request that is worked on."""
+
+    resource: GroupResource
+    is_paused: bool = False
+
+
+@dataclass(slots=True)
+class _Api:
+    """One API of requests, and what it holds."""
+
+    resource: ApiResource
+    informer: Informer
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A request to be worked off."""
+
+    request: Object
+    api: ApiResource
+    resource: GroupResource = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resource", resource_of(self.request))
+
+    @property
+    def uid(self) -> str:
+        return uid_of(self.request)
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts the oldest first."""
+        return str(metadata_of(self.request).get("creationTimestamp")), ref_of(self.request).name
+
+
+class MigratorController:
+    """Works off requests until it is cancelled."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        runtime: Runtime,
+        options: MigratorOptions,
+        recorder: Recorder,
+        metrics: MigratorMetrics,
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._options = options
+        self._recorder = recorder
+        self._metrics = metrics
+        self._engine = Engine(client, options=options.engine)
+        self._apis: list[_Api] = []
+        self._running: dict[str, _Running] = {}
+        self._memories: dict[str, _Memory] = {}
+        self._look = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Look at the requests whenever something has changed, and see to it that they are done."""
+        failed: list[BaseException] = []
+
+        def on_failure(failure: TaskFailure) -> None:
+            failed.append(failure.error)
+            self._look.set()
+
+        async with self._runtime.tasks("migrator", on_failure=on_failure) as tasks:
+            tasks.spawn("apis", self._find_apis(tasks.spawn))
+            while True:
+                self._look.clear()
+                if failed:
+                    # Without an informer requests would be overlooked: whoever runs it begins anew.
+                    raise failed[0]
+                for each in self._next():
+                    self._running[each.uid] = _Running(each.resource)
+                    tasks.spawn(f"{each.resource} {each.uid}", self._work(each))
+                await self._wait()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all requests are known."""
+        return bool(self._apis) and all(each.informer.is_synced for each in self._apis)
+
+    async def _find_apis(self, spawn: Callable[[str, Coroutine[Any, Any, None]], object]) -> None:
+        """Begin to follow the APIs of requests that the server has, now or later."""
+        while True:
+            try:
+                found = await find_request_apis(self._client)
+            except (StatusError, ConnectionFailed) as error:
+                logger.info("the APIs of requests cannot be read: %s", error)
+                found = []
+            known = {each.resource.group for each in self._apis}
+            for resource in found:
+                if resource.group not in known:
+                    informer = Informer(self._client, resource.resource)
+                    informer.on_change(lambda _change: self._look.set())
+                    self._apis.append(_Api(resource, informer))
+                    spawn(f"informer of {resource.group}", informer.run())
+            await self._clock.sleep(self._options.discovery_seconds)
+
+    async def _wait(self) -> None:
+        """Until something has changed, or it is time to look at a request again."""
+        now = self._clock.monotonic()
+        due = [each.not_before_seconds for each in self._memories.values()]
+        later = [moment - now for moment in due if moment > now]
+        try:
+            async with self._clock.timeout(min(later) if later else None):
+                await self._look.wait()
+        except TimeoutError:
+            pass
+
+    # What is next.
+
+    def _next(self) -> list[_Open]:
+        """The requests to begin now."""
+        known = self._open()
+        self._forget(each.uid for each in known)
+        now = self._clock.monotonic()
+        busy = {each.resource for each in self._running.values()}
+        places = self._options.resources_at_once
+        places -= sum(not each.is_paused for each in self._running.values())
+        chosen: list[_Open] = []
+        for each in sorted(known, key=lambda found: found.age):
+            memory = self._memories.setdefault(each.uid, _Memory(first_seen_seconds=now))
+            is_due = memory.not_before_seconds <= now
+            if len(chosen) < places and is_due and each.resource not in busy:
+                busy.add(each.resource)
+                chosen.append(each)
+        return chosen
+
+    def _open(self) -> list[_Open]:
+        return [
+            _Open(request, each.resource)
+            for each in self._apis
+            for request in each.informer.objects()
+            if is_open(request)
+        ]
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        """Remember only requests that are there, and not without bound."""
+        kept = set(uids) | self._running.keys()
+        self._memories = {uid: each for uid, each in self._memories.items() if uid in kept}
+        while len(self._memories) > REMEMBERED_MAX:
+            self._memories.pop(next(iter(self._memories)))
+
+    # One request.
+
+    async def _work(self, found: _Open) -> None:
+        began = self._clock.monotonic()
+        label = str(found.resource)
+        try:
+            outcome, label = await self._try(found)
+            self._conclude(found, outcome, label, seconds=self._clock.monotonic() - began)
+        except Exception:  # the edge of a task: logged with its name, and tried again
+            logger.exception("the request %s could not be worked off", ref_of(found.request).name)
+            self._again(found.uid)
+        finally:
+            self._metrics.remaining(label, None)
+            self._metrics.in_flight(label, 0)
+            self._running.pop(found.uid, None)
+            self._look.set()
+
+    async def _try(self, found: _Open) -> tuple[Outcome, str]:
+        place, request = found.api.resource, found.request
+        try:
+            resource = await find_resource(self._client, found.resource)
+            is_remote = resource is not None and bool(
+                await find_remote(self._client, resource.resource.group_version)
+            )
+        except (StatusError, ConnectionFailed) as error:
+            message = str(error)
+            return await self._interrupted(found, message), str(found.resource)
+        if resource is None:
+            return await self._unknown(found), str(found.resource)
+        label = label_of(resource)
+        job = Job(resource=resource, request=request, request_api=found.api, is_remote=is_remote)
+        missing = VERBS_OF_PATCHES - resource.verbs
+        if missing and not job.can_rewrite:
+            message = f"{found.resource} has no verb {', '.join(sorted(missing))}"
+            failed = await self._engine.fail(request, place, reason=REASON_FAILED, message=message)
+            return failed, label
+        outcome = await self._engine.run(job, self._listener(found, label))
+        if outcome.ending is Ending.INTERRUPTED:
+            outcome = await self._interrupted(found, outcome.message)
+        return outcome, label
+
+    async def _unknown(self, found: _Open) -> Outcome:
+        """It may be a moment before a resource is known everywhere."""
+        message = f"the server has no resource {found.resource}"
+        since = self._clock.monotonic() - self._memory(found.uid).first_seen_seconds
+        if since < self._options.unknown_resource_seconds:
+            return Outcome(ending=Ending.UNREADY, reason=REASON_NO_RESOURCE, message=message)
+        return await self._engine.fail(
+            found.request, found.api.resource, reason=REASON_NO_RESOURCE, message=message
+        )
+
+    async def _interrupted(self, found: _Open, message: str) -> Outcome:
+        if self._memory(found.uid).tries < self._options.interruptions_max:
+            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=message)
+        return await self._engine.fail(
+            found.request, found.api.resource, reason=REASON_FAILED, message=message
+        )
+
+    def _listener(self, found: _Open, label: str) -> Listener:
+        running, metrics = self._running[found.uid], self._metrics
+
+        def began() -> None:
+            self._tell(found, STARTED, f"the migration of {found.resource} is begun")
+
+        def resumed() -> None:
+            self._tell(found, RESUMED, f"the migration of {found.resource} is resumed")
+
+        def page(done: PageDone, progress: Progress) -> None:
+            self._memory(found.uid).tries = 0
+            metrics.page(label, done)
+            metrics.remaining(label, progress.remaining)
+
+        def failed(failure: Failure) -> None:
+            metrics.object_failed(label, failure.reason)
+
+        def paused() -> None:
+            running.is_paused = True
+            self._look.set()  # another may take its place
+
+        def released() -> None:
+            running.is_paused = False
+
+        def in_flight(count: int) -> None:
+            metrics.in_flight(label, count)
+
+        return Listener(
+            began=began,
+            resumed=resumed,
+            page=page,
+            failed=failed,
+            paused=paused,
+            released=released,
+            in_flight=in_flight,
+        )
+
+    def _conclude(self, found: _Open, outcome: Outcome, label: str, *, seconds: float) -> None:
+        message = outcome.message
+        match outcome.ending:
+            case Ending.SUCCEEDED:
+                self._metrics.ended(label, "Succeeded", seconds)
+                self._tell(found, SUCCEEDED, message)
+            case Ending.FAILED:
+                self._metrics.ended(label, "Failed", seconds)
+                self._tell(found, FAILED, message, is_warning=True)
+            case Ending.LOST:
+                self._metrics.ended(label, "Aborted", seconds)
+                self._tell(found, ABORTED, message, is_warning=True)
+            case Ending.GONE:
+                self._metrics.ended(label, "Aborted", seconds)
+                self._tell(found, ABORTED, message)
+            case Ending.UNREADY | Ending.INTERRUPTED:
+                logger.info("%s is looked at again: %s", ref_of(found.request).name, message)
+        # What has ended is no longer open, once the informer shows it: until then, wait as well.
+        self._again(found.uid)
+
+    def _again(self, uid: str) -> None:
+        memory = self._memory(uid)
+        delay = self._options.again_backoff.delay_seconds(memory.tries, self._runtime.randomness)
+        memory.tries += 1
+        memory.not_before_seconds = self._clock.monotonic() + delay
+
+    def _memory(self, uid: str) -> _Memory:
+        now = self._clock.monotonic()
+        return self._memories.setdefault(uid, _Memory(first_seen_seconds=now))
+
+    def _tell(self, found: _Open, reason: str, message: str, *, is_warning: bool = False) -> None:
+        self._recorder.event(found.request, reason, message, is_warning=is_warning)
+
+
+def is_open(request: Object) -> bool:
+    """Whether there is something to do for a request."""
+    if is_going(request):
+        return False
+    match phase_of(request):
+        case Phase.PENDING | Phase.RUNNING:
+            return True
+        case Phase.SUCCEEDED:
+            # Of another migrator; the trigger waits for a proof.
+            return not is_proven(request) and record_of(marks_of(request)) is not None
+        case Phase.FAILED:
+            return False
+
+
+def label_of(resource: ApiResource) -> str:
+    """How a resource is called in metrics; that of the core group begins with a slash."""
+    return f"{resource.group}/{resource.version}, Resource={resource.name}"
+
+
+async def find_request_apis(client: ApiClient) -> list[ApiResource]:
+    """The APIs of requests that a server has, each group once."""
+    found: dict[str, ApiResource] = {}
+    for wanted in REQUESTS:
+        if wanted.group in found:
+            continue
+        try:
+            listed = await client.resources(wanted.group_version)
+        except NotFound:
+            continue
+        for each in listed:
+            if each.name == wanted.resource and {"list", "watch"} <= each.verbs:
+                found[wanted.group] = each
+    return list(found.values())
+
+
+async def find_resource(client: ApiClient, wanted: GroupResource) -> ApiResource | None:
+    """A resource in the version that its group prefers, or the first that has it."""
+    for group in await client.groups():
+        if group.name != wanted.group:
+            continue
+        others = [version for version in group.versions if version != group.preferred]
+        for version in (group.preferred, *others):
+            for each in await client.resources(GroupVersion(group.name, version)):
+                if each.name == wanted.resource:
+                    return each
+    return None

@@ -1,0 +1,507 @@
+"""One migration, from its agreement to its proof: used by the controller and by the command line.
+
+    first pass      every page is rewritten, from where an earlier run was
+    proof pass      from the beginning, and it must change nothing; otherwise another, a few times,
+                    as when a definition was edited meanwhile; none if the server has verified a
+                    first pass that found nothing to rewrite
+    confirmation    the servers' agreement was never interrupted, by a fresh read
+    proof           written to the request, then a definition's stored versions, then the success
+
+Beside it the agreement and the request are followed. When either is lost, the page under way is
+cancelled, and nothing more is written. An object that fails never holds others up: it is named, and
+the migration fails when all others are done.
+
+Two engines on one request are harmless: rewriting may be repeated, and what they write to the
+request is conditional.
+
+Not here: which request is next (`controller`), how a page is done (`rewriting`, `patching`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import BadRequest, Gone, NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration.migrator import agreement as agreements
+from restow.migration.migrator.agreement import (
+    BY_LOOSE,
+    BY_SERVER,
+    Agreement,
+    LeftAlone,
+    NotAgreed,
+    hash_of,
+)
+from restow.migration.migrator.following import Followed, RequestGone
+from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.options import (
+    FAILURES_NAMED_MAX,
+    FAILURES_SHOWN_MAX,
+    EngineOptions,
+)
+from restow.migration.migrator.passes import Failure, Lost, PageDone, Pages
+from restow.migration.migrator.position import PATCH, REWRITE, Position, Purpose
+from restow.migration.migrator.progress import Progress
+from restow.migration.migrator.status_writing import Proof, RequestWriter, proves
+from restow.migration.migrator.stored_versions import Definition, note_definition, trim
+from restow.migration.migrator.ways import choose_way
+from restow.migration.names import (
+    POSITION_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_AGREEMENT_LOST,
+    REASON_COMPLETE,
+    REASON_FAILED,
+    REASON_LEFT_ALONE,
+    REASON_NOT_PROVEN,
+    REASON_OBJECTS_FAILED,
+    REASON_PAUSED,
+    REASON_PROVEN,
+)
+from restow.migration.requests import has_ended, marks_of
+from restow.migration.trigger.records import record_of
+from restow.runtime import find_violation
+
+MESSAGE_LENGTH_MAX: Final = 1_024
+FAILURE_LENGTH_MAX: Final = 300
+"""What a message tells of one object. The reason that a policy gives comes last in it."""
+
+LEFT_MAX: Final = 1_000
+"""Interrupted migrations of which it is remembered where they were; others begin again."""
+
+logger = logging.getLogger(__name__)
+
+Left = tuple[Purpose, Position]
+"""Where this process itself was, and for what."""
+
+
+class Engine:
+    """Does migrations. Between them it keeps nothing but where those were that were interrupted."""
+
+    def __init__(self, client: ApiClient, *, options: EngineOptions | None = None) -> None:
+        self._client = client
+        self._options = options or EngineOptions()
+        self._left: dict[str, Left] = {}
+        """By the uid of the request."""
+
+    async def run(self, job: Job, listener: Listener | None = None) -> Outcome:
+        """Do one, or go on with it. Raises nothing that a server can cause."""
+        followed: Followed | None = None
+        run: _Run | None = None
+        uid = "" if job.request is None else uid_of(job.request)
+        left = self._left.pop(uid, None)
+        try:
+            if job.request is not None and job.request_api is not None:
+                place = job.request_api.resource
+                followed = Followed(self._client, place, job.request, options=self._options)
+                current = await followed.read()
+                if has_ended(current):
+                    return Outcome(ending=Ending.NOTHING, message="the request has ended before")
+            run = _Run(self._client, job, followed, self._options, listener or Listener())
+            run.left = left
+            return await run.run()
+        except RequestGone as gone:
+            return Outcome(ending=Ending.GONE, message=str(gone))
+        except (StatusError, ConnectionFailed) as error:
+            self._keep(uid, left if run is None else run.left)
+            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
+
+    def _keep(self, uid: str, left: Left | None) -> None:
+        if uid and left is not None:
+            while len(self._left) >= LEFT_MAX:
+                self._left.pop(next(iter(self._left)))
+            self._left[uid] = left
+
+    async def fail(
+        self, request: Object, place: GroupVersionResource, *, reason: str, message: str
+    ) -> Outcome:
+        """Say that a request has failed that could not be begun, or was interrupted too often."""
+        try:
+            followed = Followed(self._client, place, request, options=self._options)
+            await followed.read()
+            writer = RequestWriter(self._client, followed, options=self._options)
+            await writer.failed(reason, message[:MESSAGE_LENGTH_MAX])
+        except RequestGone as gone:
+            return Outcome(ending=Ending.GONE, message=str(gone))
+        except (StatusError, ConnectionFailed) as error:
+            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
+        return Outcome(ending=Ending.FAILED, reason=reason, message=message)
+
+
+def _is_final(error: BaseException) -> bool:
+    """What is refused stays refused; a server in trouble may recover."""
+    return isinstance(error, StatusError) and error.code != 429 and error.code < 500
+
+
+class _Run:
+    """One migration under way."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        job: Job,
+        followed: Followed | None,
+        options: EngineOptions,
+        listener: Listener,
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._followed = followed
+        self._options = options
+        self._listener = listener
+        self._clock = client.runtime.clock
+        self._writer = (
+            None if followed is None else RequestWriter(client, followed, options=options)
+        )
+        self._failures: list[Failure] = []
+        self._progress = Progress(now_seconds=self._clock.monotonic())
+        self._position = Position()
+        self.left: Left | None = None
+        """Where an earlier run in this process was; then where this one is."""
+        self._doubts = 0
+        self._restarts = 0
+        self._is_verified = False
+        """Whether the server has verified the pass whose last page was done."""
+        self._moment = ""
+        """The epoch of all pages, where servers keep one."""
+        # Set by `run`, before anything else:
+        self._agreement: Agreement
+        self._pages: Pages
+        self._definition: Definition | None = None
+
+    async def run(self) -> Outcome:
+        job = self._job
+        request: Object = {} if self._followed is None else self._followed.latest
+        try:
+            self._agreement = await agreements.begin(
+                self._client,
+                job.resource,
+                record=record_of(marks_of(request)),
+                options=self._options,
+            )
+        except NotAgreed as error:
+            return self._outcome(Ending.UNREADY, REASON_AGREEMENT_LOST, str(error))
+        except LeftAlone as error:
+            return await self._fail(Ending.FAILED, REASON_LEFT_ALONE, str(error))
+        except Lost as lost:
+            return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(lost))
+        self._moment = "" if self._agreement.epoch is None else str(self._agreement.epoch)
+        self._pages = choose_way(
+            self._client,
+            job,
+            self._agreement,
+            request=request,
+            options=self._options,
+            in_flight=self._listener.in_flight,
+        )
+        self._definition = await note_definition(self._client, job.resource)
+        return await self._run_followed(request)
+
+    async def _run_followed(self, request: Object) -> Outcome:
+        """The work, beside those who watch over it."""
+        outcome: Outcome | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = [group.create_task(self._agreement.follow(), name="agreement")]
+                if self._followed is not None:
+                    watching.append(group.create_task(self._followed.follow(), name="request"))
+                outcome = await self._work(request)
+                for task in watching:
+                    task.cancel()
+        except BaseExceptionGroup as found:
+            error = _foremost(found)
+            if outcome is not None and outcome.ending is Ending.SUCCEEDED:
+                return outcome  # what was proven is so, whatever came a moment later
+            if isinstance(error, Lost):
+                return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(error))
+            if _is_final(error):
+                return await self._fail(Ending.FAILED, REASON_FAILED, str(error))
+            raise error from None
+        if outcome.ending is Ending.SUCCEEDED:
+            return outcome
+        return await self._fail(outcome.ending, outcome.reason, outcome.message)
+
+    async def _work(self, request: Object) -> Outcome:
+        marks = marks_of(request)
+        resumed = self._resume(marks)
+        (self._listener.resumed if resumed else self._listener.began)()
+        if self._writer is not None:
+            await self._writer.begin(self._position, self._purpose())
+            await self._writer.running(self._progress, f"it is begun{self._under_key()}")
+        await self._count_objects()
+        while True:
+            is_renamed = await self._do_pass(resumed=resumed)
+            # What a resumed pass has counted before may have been written by any client.
+            is_proof = self._position.pass_number > 1 or (self._is_verified and not resumed)
+            resumed = False
+            counts, number = self._position.counts, self._position.pass_number
+            if counts.failed and not is_renamed:
+                return self._outcome(
+                    Ending.FAILED, REASON_OBJECTS_FAILED, self._failures_text(counts.failed)
+                )
+            is_last = number > self._options.proof_passes_max
+            if is_proof and not counts.rewritten and not counts.failed:
+                if is_last or await self._is_defined_as_noted():
+                    return await self._prove()
+            elif is_last:
+                message = (
+                    f"{counts.rewritten} objects were found in another version"
+                    f"{' or under another key' * bool(self._agreement.target_key)}"
+                    f" in pass {number}"
+                )
+                return self._outcome(Ending.FAILED, REASON_NOT_PROVEN, message)
+            self._position = self._position.next_pass()
+            self.left = (self._purpose(), self._position)
+            self._progress.begin(self._position)
+            await self._save(is_due=True)
+
+    def _resume(self, marks: dict[str, str]) -> bool:
+        """Go on where a run before this one was."""
+        purpose = self._purpose()
+        if self.left is not None and self.left[0] == purpose and purpose.mark:
+            found: Position | None = self.left[1]
+        else:
+            found = self._saved(marks, purpose)
+        if found is None or found.is_first:
+            return False
+        self._position = found
+        self._progress = Progress(found, now_seconds=self._clock.monotonic())
+        return True
+
+    def _saved(self, marks: dict[str, str], purpose: Purpose) -> Position | None:
+        """Where a run was that left nothing but what it has saved.
+
+        A pass that proves begins at its beginning, and a proof is gone through once more: whoever
+        may write requests may have written either, and nothing is concluded from their word.
+        """
+        found = Position.of_text(marks.get(POSITION_ANNOTATION, ""), purpose)
+        if found is None:
+            return Position().next_pass() if self._is_proven_already(marks) else None
+        return found.begin_again() if found.pass_number > 1 else found
+
+    async def _do_pass(self, *, resumed: bool) -> bool:
+        """All pages that are left of a pass. True if objects failed whose names are not known."""
+        unnamed = resumed and self._position.counts.failed > 0
+        if not unnamed:
+            self._failures.clear()
+        while True:
+            await self._hold()
+            done = await self._do_page()
+            if done is None:
+                unnamed = False
+                continue
+            self._position = self._position.behind(done)
+            self._is_verified = done.is_verified
+            self._note(done)
+            if not done.token:
+                return unnamed
+            self.left = (self._purpose(), self._position)
+            await self._save()
+            if self._writer is not None:
+                await self._writer.progress(self._progress, self._failures)
+
+    async def _do_page(self) -> PageDone | None:
+        """One page; None when the pass must begin again."""
+        token = self._position.token
+        try:
+            done = await self._pages.page(token)
+        except Lost as lost:
+            await self._doubt(lost)
+            return await self._do_page()
+        except (BadRequest, Gone) as error:
+            if not token or self._restarts >= self._options.restarts_max:
+                raise
+            # The server does not know the token any more: what is before it is done again.
+            logger.info("the pass begins again: %s", error.message)
+            self._restarts += 1
+            self._failures.clear()
+            self._position = self._position.begin_again()
+            self._progress.begin(self._position)
+            return None
+        except NotFound:
+            if self._followed is not None:
+                await self._followed.read()  # raises when it is the request that is gone
+            raise
+        self._moment = self._moment or done.moment
+        if done.moment and done.moment != self._moment:
+            raise Lost(f"the page was done in epoch {done.moment}, not in {self._moment}")
+        self._doubts = 0
+        return done
+
+    async def _doubt(self, lost: Lost) -> None:
+        """A server says that agreement is lost. It may be so of that server alone, for a moment."""
+        if self._followed is not None:
+            await self._followed.read()
+        await self._agreement.confirm()
+        self._doubts += 1
+        if self._doubts > self._options.doubts_max:
+            raise lost
+        runtime = self._client.runtime
+        backoff = self._options.retry_backoff
+        await self._clock.sleep(backoff.delay_seconds(self._doubts, runtime.randomness))
+
+    async def _hold(self) -> None:
+        """Wait while the request is paused."""
+        followed, writer = self._followed, self._writer
+        if followed is None or writer is None or not followed.is_paused:
+            return
+        self._listener.paused()
+        await self._save(is_due=True)
+        held = f"paused: {self._progress.text()}"
+        await writer.running(self._progress, held, reason=REASON_PAUSED)
+        await followed.wait_released()
+        self._progress.stand_still(self._clock.monotonic())
+        self._listener.released()
+        await writer.running(self._progress, self._progress.text())
+
+    def _note(self, done: PageDone) -> None:
+        room = FAILURES_SHOWN_MAX - len(self._failures)
+        self._failures.extend(done.failures[:room])
+        for failure in done.failures:
+            self._listener.failed(failure)
+        self._progress.note(done, self._position, now_seconds=self._clock.monotonic())
+        self._listener.page(done, self._progress)
+
+    async def _save(self, *, is_due: bool = False) -> None:
+        if self._writer is not None:
+            await self._writer.save(self._position, self._purpose(), is_due=is_due)
+
+    async def _count_objects(self) -> None:
+        """About how many there are; for what the server rewrites, a list of one tells."""
+        if not self._job.can_rewrite or self._progress.total is not None:
+            return
+        try:
+            page = await self._client.list_page(
+                self._job.resource.resource, options=ListOptions(limit=1), metadata_only=True
+            )
+        except (StatusError, ConnectionFailed) as error:
+            # Objects that cannot be read may break a list; the rewrite names them.
+            logger.info("%s cannot be counted: %s", self._job.resource.group_resource, error)
+            return
+        if page.remaining is not None or not page.continue_token:
+            self._progress.total = len(page.items) + (page.remaining or 0)
+
+    # The end.
+
+    async def _prove(self) -> Outcome:
+        await self._agreement.confirm()
+        counts = self._position.counts
+        proof = Proof(
+            target=self._agreement.target,
+            mark=self._agreement.mark,
+            by=self._agreement.by if self._position.pass_number > 1 else BY_SERVER,
+            objects=counts.scanned,
+            time=self._clock.wall(),
+        )
+        if self._writer is not None:
+            await self._writer.prove(proof)
+        return await self._conclude(proof)
+
+    async def _conclude(self, proof: Proof) -> Outcome:
+        """What follows from a proof."""
+        message = (
+            f"all {proof.objects:,} objects are stored in the target version{self._under_key()},"
+            f" {self._progress.rewritten:,} were rewritten"
+        )
+        message += await self._trim()
+        reason = REASON_COMPLETE if self._agreement.by == BY_LOOSE else REASON_PROVEN
+        if self._writer is not None:
+            await self._writer.succeeded(reason, message, self._progress)
+        return self._outcome(Ending.SUCCEEDED, reason, message, proof=proof)
+
+    def _under_key(self) -> str:
+        """Said where objects are encrypted: it may be the key alone that is another one."""
+        key = self._agreement.target_key
+        return f", under the key {key}" if key else ""
+
+    async def _is_defined_as_noted(self) -> bool:
+        """Whether the definition has not changed since a pass began. If it has, be it in something
+        else, it is noted anew: what a pass from now on shows is true of what it is now."""
+        before = self._definition
+        if before is not None:
+            self._definition = await note_definition(self._client, self._job.resource)
+        return self._definition == before
+
+    async def _trim(self) -> str:
+        """The stored versions of a definition, if anything is proven; what is to be said of it."""
+        noted, resource = self._definition, self._job.resource
+        if self._agreement.by == BY_LOOSE:
+            return "; not proven: servers keep their agreement loosely, only a census can tell"
+        if noted is None:
+            return ""
+        stored = hash_of(f"{resource.group}/{noted.storage_version}", resource.kind)
+        if self._agreement.target != stored:
+            return f"; storedVersions is left as it is: {noted.storage_version} is not the target"
+        try:
+            why_not = await trim(self._client, noted)
+        except StatusError as error:
+            if not _is_final(error):
+                raise  # it is proven once more, when the server has recovered
+            why_not = str(error)
+        if why_not:
+            return f"; storedVersions is left as it is: {why_not}"
+        return f"; storedVersions is {noted.storage_version}"
+
+    async def _fail(self, ending: Ending, reason: str, message: str) -> Outcome:
+        """Say that it has failed. The agreement does not matter for that."""
+        message = message[:MESSAGE_LENGTH_MAX]
+        if self._writer is not None:
+            await self._writer.failed(
+                reason, message, progress=self._progress, failures=self._failures
+            )
+        return self._outcome(ending, reason, message)
+
+    def _outcome(
+        self, ending: Ending, reason: str, message: str, *, proof: Proof | None = None
+    ) -> Outcome:
+        counts = self._position.counts
+        return Outcome(
+            ending=ending,
+            reason=reason,
+            message=message,
+            objects=counts.scanned,
+            rewritten=self._progress.rewritten,
+            failed=counts.failed,
+            proof=proof,
+        )
+
+    def _failures_text(self, count: int) -> str:
+        named = [
+            f"{each.namespace}/{each.name}".lstrip("/")
+            + f" ({each.reason}: {each.message[:FAILURE_LENGTH_MAX]})"
+            for each in self._failures[:FAILURES_NAMED_MAX]
+        ]
+        more = ", …" if count > len(named) else ""
+        return f"{count:,} objects could not be rewritten: {'; '.join(named)}{more}"
+
+    def _purpose(self) -> Purpose:
+        return Purpose(
+            request_uid="" if self._followed is None else uid_of(self._followed.latest),
+            resource=str(self._job.resource.group_resource),
+            way=REWRITE if self._job.can_rewrite else PATCH,
+            target=self._agreement.target,
+            mark=self._agreement.mark,
+        )
+
+    def _is_proven_already(self, marks: dict[str, str]) -> bool:
+        agreed, text = self._agreement, marks.get(PROOF_ANNOTATION, "")
+        return bool(text) and proves(text, target=agreed.target, mark=agreed.mark)
+
+
+def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of several errors that ended a run, the one to tell."""
+    violation = find_violation(group)
+    if violation is not None:
+        return violation
+    for wanted in (RequestGone, Lost):
+        found = group.subgroup(wanted)
+        if found is not None:
+            group = found
+            break
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,166 @@
+"""The objects of a resource, page by page: who they are, nothing more. None is ever left out.
+
+A token that has become too old is exchanged for the one that the server offers, which goes on from
+there over what is stored now: what was on earlier pages is done, what is new was written by
+servers that agree. A list is never begun again.
+
+A server cannot list an object that it cannot read, and does not always say which it is. So a list
+that fails is asked for again with half as many objects, until all before the bad one have been
+seen. Then it ends with an error that says where.
+
+Not here: what is done with the objects.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from restow.client import (
+    AnswerTooLarge,
+    ApiClient,
+    ApiResource,
+    ConnectionFailed,
+    ListOptions,
+    ObjectKey,
+)
+from restow.client import Page as ListPage
+from restow.machinery.status import Expired, NotAcceptable, StatusError, UnsupportedMediaType
+from restow.migration.migrator.classify import Means, classify, message_of
+from restow.migration.migrator.writing import Ref, ref_of
+from restow.runtime import Backoff, Runtime
+
+EXPIRATIONS_MAX: Final = 8
+WAIT_SECONDS_MAX: Final = 60.0
+BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One page of objects."""
+
+    refs: list[Ref]
+    token: str
+    """Of the next page; empty on the last one."""
+    remaining: int | None
+
+
+class Listing:
+    """Lists one resource in all namespaces."""
+
+    def __init__(
+        self, client: ApiClient, resource: ApiResource, *, runtime: Runtime, limit: int
+    ) -> None:
+        self._client = client
+        self._resource = resource.resource
+        self._name = str(resource.group_resource)
+        self._runtime = runtime
+        self._limit_max = limit
+        self._limit = limit
+        self._has_partial = True
+        self._last: tuple[str, ObjectKey] | None = None
+        """The token of the page behind the last one seen, and the last object on that."""
+
+    async def page(self, token: str) -> Listed:
+        """The page behind a token. Raises StatusError or ConnectionFailed after bounded tries."""
+        failures = 0
+        while True:
+            try:
+                return await self.page_once(token)
+            except (StatusError, ConnectionFailed) as error:
+                failures += 1
+                wait_seconds = self._next_try(error, failures, token=token)
+            await self._runtime.clock.sleep(wait_seconds)
+
+    async def page_once(self, token: str) -> Listed:
+        """The same in one try, but for what can be had in another way at once."""
+        asked, expirations = token, 0
+        while True:
+            try:
+                page = await self._client.list_page(
+                    self._resource,
+                    options=ListOptions(limit=self._limit),
+                    continue_token=asked,
+                    metadata_only=self._has_partial,
+                )
+            except Expired as error:
+                expirations += 1
+                if not error.continue_token or expirations > EXPIRATIONS_MAX:
+                    raise
+                asked = error.continue_token
+            except (NotAcceptable, UnsupportedMediaType):
+                if not self._has_partial:
+                    raise
+                self._has_partial = False
+            else:
+                return self._seen(page, asked)
+
+    def _seen(self, page: ListPage, token: str) -> Listed:
+        if page.continue_token and page.continue_token == token:
+            raise ConnectionFailed(
+                self._client.server,
+                f"the list of {self._name} has a page that leads to itself",
+                advice="This is no API server as it should be: please report it",
+            )
+        refs = [ref_of(item) for item in page.items]
+        if refs and page.continue_token:
+            self._last = (page.continue_token, ObjectKey(refs[-1].namespace, refs[-1].name))
+        self._limit = min(self._limit * 2, self._limit_max)
+        return Listed(refs=refs, token=page.continue_token, remaining=page.remaining)
+
+    def _next_try(
+        self, error: StatusError | ConnectionFailed, failures: int, *, token: str
+    ) -> float:
+        """In how many seconds to try again, maybe for less; raises when it is of no use."""
+        verdict = classify(error)
+        if verdict.means is not Means.AGAIN:
+            raise error
+        has_tries = failures < verdict.attempts_max and not isinstance(error, AnswerTooLarge)
+        is_shrinking = self._limit < self._limit_max or not has_tries
+        if is_shrinking and self._limit > 1 and _may_be_for_its_size(error):
+            self._limit //= 2
+            return 0.0
+        if not has_tries:
+            raise self._stuck(error, token) from error
+        delay_seconds = BACKOFF.delay_seconds(failures - 1, self._runtime.randomness)
+        return min(max(verdict.wait_seconds, delay_seconds), WAIT_SECONDS_MAX)
+
+    def _stuck(
+        self, error: StatusError | ConnectionFailed, token: str
+    ) -> StatusError | ConnectionFailed:
+        """The error, with where the list has ended."""
+        if isinstance(error, ConnectionFailed) or not _may_be_for_its_size(error):
+            return error
+        place = "at its first object"
+        if token:
+            is_known = self._last is not None and self._last[0] == token
+            last = str(self._last[1]) if self._last and is_known else _last_before(token)
+            place = f"behind {last}" if last else "in the middle"
+        return StatusError(
+            f"the list of {self._name} ends {place}, because an object there cannot be read; "
+            "those behind it have not been looked at (restow census names it, if it may read the "
+            f"store): {message_of(error)}",
+            code=error.code,
+            reason=error.reason or "InternalError",
+            details=error.details,
+        )
+
+
+def _may_be_for_its_size(error: StatusError | ConnectionFailed) -> bool:
+    """Whether a smaller page may do: an object on it may be bad, or all of them too large."""
+    if isinstance(error, ConnectionFailed):
+        return isinstance(error, AnswerTooLarge) or isinstance(error.__cause__, TimeoutError)
+    return error.code in {500, 504}
+
+
+def _last_before(token: str) -> str:
+    """The last object before a token, if it is one as Kubernetes makes them: for people only."""
+    try:
+        found = orjson.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        start = found["start"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return start.rstrip("\0") if isinstance(start, str) else ""

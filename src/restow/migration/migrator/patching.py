@@ -1,0 +1,255 @@
+"""Rewriting through the API: every object of a page gets a small conditional patch.
+
+Satisfies `Pages`, on any Kubernetes server. Many patches are in flight at once, as many as the
+server takes well (`pace`). Workers take objects from the page until it is empty; the next page is
+listed while the last of them are under way.
+
+A conflict proves nothing: the writer may have been a server that stores another version. The object
+is read again and written again, whoever it is by then.
+
+Not here: positions, agreement, passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, ConnectionLimits
+from restow.machinery.status import StatusError
+from restow.migration.migrator.classify import (
+    CONFLICTS_MAX,
+    Means,
+    Verdict,
+    classify,
+    message_of,
+    reason_of,
+)
+from restow.migration.migrator.listing import Listed, Listing
+from restow.migration.migrator.pace import Pace, PaceOptions
+from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.writing import Ref, Writer
+from restow.runtime import Backoff, Runtime
+
+__all__ = ["FIELD_MANAGER", "PatchOptions", "Patching", "connections_for"]
+
+FIELD_MANAGER: Final = "restow-migrator"
+# For what the process does besides: leases, status, watches that are opened again.
+CONNECTIONS_BESIDE: Final = 16
+AGAIN_BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.5)
+CONFLICT_BACKOFF: Final = Backoff(initial_seconds=0.01, factor=2, max_seconds=1, jitter=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchOptions:
+    """What a person may set."""
+
+    page_objects: int = 500
+    in_flight_max: int = 64
+    objects_per_second: float | None = None
+    """None: as many as the server takes."""
+    field_manager: str = FIELD_MANAGER
+
+    def __post_init__(self) -> None:
+        if self.page_objects < 1:
+            raise ValueError("page_objects must be at least 1")
+        self.pace()
+
+    def pace(self) -> PaceOptions:
+        return PaceOptions(
+            in_flight_max=self.in_flight_max, requests_per_second=self.objects_per_second
+        )
+
+
+def connections_for(options: PatchOptions, *, resources: int = 1) -> ConnectionLimits:
+    """Limits for a client that migrates so many resources side by side.
+
+    All connections are kept: a new one costs more than several patches.
+    """
+    count = options.in_flight_max * resources + CONNECTIONS_BESIDE
+    return ConnectionLimits(requests_max=count, kept_max=count)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A page that is being worked off."""
+
+    refs: deque[Ref]
+    workers: int = 0
+    has_listed_next: bool = False
+    rewritten: int = 0
+    unchanged: int = 0
+    settled: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+class Patching:
+    """Rewrites one resource by patches. One page at a time; what it learns of a server it keeps."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: ApiResource,
+        *,
+        runtime: Runtime,
+        options: PatchOptions,
+        in_flight: Callable[[int], None] | None = None,
+        is_dry_run: bool = False,
+    ) -> None:
+        """`in_flight` hears how many objects are being written, whenever that changes."""
+        # Refusals are the server's word on its load: they are heard here, not in the client.
+        client = client.with_retry(NO_RETRY)
+        self._listing = Listing(client, resource, runtime=runtime, limit=options.page_objects)
+        self._writer = Writer(
+            client, resource, field_manager=options.field_manager, is_dry_run=is_dry_run
+        )
+        self._pace = Pace(options.pace())
+        self._clock = runtime.clock
+        self._randomness = runtime.randomness
+        self._in_flight = in_flight
+        self._next: tuple[str, Listed] | None = None
+
+    async def page(self, token: str) -> PageDone:
+        """See `Pages`. Failures are those of the page, all of them."""
+        found, self._next = self._next, None
+        if found is not None and found[0] == token:
+            listed = found[1]
+        else:
+            listed = await self._listing.page(token)
+        work = _Work(deque(listed.refs))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._employ(group, work, listed.token)
+        except BaseExceptionGroup as errors:
+            raise _the_one(errors) from None
+        finally:
+            self._tell(0)
+        return PageDone(
+            token=listed.token,
+            scanned=len(listed.refs),
+            rewritten=work.rewritten,
+            unchanged=work.unchanged,
+            settled=work.settled,
+            failed=len(work.failures),
+            failures=tuple(work.failures),
+            remaining=listed.remaining,
+        )
+
+    def _employ(self, group: asyncio.TaskGroup, work: _Work, next_token: str) -> None:
+        """Start as many workers as the pace allows and the page needs."""
+        missing = min(self._pace.limit - work.workers, len(work.refs))
+        for _ in range(missing):
+            work.workers += 1
+            group.create_task(self._work(group, work, next_token), name="migrator/patch")
+        if missing > 0:
+            self._tell(work.workers)
+
+    async def _work(self, group: asyncio.TaskGroup, work: _Work, next_token: str) -> None:
+        while work.refs and work.workers <= self._pace.limit:
+            await self._settle(work.refs.popleft(), work)
+            if work.workers < self._pace.limit:
+                self._employ(group, work, next_token)
+        work.workers -= 1
+        self._tell(work.workers)
+        if next_token and not work.refs and not work.has_listed_next:
+            work.has_listed_next = True
+            await self._list_next(next_token)
+
+    async def _list_next(self, token: str) -> None:
+        """List the next page; if that fails, whoever asks for it will see."""
+        try:
+            self._next = (token, await self._listing.page_once(token))
+        except (StatusError, ConnectionFailed):
+            self._next = None
+
+    async def _settle(self, ref: Ref, work: _Work) -> None:
+        """Write one object, as often as it takes. Raises when it is not about the object."""
+        conflicts = failures = 0
+        must_read = False
+        while True:
+            try:
+                await self._turn()
+                if must_read:
+                    ref, must_read = await self._writer.read(ref), False
+                is_new = await self._timed_write(ref)
+            except (StatusError, ConnectionFailed) as error:
+                verdict = self._heard(error)
+                if verdict.means is Means.GONE:
+                    work.settled += 1
+                    return
+                is_conflict = verdict.means is Means.CONFLICT
+                conflicts, failures = conflicts + is_conflict, failures + (not is_conflict)
+                if not _has_tries(verdict, conflicts, failures):
+                    if verdict.means is Means.STOP or verdict.is_about_server:
+                        raise
+                    work.failures.append(_failure(ref, error))
+                    return
+                must_read = must_read or is_conflict
+            else:
+                _count(work, is_new=is_new, has_moved=conflicts > 0)
+                return
+            backoff = CONFLICT_BACKOFF if is_conflict else AGAIN_BACKOFF
+            await self._clock.sleep(
+                backoff.delay_seconds(conflicts + failures - 1, self._randomness)
+            )
+
+    async def _timed_write(self, ref: Ref) -> bool:
+        begin = self._clock.monotonic()
+        is_new = await self._writer.write(ref)
+        now = self._clock.monotonic()
+        self._pace.answered(now, seconds=now - begin)
+        return is_new
+
+    def _heard(self, error: StatusError | ConnectionFailed) -> Verdict:
+        """What an error means; if it is about the server's load, all slow down."""
+        verdict = classify(error)
+        if verdict.is_load:
+            self._pace.refused(self._clock.monotonic(), wait_seconds=verdict.wait_seconds)
+        return verdict
+
+    async def _turn(self) -> None:
+        """Wait until a request may be sent."""
+        wait_seconds = self._pace.turn(self._clock.monotonic())
+        while wait_seconds > 0:
+            await self._clock.sleep(wait_seconds)
+            # A refusal may have come meanwhile, which is for all.
+            wait_seconds = self._pace.paused_seconds(self._clock.monotonic())
+
+    def _tell(self, count: int) -> None:
+        if self._in_flight is not None:
+            self._in_flight(count)
+
+
+def _has_tries(verdict: Verdict, conflicts: int, failures: int) -> bool:
+    match verdict.means:
+        case Means.CONFLICT:
+            return conflicts <= CONFLICTS_MAX
+        case Means.AGAIN:
+            return failures < verdict.attempts_max
+        case _:
+            return False
+
+
+def _count(work: _Work, *, is_new: bool, has_moved: bool) -> None:
+    if is_new:
+        work.rewritten += 1
+    elif has_moved:
+        work.settled += 1
+    else:
+        work.unchanged += 1
+
+
+def _failure(ref: Ref, error: StatusError | ConnectionFailed) -> Failure:
+    return Failure(
+        namespace=ref.namespace, name=ref.name, reason=reason_of(error), message=message_of(error)
+    )
+
+
+def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first of them, if all say that the page could not be done."""
+    _, others = errors.split((StatusError, ConnectionFailed))
+    first = errors.exceptions[0]
+    return errors if others is not None or isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,301 @@
+"""What a migration writes to its request: conditions, progress, position, proof.
+
+    migration.k8s.io          conditions with lastUpdateTime; status.progress, status.failedObjects;
+                              the token also in spec.continueToken
+    storagemigration.k8s.io   standard conditions, and nothing else of ours in the status
+
+Conditions are a list, which a merge patch replaces whole: each status is made from one that was
+read, on condition that it has not changed, and tried again a bounded number of times. Annotations
+are patched on condition of nothing but the uid. A request that has ended never goes back, whoever
+ended it.
+
+Not here: when anything is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from restow.api.migration_v1alpha1 import GROUP
+from restow.client import ApiClient, ConnectionFailed, Object, version_of
+from restow.machinery.status import Conflict, NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration.migrator.following import Followed, RequestGone
+from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
+from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.position import Position, Purpose
+from restow.migration.migrator.progress import Progress
+from restow.migration.names import (
+    FAILED,
+    POSITION_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_RUNNING,
+    RUNNING,
+    SUCCEEDED,
+)
+from restow.migration.requests import is_proven, mapping, phase_of
+from restow.migration.times import time_text
+from restow.migration.trigger.values import Phase
+
+ATTEMPTS_MAX: Final = 8
+MESSAGE_LENGTH_MAX: Final = 1024
+FAILURE_LENGTH_MAX: Final = 256
+
+logger = logging.getLogger(__name__)
+
+Said = tuple[str, str, str]
+"""Status, reason, message."""
+Conditions = Mapping[str, Said]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """That all objects are stored in the target version, and by what it is known."""
+
+    target: str
+    mark: str
+    by: str
+    objects: int
+    time: datetime
+
+    def to_text(self) -> str:
+        value = {
+            "target": self.target,
+            "mark": self.mark,
+            "by": self.by,
+            "objects": self.objects,
+            "time": time_text(self.time),
+        }
+        return orjson.dumps(value).decode()
+
+
+def proves(text: str, *, target: str, mark: str) -> bool:
+    """Whether an annotation is a proof for an agreement. Without a mark it proves nothing later."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    said = (value.get("target"), value.get("mark")) if isinstance(value, dict) else ("", "")
+    return bool(mark) and said == (target, mark)
+
+
+class RequestWriter:
+    """Writes to one request. Every method raises `RequestGone` when it is not there any more."""
+
+    def __init__(self, client: ApiClient, followed: Followed, *, options: EngineOptions) -> None:
+        self._client = client
+        self._followed = followed
+        self._options = options
+        self._clock = client.runtime.clock
+        self._is_seeded = followed.resource.group == GROUP
+        self._current = followed.latest
+        """As it was last read or written."""
+        self._next_position_at = 0.0
+        self._next_progress_at = 0.0
+
+    async def begin(self, position: Position, purpose: Purpose) -> None:
+        """Save where it begins, and take back a proof of before."""
+        await self._mark(position, purpose, {PROOF_ANNOTATION: None}, attempts_max=ATTEMPTS_MAX)
+
+    async def save(self, position: Position, purpose: Purpose, *, is_due: bool = False) -> None:
+        """Save a position, unless that was done a moment ago."""
+        if is_due or self._clock.monotonic() >= self._next_position_at:
+            await self._mark(position, purpose, {}, attempts_max=1)
+
+    async def prove(self, proof: Proof) -> None:
+        """Say what was proven: before the success, as a success without a proof is not believed."""
+        said = {PROOF_ANNOTATION: proof.to_text(), POSITION_ANNOTATION: None}
+        await self._annotate(said, token="" if self._is_seeded else None, attempts_max=ATTEMPTS_MAX)
+
+    async def running(
+        self, progress: Progress, message: str, *, reason: str = REASON_RUNNING
+    ) -> None:
+        """Say that it runs, or that it is held."""
+        conditions = {RUNNING: ("True", reason, message)}
+        await self._write(conditions, progress=progress, failures=None)
+
+    async def progress(
+        self, progress: Progress, failures: Sequence[Failure], *, is_due: bool = False
+    ) -> None:
+        """Say how far it is, unless that was said a moment ago."""
+        if is_due or self._clock.monotonic() >= self._next_progress_at:
+            conditions = {RUNNING: ("True", REASON_RUNNING, progress.text())}
+            await self._write(conditions, progress=progress, failures=failures, attempts_max=1)
+
+    async def succeeded(self, reason: str, message: str, progress: Progress | None) -> None:
+        conditions = {
+            RUNNING: ("False", reason, message),
+            SUCCEEDED: ("True", reason, message),
+        }
+        await self._write(conditions, progress=progress, failures=())
+
+    async def failed(
+        self,
+        reason: str,
+        message: str,
+        *,
+        progress: Progress | None = None,
+        failures: Sequence[Failure] = (),
+    ) -> None:
+        conditions = {RUNNING: ("False", reason, message), FAILED: ("True", reason, message)}
+        await self._write(conditions, progress=progress, failures=failures)
+
+    # How it is written.
+
+    async def _mark(
+        self,
+        position: Position,
+        purpose: Purpose,
+        annotations: dict[str, str | None],
+        *,
+        attempts_max: int,
+    ) -> None:
+        token = position.token if self._is_seeded else None
+        said = {POSITION_ANNOTATION: position.to_text(purpose), **annotations}
+        await self._annotate(said, token=token, attempts_max=attempts_max)
+        self._next_position_at = self._clock.monotonic() + self._options.position_seconds
+
+    async def _annotate(
+        self, annotations: dict[str, str | None], *, token: str | None = None, attempts_max: int
+    ) -> bool:
+        patch: Object = {"metadata": {"uid": self._followed.uid, "annotations": annotations}}
+        if token is not None:
+            patch["spec"] = {"continueToken": token or None}
+        return await self._send(lambda: patch, attempts_max=attempts_max)
+
+    async def _write(
+        self,
+        conditions: Conditions,
+        *,
+        progress: Progress | None,
+        failures: Sequence[Failure] | None,
+        attempts_max: int = ATTEMPTS_MAX,
+    ) -> None:
+        def make() -> Object | None:
+            if not self._may(conditions):
+                return None
+            version = version_of(self._current)
+            return {
+                "metadata": {"uid": self._followed.uid, "resourceVersion": version},
+                "status": self._status(conditions, progress=progress, failures=failures),
+            }
+
+        await self._send(make, subresource="status", attempts_max=attempts_max)
+        self._next_progress_at = self._clock.monotonic() + self._options.progress_seconds
+
+    async def _send(
+        self, make: Callable[[], Object | None], *, attempts_max: int, subresource: str = ""
+    ) -> bool:
+        """Send a patch, made anew for each attempt. With one attempt only, it need not succeed."""
+        runtime, followed = self._client.runtime, self._followed
+        for attempt in range(attempts_max):
+            patch = make()
+            if patch is None:
+                return True  # there is nothing to say any more
+            try:
+                written = await self._client.patch(
+                    followed.resource, followed.name, patch, subresource=subresource
+                )
+            except NotFound as error:
+                raise RequestGone(f"{followed.name} was deleted") from error
+            except (StatusError, ConnectionFailed) as error:
+                if not _is_passing(error):
+                    raise
+                logger.info("%s could not be written: %s", followed.name, error)
+                if isinstance(error, Conflict):
+                    # Of another uid, which is for good, or changed meanwhile.
+                    self._current = await followed.read()
+                if attempt == attempts_max - 1:
+                    if attempts_max > 1:
+                        raise
+                    return False
+            else:
+                self._current = written
+                followed.see(written)
+                return True
+            backoff = self._options.retry_backoff
+            await runtime.clock.sleep(backoff.delay_seconds(attempt, runtime.randomness))
+        return False
+
+    def _may(self, conditions: Conditions) -> bool:
+        """A failure stays; a success stays too, but one that could not be proven is taken as failed
+        where the API allows both."""
+        match phase_of(self._current):
+            case Phase.FAILED:
+                return False
+            case Phase.SUCCEEDED:
+                is_open = FAILED in conditions and not is_proven(self._current)
+                return is_open and self._is_seeded
+            case _:
+                return True
+
+    def _status(
+        self,
+        conditions: Conditions,
+        *,
+        progress: Progress | None,
+        failures: Sequence[Failure] | None,
+    ) -> Object:
+        now = time_text(self._clock.wall())
+        make = _seeded_condition if self._is_seeded else _standard_condition
+        found = mapping(self._current, "status").get("conditions")
+        before = {
+            each.get("type"): each
+            for each in (found if isinstance(found, list) else ())
+            if isinstance(each, dict)
+        }
+        for kind, said in conditions.items():
+            before[kind] = make(kind, said, before.get(kind), now)
+        status: Object = {"conditions": list(before.values())}
+        if self._is_seeded:
+            if progress is not None:
+                status["progress"] = progress.to_status()
+            if failures is not None:
+                status["failedObjects"] = [_shown(each) for each in failures[:FAILURES_SHOWN_MAX]]
+        return status
+
+
+def _is_passing(error: StatusError | ConnectionFailed) -> bool:
+    """Whether it may be otherwise in a moment."""
+    if isinstance(error, ConnectionFailed):
+        return True
+    return isinstance(error, Conflict) or error.code == 429 or error.code >= 500
+
+
+def _seeded_condition(kind: str, said: Said, _before: Object | None, now: str) -> Object:
+    status, reason, message = said
+    return {
+        "type": kind,
+        "status": status,
+        "lastUpdateTime": now,
+        "reason": reason,
+        "message": message[:MESSAGE_LENGTH_MAX],
+    }
+
+
+def _standard_condition(kind: str, said: Said, before: Object | None, now: str) -> Object:
+    status, reason, message = said
+    is_same = before is not None and before.get("status") == status
+    since = before.get("lastTransitionTime") if before is not None and is_same else None
+    return {
+        "type": kind,
+        "status": status,
+        "lastTransitionTime": since or now,
+        "reason": reason,
+        "message": message[:MESSAGE_LENGTH_MAX],
+    }
+
+
+def _shown(failure: Failure) -> dict[str, Any]:
+    return {
+        "namespace": failure.namespace,
+        "name": failure.name,
+        "reason": failure.reason,
+        "message": failure.message[:FAILURE_LENGTH_MAX],
+    }

@@ -1,0 +1,98 @@
+"""What was migrated by hand on a server without an API of requests: noted in a ConfigMap.
+
+    data:
+      deployments.apps: {"target": …, "mark": …, "time": …, "objects": …}
+
+So that the next run can skip what has not changed. A note that cannot be read is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from restow.client import ApiClient, Object
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import Conflict, NotFound
+from restow.migration.requests import mapping, text
+
+__all__ = ["Note", "Notes"]
+
+CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
+NAME: Final = "restow-migrations"
+ATTEMPTS_MAX: Final = 5
+
+
+class Note(NamedTuple):
+    """To which version everything was migrated, for which agreement, and when."""
+
+    target: str
+    mark: str
+    time: str
+    objects: int = 0
+    by: str = ""
+    """How it is known."""
+
+    @classmethod
+    def of_text(cls, value: str) -> Note | None:
+        """As a proof is written. None if it is none."""
+        try:
+            found: Any = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(found, dict) or not text(found, "target"):
+            return None
+        objects = found.get("objects")
+        return cls(
+            target=text(found, "target"),
+            mark=text(found, "mark"),
+            time=text(found, "time"),
+            objects=objects if isinstance(objects, int) else 0,
+            by=text(found, "by"),
+        )
+
+    def to_text(self) -> str:
+        return orjson.dumps(self._asdict()).decode()
+
+
+class Notes:
+    """The ConfigMap."""
+
+    def __init__(self, client: ApiClient, *, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def read(self, resource: GroupResource) -> Note | None:
+        try:
+            found = await self._client.get(CONFIG_MAPS, NAME, namespace=self._namespace)
+        except NotFound:
+            return None
+        return Note.of_text(text(mapping(found, "data"), str(resource)))
+
+    async def write(self, resource: GroupResource, note: Note | None) -> None:
+        """Note it beside the others. Raises a StatusError or ConnectionFailed."""
+        if note is None:
+            return
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                await self._put(str(resource), note.to_text())
+            except Conflict:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+            else:
+                return
+
+    async def _put(self, name: str, said: str) -> None:
+        try:
+            await self._client.patch(
+                CONFIG_MAPS, NAME, {"data": {name: said}}, namespace=self._namespace
+            )
+        except NotFound:
+            body: Object = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": NAME, "namespace": self._namespace},
+                "data": {name: said},
+            }
+            await self._client.create(CONFIG_MAPS, body, namespace=self._namespace)

@@ -1,0 +1,180 @@
+"""What `restow status` shows, read from the API in a few lists: one look at a whole cluster.
+
+Stored how (StorageState), written how (StorageVersion, or the hash in discovery), being migrated
+(requests of either API), by which servers (identity leases), led by whom (leases of controllers),
+and which groups other servers serve (APIServices). The first page of each resource is listed: one
+that cannot be listed is not ok.
+What a server does not have, or does not let us see, is said in the notes, and the rest is shown.
+
+Nothing is decided from it: the lists are of several moments. Not here: how it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
+from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
+from restow.api.storage_scan import STORAGE_SCANS
+from restow.client import ApiClient, Discovered, ListOptions, Object
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration import requests
+from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.migration.overview_reading import (
+    groups_stored,
+    leader_seen,
+    migrations_seen,
+    resources_seen,
+    server_seen,
+    silent_apis,
+    unread_notes,
+    with_evidence,
+)
+from restow.migration.overview_values import Overview, StoredSeen
+from restow.migration.readability import Unread, find_unread
+from restow.migration.remote_apis import API_SERVICES, left_alone_text, remote_apis
+from restow.migration.store_scan import ScanFailed, scan_store
+
+__all__ = ["look", "look_unread"]
+
+OBJECTS_MAX: Final = 50_000
+"""Of one list; more are left out, and a note says so."""
+
+
+async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
+    """Look at the resources of these names, as people type them; without any, at all.
+
+    Raises NoSuchResource for a name that the server does not know, and whatever discovery raises.
+    """
+    discovered = await client.discover()
+    wanted = frozenset(discovered.find(name).group_resource for name in names)
+    view = Overview(client.server, client.runtime.clock.wall())
+    for group_version, error in discovered.failures.items():
+        view.notes.append(f"{group_version} could not be read: {error}")
+    reader = _Reader(client, discovered, view)
+    states = await reader.all_of(
+        STATES, "what may be stored is not known: `restow controllers --install` adds it"
+    )
+    reports = await reader.all_of(
+        STORAGE_VERSIONS,
+        "servers do not report what they write, so whether they agree is not known (on Kubernetes:"
+        " feature gate StorageVersionAPI and this API)",
+    )
+    view.migrations = migrations_seen(await reader.requests(), states)
+    view.servers = [server_seen(each, view.moment) for each in await reader.identities()]
+    view.leaders = [leader_seen(each, view.moment) for each in await reader.leaders()]
+    if wanted:
+        chosen = {str(each) for each in wanted}
+        view.migrations = [each for each in view.migrations if each.resource in chosen]
+    remote = remote_apis(await reader.all_of(API_SERVICES, ""))
+    view.resources = resources_seen(
+        discovered,
+        states,
+        reports,
+        view.migrations,
+        wanted,
+        remote=remote,
+        servers=view.servers,
+    )
+    view.unread = await look_unread(client, discovered, wanted)
+    view.stored = await look_stored(client, discovered)
+    view.resources = with_evidence(view.resources, view.unread, view.stored)
+    view.notes += [*unread_notes(view.unread), *view.stored.notes]
+    view.notes += left_alone_text(silent_apis(remote, reports), groups_stored(states))
+    return view
+
+
+async def look_stored(client: ApiClient, discovered: Discovered) -> StoredSeen:
+    """The raw values, where servers scan them."""
+    if STORAGE_SCANS not in {each.resource for each in discovered.resources}:
+        return StoredSeen()
+    namespaced = {each.group_resource: each.is_namespaced for each in discovered.resources}
+    try:
+        scan = await scan_store(client)
+    except ScanFailed as error:
+        return StoredSeen(is_expected=True, notes=(f"the store could not be scanned: {error}",))
+    return StoredSeen(is_expected=True, scan=scan, namespaced=namespaced)
+
+
+async def look_unread(
+    client: ApiClient, discovered: Discovered, wanted: frozenset[GroupResource]
+) -> list[Unread]:
+    """Which resources cannot be listed, by the first page of each."""
+    chosen = (
+        each for each in discovered.preferred() if not wanted or each.group_resource in wanted
+    )
+    return await find_unread(client, chosen, pages_max=1)
+
+
+class _Reader:
+    """Reads lists; what cannot be read is empty, with a note."""
+
+    def __init__(self, client: ApiClient, discovered: Discovered, view: Overview) -> None:
+        self._client = client
+        self._served = {each.resource for each in discovered.resources}
+        self._notes = view.notes
+
+    async def all_of(
+        self,
+        resource: GroupVersionResource,
+        without: str,
+        *,
+        namespace: str = "",
+        options: ListOptions | None = None,
+    ) -> list[Object]:
+        if resource not in self._served:
+            if without:
+                self._notes.append(f"the server has no {_words(resource)}: {without}")
+            return []
+        found: list[Object] = []
+        try:
+            async for item in self._client.items(
+                resource, namespace=namespace, options=options or ListOptions()
+            ):
+                if len(found) >= OBJECTS_MAX:
+                    self._notes.append(f"only {OBJECTS_MAX:,} of {_words(resource)} are shown")
+                    break
+                found.append(item)
+        except StatusError as error:
+            if not isinstance(error, NotFound):  # it was taken away just now
+                self._notes.append(f"{_words(resource)} could not be read: {error}")
+        return found
+
+    async def requests(self) -> list[Object]:
+        """Of each group, in the first version that is served."""
+        found: list[Object] = []
+        seen: set[str] = set()
+        for each in requests.REQUESTS:
+            if each in self._served and each.group not in seen:
+                seen.add(each.group)
+                found += await self.all_of(each, "")
+        if not seen:
+            self._notes.append(
+                "the server has no API for migrations: `restow controllers --install` adds it"
+            )
+        return found
+
+    async def identities(self) -> list[Object]:
+        """Of servers of any component that have their leases here: all but aggregated servers with
+        a store of their own."""
+        return await self.all_of(
+            LEASES,
+            "which servers run is not known",
+            namespace=LEASE_NAMESPACE,
+            options=ListOptions(label_selector=IDENTITY_LABEL),
+        )
+
+    async def leaders(self) -> list[Object]:
+        """In whatever namespace the controllers were put."""
+        found: list[Object] = []
+        for name in (TRIGGER_LEASE, MIGRATOR_LEASE):
+            options = ListOptions(field_selector=f"metadata.name={name}")
+            found += await self.all_of(LEASES, "", options=options)
+        return found
+
+
+def _words(resource: GroupVersionResource) -> str:
+    return f"{resource.resource}.{resource.group} ({resource.version})"

@@ -1,0 +1,197 @@
+"""What `restow status` shows of a cluster, as plain values.
+
+Not here: how they are read (`overview`, `overview_reading`), and how they are printed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from restow.api.names import IDENTITY_LABEL_VALUE
+from restow.machinery.names import GroupResource
+from restow.migration.overview_keys import KeysSeen
+from restow.migration.readability import Unread
+from restow.migration.store_scan import StoreScan
+from restow.migration.trigger.values import Phase
+
+__all__ = [
+    "Hash",
+    "LeaderSeen",
+    "MigrationSeen",
+    "Overview",
+    "ResourceSeen",
+    "ServerSeen",
+    "StoredSeen",
+    "Verdict",
+    "agreement_of",
+]
+
+
+class Verdict(StrEnum):
+    """How a resource stands."""
+
+    OK = "ok"
+    """Every raw value is stored as it is written, in version and encryption key, and can be listed;
+    on clusters whose servers do
+    not scan the store: its StorageState says so."""
+    UNREADABLE = "unreadable"
+    """The server holds values that it cannot read."""
+    MIGRATING = "migrating"
+    TO_MIGRATE = "to migrate"
+    """Objects are, or may be, stored in other versions or under other encryption keys, and no
+    migration is running."""
+    DISAGREEING = "disagreeing"
+    """Servers write it in different versions, or with different encryption keys."""
+    UNKNOWN = "unknown"
+    """Nobody keeps track of what is stored."""
+    LEFT_ALONE = "left alone"
+    """An aggregated server stores it, and does not say how, or does so no more."""
+    GONE = "gone"
+    """It was stored once, and nobody serves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A hash of a storage version, and the version that it stands for, if that is known."""
+
+    hash: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return self.version or self.hash
+
+    @property
+    def words(self) -> str:
+        """For where a hash would say nothing to anybody, since nobody knows it."""
+        return self.version or "(unknown version)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSeen:
+    """One resource."""
+
+    resource: str
+    written: Hash
+    """In which version it is written now; empty if servers do not agree, or do not say."""
+    persisted: tuple[Hash, ...] = ()
+    heartbeat: datetime | None = None
+    servers: tuple[tuple[str, str], ...] = ()
+    """Each server that reports, and the version that it writes."""
+    has_state: bool = False
+    is_reported: bool = False
+    """Whether servers say what they write."""
+    components: tuple[str, ...] = ()
+    """Of the aggregated servers that write it, as far as their leases can be seen."""
+    stores: tuple[str, ...] = ()
+    """The stores of their own in which aggregated servers keep it; empty: it is the cluster's."""
+    prefixes: tuple[str, ...] = ()
+    """Of the keys under which servers look for its objects; empty: they do not say."""
+    keys: KeysSeen | None = None
+    """With which encryption keys; None: nobody encrypts it."""
+    verdict: Verdict = Verdict.UNKNOWN
+    remark: str = ""
+    """Why the raw values make it worse than its StorageState says, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationSeen:
+    """A request."""
+
+    name: str
+    api_version: str
+    resource: str
+    phase: str
+    """Pending, Running, Paused, Succeeded or Failed."""
+    is_proven: bool
+    message: str
+    progress: dict[str, Any]
+    failed_objects: list[dict[str, Any]]
+    created: datetime | None
+    finished: datetime | None
+    is_superseded: bool = False
+    """It failed, and a later migration of the resource succeeded."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.phase not in (Phase.SUCCEEDED.value, Phase.FAILED.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSeen:
+    """An API server, by its identity lease."""
+
+    id: str
+    host: str
+    renewed: datetime | None
+    is_live: bool
+    """By our clock, which need not be right."""
+    component: str = IDENTITY_LABEL_VALUE
+    """What kind of server it is."""
+
+    @property
+    def is_aggregated(self) -> bool:
+        return self.component != IDENTITY_LABEL_VALUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSeen:
+    """Who leads a controller."""
+
+    name: str
+    namespace: str
+    holder: str
+    renewed: datetime | None
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSeen:
+    """The raw values of the store."""
+
+    is_expected: bool = False
+    """Whether servers of this cluster scan them."""
+    scan: StoreScan | None = None
+    namespaced: Mapping[GroupResource, bool] = field(default_factory=dict)
+    """The scope of each resource."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Overview:
+    """Everything."""
+
+    server: str
+    moment: datetime
+    resources: list[ResourceSeen] = field(default_factory=list)
+    migrations: list[MigrationSeen] = field(default_factory=list)
+    servers: list[ServerSeen] = field(default_factory=list)
+    leaders: list[LeaderSeen] = field(default_factory=list)
+    stored: StoredSeen = field(default_factory=StoredSeen)
+    unread: list[Unread] = field(default_factory=list)
+    """Resources that could not be listed."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be seen, and what to do about it."""
+
+
+def agreement_of(resource: ResourceSeen) -> str:
+    """Who writes it how, in a few words: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`; of aggregated
+    servers also who they are: `2 agree (aggregated-example-com)`."""
+    if not resource.is_reported:
+        return "–"
+    remarks = [*resource.components, *(["own store"] if resource.stores else [])]
+    return _counts_of(resource) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _counts_of(resource: ResourceSeen) -> str:
+    counts = Counter(version for _, version in resource.servers)
+    if len(counts) == 1 and resource.verdict is Verdict.DISAGREEING and resource.keys is not None:
+        return "keys differ"
+    if len(counts) == 1:
+        many = len(resource.servers)
+        return f"{many} agree{'s' * (many == 1)}"
+    return ", ".join(f"{count} {version}" for version, count in sorted(counts.items()))

@@ -1,0 +1,292 @@
+"""Whether an encryption key may be taken out of the servers' configurations. Pure.
+
+    no server writes with it, or waits to do so       StorageVersions
+    no object may be stored under it                  StorageStates, none of them "Unknown"
+    no value is stored under it                       a census of the raw store
+    somebody knows a key of that name                 all of these
+
+All of them, since each may know what the others do not: a server that is just starting, a state
+that somebody edited, a value that was put back by a restore. What was not seen speaks against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from restow.api.encryption_keys import IDENTITY
+from restow.machinery.names import GroupResource
+from restow.migration.encryption_keys import (
+    PLAIN,
+    UNKNOWN_KEY,
+    KeysSaid,
+    is_called,
+    is_known,
+    labels_of,
+)
+from restow.migration.preflight.values import UNKNOWN, Blocker, Reason, Report
+
+__all__ = ["KeyedResource", "KeyedView", "StoreCount", "judge_drop"]
+
+
+NOT_COUNTED: Final = (
+    "older revisions, until they are compacted, and backups that were made before may still need it"
+)
+KNOWN_SHOWN_MAX: Final = 10
+_KMS: Final = "kms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedResource:
+    """What is known of the keys of one resource."""
+
+    resource: GroupResource
+    said: KeysSaid
+    persisted: tuple[str, ...] | None = None
+    """The persisted hashes of its StorageState; None: there is no state."""
+    keys: tuple[str, ...] = PLAIN
+    """The persisted keys of its StorageState."""
+
+    @property
+    def may_be_encrypted(self) -> bool:
+        return self.said.is_encrypted or self.keys != PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedView:
+    """A cluster, as one looked at it for its keys."""
+
+    server: str = ""
+    version: str = ""
+    resources: tuple[KeyedResource, ...] = ()
+    says_keys: bool = True
+    """Whether its servers say at all with which keys they write."""
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The ids of all keys that anybody writes with, can read, or has listed."""
+        found = {key for each in self.resources for key in each.keys}
+        for said in (each.said for each in self.resources):
+            found.update(said.writes.values(), said.prefers.values(), *said.reads.values())
+        return frozenset(found - {IDENTITY, UNKNOWN_KEY})
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """All servers that report, and keep what they write in the cluster's own store."""
+        return frozenset(
+            server
+            for each in self.resources
+            for server in each.said.writes
+            if server not in each.said.stores
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCount:
+    """What was found in the raw store."""
+
+    address: str
+    problem: str = ""
+    """Why it proves nothing: it could not be read, or is not the store of this cluster."""
+    left: tuple[tuple[str, int], ...] = ()
+    """Resources, and how many of their objects are under the key."""
+    undecided: tuple[tuple[str, int], ...] = ()
+    """Objects that do not say under which key they are."""
+
+
+def judge_drop(name: str, view: KeyedView, store: StoreCount) -> Report:
+    """All that is to be said about taking out the key of this name."""
+    found = [*_whole(view)]
+    warnings: list[Blocker] = []
+    for each in sorted(view.resources, key=lambda each: str(each.resource)):
+        if name == IDENTITY and not each.may_be_encrypted:
+            continue  # what nobody encrypts is read without any configuration
+        found += _of_servers(name, each)
+        found += _of_state(name, each)
+        warnings += _elsewhere(name, each)
+    found += _unheard_of(name, view, store)
+    found += _counted(name, view, store)
+    return Report(
+        target=f"without the key {name}",
+        blockers=tuple(found),
+        warnings=tuple(warnings),
+        checked=len(view.resources),
+        notes=(NOT_COUNTED,),
+    )
+
+
+def _whole(view: KeyedView) -> Iterator[Blocker]:
+    for each in view.unseen:
+        yield Blocker(
+            resource=None,
+            reason=Reason.UNSEEN,
+            what=each,
+            why="what was not seen cannot be called safe",
+            advice="ask as a user who may list it, and when all servers are up",
+        )
+    if not view.says_keys:
+        yield Blocker(
+            resource=None,
+            reason=Reason.UNSEEN,
+            what="the servers do not say with which encryption keys they write",
+            why="only servers of restow do",
+            advice="see to it by hand that no configuration lists the key first; what is stored,"
+            " restow census --key tells",
+        )
+
+
+def _of_servers(name: str, view: KeyedResource) -> Iterator[Blocker]:
+    writing = _who(name, view.said.writes)
+    if writing:
+        yield Blocker(
+            resource=view.resource,
+            reason=Reason.KEY_WRITTEN,
+            what=f"is written with {name}",
+            why=f"by {', '.join(writing)}",
+            advice="let another key stand first in the encryption configuration of all servers",
+        )
+    waiting = _who(name, view.said.prefers)
+    if waiting:
+        yield Blocker(
+            resource=view.resource,
+            reason=Reason.KEY_PREFERRED,
+            what=f"is to be written with {name} as soon as all servers can read it",
+            why=f"that is what {', '.join(waiting)} would do",
+            advice="put another key first in the encryption configuration of"
+            f" {', '.join(waiting)}; it is taken while the server runs",
+        )
+
+
+def _who(name: str, said: Mapping[str, str]) -> list[str]:
+    return sorted(
+        server for server, key in said.items() if key == UNKNOWN_KEY or is_called(key, name)
+    )
+
+
+def _of_state(name: str, view: KeyedResource) -> Iterator[Blocker]:
+    if not view.may_be_encrypted:
+        return
+    migrate = f"rewrite them first: restow migrate {view.resource}"
+    if why := _why_unknown(view):
+        yield Blocker(
+            resource=view.resource,
+            reason=Reason.UNKNOWN,
+            what="it is not known under which keys objects are stored",
+            why=why,
+            advice=migrate,
+        )
+        return
+    listed = [each for each in view.keys if each == UNKNOWN_KEY or is_called(each, name)]
+    if listed:
+        yield Blocker(
+            resource=view.resource,
+            reason=Reason.KEY_STORED,
+            what=f"objects may be stored under {', '.join(listed)}",
+            why="its StorageState lists it",
+            advice=f"wait for the migration to the new key, or {migrate}",
+        )
+
+
+def _why_unknown(view: KeyedResource) -> str:
+    """Why its StorageState does not tell; empty: it does."""
+    if view.persisted is None:
+        return "it has no StorageState"
+    if UNKNOWN in (view.persisted or (UNKNOWN,)):
+        return 'its StorageState says "Unknown"'
+    # Servers list a key before they write with it: somebody has taken it out.
+    unlisted = sorted(set(view.said.writes.values()).difference(view.keys))
+    if unlisted:
+        return f"its StorageState does not list {', '.join(unlisted)}, which servers write with"
+    return ""
+
+
+def _elsewhere(name: str, view: KeyedResource) -> Iterator[Blocker]:
+    """An aggregated server has a store of its own, which this census has not counted."""
+    if not view.said.stores or not view.may_be_encrypted:
+        return
+    if any(is_called(key, name) for keys in view.said.reads.values() for key in keys):
+        yield Blocker(
+            resource=view.resource,
+            reason=Reason.UNSEEN,
+            what=f"is kept in another store by {', '.join(sorted(view.said.stores))}",
+            why=f"those servers have a key {name} too, and their store was not counted",
+            advice=f"if it is to be taken out there: restow census --store ADDRESS --key {name}",
+        )
+
+
+def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
+    """Nothing speaks against a name that is misspelt; so nothing may speak for it either."""
+    if store.problem or store.left or not view.says_keys or is_known(name, view.keys):
+        return
+    known = sorted(labels_of(view.keys).values())
+    listed = ", ".join([*known[:KNOWN_SHOWN_MAX], *["…"][: len(known) > KNOWN_SHOWN_MAX]])
+    yield Blocker(
+        resource=None,
+        reason=Reason.KEY_UNKNOWN,
+        what=f"no server, no StorageState and no value knows a key {name}",
+        why="it is misspelt, or was taken out of all configurations before",
+        advice=f"call it as its configuration does; known are: {listed or 'none'}",
+    )
+
+
+def _namesakes(name: str, view: KeyedView) -> list[str]:
+    """The keys with another secret under the name of one that is called with its fingerprint."""
+    provider, _, rest = name.partition(":")
+    if provider == _KMS or ":" not in rest:
+        return []
+    short = name.rpartition(":")[0]
+    return sorted(each for each in view.keys if each != name and is_called(each, short))
+
+
+def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
+    if store.problem:
+        yield Blocker(
+            resource=None,
+            reason=Reason.UNSEEN,
+            what=f"the store {store.address} was not counted",
+            why=store.problem,
+            advice="give the store of this cluster with --store or --data-dir, and ask where it can"
+            " be read",
+        )
+    namesakes = _namesakes(name, view)
+    for resource, objects in store.left:
+        many = f"{objects:,} object{'s' * (objects != 1)}"
+        kind = "not encrypted" if name == IDENTITY else f"under {name}"
+        if namesakes:
+            yield _ambiguous(name, resource, many, namesakes)
+            continue
+        yield Blocker(
+            resource=_resource(resource),
+            reason=Reason.KEY_FOUND,
+            what=f"{many} {'is' if objects == 1 else 'are'} stored {kind}",
+            why=f"found in {store.address}",
+            advice=f"rewrite them first: restow migrate {resource} --force",
+        )
+    for resource, objects in store.undecided:
+        yield Blocker(
+            resource=_resource(resource),
+            reason=Reason.UNSEEN,
+            what=f"{objects:,} encrypted values do not say under which key",
+            why=f"found in {store.address}",
+            advice=f"look at them: restow census --key {name} --list-left-behind",
+        )
+
+
+def _ambiguous(name: str, resource: str, many: str, namesakes: list[str]) -> Blocker:
+    short = name.rpartition(":")[0]
+    return Blocker(
+        resource=_resource(resource),
+        reason=Reason.KEY_FOUND,
+        what=f"{many} stored under {short}, and whether with this secret cannot be told",
+        why="a value says the name of its key and not which secret that was, and there is another"
+        f" of that name: {', '.join(namesakes)}",
+        advice="rotate once more, to a key with a name that no other has had; then ask for"
+        f" {short}",
+    )
+
+
+def _resource(name: str) -> GroupResource:
+    resource, _, group = name.partition(".")
+    return GroupResource(group, resource)

@@ -1,0 +1,472 @@
+"""A look at a cluster, through its API: all that the rules of preflight want to know.
+
+    StorageStates        what may be stored (`migration.k8s.io`)
+    StorageVersions      what each server writes and reads, and whether they agree
+    ballots              what was voted for
+    definitions          versions of custom resources
+    migrations           what is being rewritten
+    discovery            what there is, and what is written where nothing else is said
+
+What a cluster does not have is left out; what is there and could not be seen is told. Nothing in an
+object is believed to have the right type. Not here: what follows from it (`rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from restow.api import internal_vote_v1alpha1
+from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
+from restow.api.migration_v1alpha1 import persisted_hashes
+from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
+from restow.api.storage_scan import OBJECTS_PREFIX, Contradiction
+from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
+from restow.kinds.kubernetes_releases import is_known, minor_of
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.machinery.status_error import StatusError
+from restow.migration import requests
+from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.migration.names import FAILED
+from restow.migration.preflight.dropping import KeyedResource, KeyedView
+from restow.migration.preflight.values import (
+    UNKNOWN,
+    ClusterView,
+    ResourceView,
+    ServerEntry,
+    Target,
+)
+from restow.migration.remote_apis import API_SERVICES, remote_apis
+from restow.migration.store_scan import OnProgress, ScanFailed, StoreScan, scan_store
+from restow.migration.times import read_time
+from restow.migration.trigger.values import Phase
+
+BALLOTS: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
+
+RESTOW_MARK: Final = "+restow."
+"""In the version of a restow server."""
+AGREED: Final = "AllEncodingVersionsEqual"
+SCANS_MAX: Final = 3
+"""Scans begun, when a StorageState becomes "Unknown" during one."""
+NEEDED_VERBS: Final = frozenset({"get", "list"})
+_GROUPS_READ: Final = frozenset(
+    each.group
+    for each in (STATES, STORAGE_VERSIONS, BALLOTS, DEFINITIONS, API_SERVICES, *requests.REQUESTS)
+)
+"""The groups of what is read here."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Everything that was read, by resource."""
+
+    discovered: Discovered
+    states: dict[GroupResource, Object] = field(default_factory=dict)
+    reports: dict[GroupResource, StorageVersion] = field(default_factory=dict)
+    selected: dict[GroupResource, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    """What was voted for, and who votes."""
+    definitions: dict[GroupResource, Object] = field(default_factory=dict)
+    migrations: dict[GroupResource, list[str]] = field(default_factory=dict)
+    ended: dict[GroupResource, list[Object]] = field(default_factory=dict)
+    """Migrations that have failed or succeeded."""
+    elsewhere: set[str] = field(default_factory=set)
+    """Groups that are served by aggregated servers, which store their objects themselves."""
+
+
+def is_restow(version: object) -> bool:
+    """Whether the document at `/version` is that of a restow server."""
+    return RESTOW_MARK in _git_version(version)
+
+
+async def read_cluster(
+    client: ApiClient,
+    target: Target | None = None,
+    *,
+    scan: StoreScan | None = None,
+    on_progress: OnProgress | None = None,
+) -> ClusterView:
+    """Look at a cluster. Raises ClientError or StatusError when it cannot be asked at all.
+
+    A restow cluster is asked to scan its store. `scan` is that of a store which no server scans.
+    With a target it is also looked whether there are objects of what the target does not know.
+    """
+    version = await client.version()
+    if not is_restow(version):
+        return await _read(client, target, version, scan=scan)
+    contradictions: tuple[Contradiction, ...] = ()
+    for attempts_left in reversed(range(SCANS_MAX)):
+        problem = ""
+        try:
+            # First the values, then the rest: what is written meanwhile is listed there.
+            scan = await scan_store(client, on_progress=on_progress)
+            # Servers add "Unknown" to a state that they find contradicted, so that the next scan
+            # finds no contradiction: it is reported nevertheless.
+            contradictions = (
+                *contradictions,
+                *(each for each in scan.contradictions if each not in contradictions),
+            )
+            scan = replace(scan, contradictions=contradictions)
+        except ScanFailed as error:
+            scan, problem = None, str(error)
+        view = await _read(client, target, version, scan=scan, scan_problem=problem)
+        if scan is None or not attempts_left or not _has_become_unknown(view, scan):
+            return view
+    raise AssertionError("the last attempt returns")
+
+
+def _has_become_unknown(view: ClusterView, scan: StoreScan) -> bool:
+    """Whether a StorageState has changed since the scan, and says "Unknown"."""
+    return any(
+        each.state_revision > scan.revision and UNKNOWN in (each.persisted or (UNKNOWN,))
+        for each in view.resources
+    )
+
+
+async def _read(
+    client: ApiClient,
+    target: Target | None,
+    version: object,
+    *,
+    scan: StoreScan | None,
+    scan_problem: str = "",
+) -> ClusterView:
+    discovered = await client.discover()
+    reader = _Reader(client, discovered)
+    seen = await reader.read_all()
+    is_own = is_restow(version)
+    for place, error in discovered.failures.items():
+        # The resources of restow servers are known from their records. In a mixed cluster one
+        # server may lack a version that another one lists. An aggregated server that is down
+        # stores nothing here.
+        is_needed = place.group in _GROUPS_READ or not (is_own or place.group in seen.elsewhere)
+        found_in = reader.unseen if is_needed else reader.notes
+        found_in.append(f"{place} could not be read: {error}")
+    now = client.runtime.clock.wall()
+    stored = _recorded(seen) if is_own else _stored(seen, target)
+    resources = [_view(name, found, seen, now=now) for name, found in stored.items()]
+    if scan is not None:
+        resources = [
+            await reader.with_conversion(each, seen.definitions[each.resource], scan)
+            if each.custom_versions is not None
+            else each
+            for each in resources
+        ]
+    elif target is not None and not is_own:
+        resources = [
+            await reader.with_objects(each)
+            if each.resource not in target.resources and each.custom_versions is None
+            else each
+            for each in resources
+        ]
+    text = _git_version(version)
+    return ClusterView(
+        server=client.server,
+        version=text,
+        resources=tuple(resources),
+        kubernetes_minor=None if is_own else minor_of(text),
+        is_reported=reader.is_served(STORAGE_VERSIONS),
+        unseen=tuple(reader.unseen),
+        notes=tuple(reader.notes),
+        namespaced={each.group_resource: each.is_namespaced for each in discovered.resources},
+        scan=scan,
+        scan_problem=scan_problem,
+    )
+
+
+async def read_keys(client: ApiClient) -> KeyedView:
+    """Look at the encryption keys of a cluster. Raises as `read_cluster` does."""
+    version = await client.version()
+    discovered = await client.discover()
+    reader = _Reader(client, discovered)
+    seen = await reader.read_all()
+    for place, error in discovered.failures.items():
+        if place.group not in seen.elsewhere:
+            reader.unseen.append(f"{place} could not be read: {error}")
+    names = sorted({*seen.states, *seen.reports}, key=str)
+    return KeyedView(
+        server=client.server,
+        version=_git_version(version),
+        resources=tuple(_keyed(name, seen) for name in names),
+        says_keys=is_restow(version),
+        unseen=tuple(reader.unseen),
+    )
+
+
+def _keyed(name: GroupResource, seen: _Seen) -> KeyedResource:
+    report, state = seen.reports.get(name), seen.states.get(name)
+    status = requests.mapping(state or {}, "status")
+    persisted = persisted_hashes(status.get("persistedStorageVersionHashes"))
+    return KeyedResource(
+        resource=name,
+        said=KeysSaid() if report is None else keys_said(report),
+        persisted=None if state is None else persisted,
+        keys=persisted_keys(status),
+    )
+
+
+class _Reader:
+    """Reads lists; what cannot be read is empty, and is told."""
+
+    def __init__(self, client: ApiClient, discovered: Discovered) -> None:
+        self._client = client
+        self._discovered = discovered
+        self._served = {each.resource for each in discovered.resources}
+        self.unseen: list[str] = []
+        self.notes: list[str] = []
+
+    def is_served(self, resource: GroupVersionResource) -> bool:
+        return resource in self._served
+
+    async def read_all(self) -> _Seen:
+        seen = _Seen(self._discovered)
+        for state in await self._all_of(STATES):
+            seen.states[requests.resource_of(state)] = state
+        for report in await self._all_of(STORAGE_VERSIONS):
+            name = resource_of_name(key_of(report).name)
+            try:
+                seen.reports[name] = msgspec.convert(report, StorageVersion)
+            except msgspec.ValidationError as error:
+                self.unseen.append(f"StorageVersion {key_of(report).name} is not one: {error}")
+        for ballot in await self._all_of(BALLOTS):
+            if version := requests.text(ballot, "selectedVersion"):
+                name = _resource_of_ballot(key_of(ballot).name)
+                seen.selected[name] = version, frozenset(_voters(ballot))
+        for definition in await self._all_of(DEFINITIONS):
+            seen.definitions[_resource_of_definition(definition)] = definition
+        remote = remote_apis(await self._all_of(API_SERVICES))
+        seen.elsewhere.update(place.group for place in remote)
+        await self._read_migrations(seen)
+        return seen
+
+    async def with_objects(self, view: ResourceView) -> ResourceView:
+        """The same, with whether there are objects; asked only where something depends on it."""
+        found = next(
+            (each for each in self._discovered.preferred() if each.group_resource == view.resource),
+            None,
+        )
+        if found is None or not found.verbs >= NEEDED_VERBS:
+            return view
+        try:
+            page = await self._client.list_page(
+                found.resource, options=ListOptions(limit=1), metadata_only=True
+            )
+        except StatusError as error:
+            self.notes.append(f"{view.resource} could not be listed: {error}")
+            return view
+        return replace(view, has_objects=bool(page.items))
+
+    async def with_conversion(
+        self, view: ResourceView, definition: Object, scan: StoreScan
+    ) -> ResourceView:
+        """The same, with whether its conversion webhook converts what is stored.
+
+        One object of each stored version is read in another version.
+        """
+        spec = requests.mapping(definition, "spec")
+        if requests.text(requests.mapping(spec, "conversion"), "strategy") != "Webhook":
+            return view
+        served = _served_versions(spec)
+        for row in scan.rows_of(view.resource):
+            other = next((each for each in served if each != row.api_version), None)
+            if other is None or not row.examples or not row.api_version:
+                continue
+            namespace, _, name = row.examples[0].removeprefix(row.prefix).rpartition("/")
+            place = GroupVersionResource(
+                view.resource.group, other.rpartition("/")[2], view.resource.resource
+            )
+            try:
+                await self._client.get(place, name, namespace=namespace)
+            except NotFound:
+                continue  # it was deleted meanwhile
+            except StatusError as error:
+                return replace(view, unconvertible=f"{namespace}/{name} as {other}: {error}")
+        return view
+
+    async def _read_migrations(self, seen: _Seen) -> None:
+        groups: set[str] = set()
+        for place in requests.REQUESTS:
+            if place not in self._served or place.group in groups:
+                continue
+            groups.add(place.group)
+            for request in await self._all_of(place):
+                name = requests.resource_of(request)
+                if requests.phase_of(request) in (Phase.PENDING, Phase.RUNNING):
+                    seen.migrations.setdefault(name, []).append(key_of(request).name)
+                else:
+                    seen.ended.setdefault(name, []).append(request)
+
+    async def _all_of(self, resource: GroupVersionResource) -> list[Object]:
+        if not self.is_served(resource):
+            return []
+        try:
+            return [each async for each in self._client.items(resource)]
+        except StatusError as error:
+            self.unseen.append(f"{resource.group_resource} could not be read: {error}")
+            return []
+
+
+def _stored(seen: _Seen, target: Target | None) -> dict[GroupResource, ApiResource | None]:
+    """The resources that this cluster stores, and how discovery has them."""
+    found: dict[GroupResource, ApiResource | None] = {}
+    for each in seen.discovered.preferred():
+        name = each.group_resource
+        is_reported = name in seen.states or name in seen.reports or name in seen.definitions
+        is_listed = is_known(name) or (target is not None and name in target.resources)
+        if each.group in seen.elsewhere and not is_reported:
+            continue
+        if is_reported or each.storage_version_hash or (is_listed and each.verbs >= NEEDED_VERBS):
+            found[name] = each
+    for name in (*seen.states, *seen.reports, *seen.definitions):
+        found.setdefault(name, None)
+    return found
+
+
+def _recorded(seen: _Seen) -> dict[GroupResource, ApiResource | None]:
+    """The resources of a restow cluster: those with a record. Discovery is not asked, since each
+    server of a mixed cluster answers with its own."""
+    return dict.fromkeys((*seen.states, *seen.reports, *seen.selected, *seen.definitions))
+
+
+def _view(
+    name: GroupResource, found: ApiResource | None, seen: _Seen, *, now: datetime
+) -> ResourceView:
+    report, state = seen.reports.get(name), seen.states.get(name)
+    status = requests.mapping(state or {}, "status")
+    persisted = persisted_hashes(status.get("persistedStorageVersionHashes"))
+    heartbeat = read_time(status.get("lastHeartbeatTime"))
+    definition = seen.definitions.get(name)
+    custom, stored = _custom_versions(definition)
+    keys = None if report is None else keys_said(report)
+    entries = () if report is None else report.status.storage_versions
+    stores = {} if keys is None else keys.stores
+    # A vote of the past means nothing to servers that do not vote.
+    selected, voters = seen.selected.get(name, ("", frozenset[str]()))
+    return ResourceView(
+        resource=name,
+        kind=_kind(found, definition),
+        persisted=None if state is None else persisted,
+        state_revision=_revision(state),
+        heartbeat_seconds=None if heartbeat is None else (now - heartbeat).total_seconds(),
+        current_hash="" if found is None else found.storage_version_hash,
+        entries=tuple(
+            ServerEntry(
+                server=each.api_server_id,
+                encodes=each.encoding_version,
+                decodes=tuple(each.decodable_versions),
+                store=stores.get(each.api_server_id, ""),
+                location="" if keys is None else keys.locations.get(each.api_server_id, ""),
+                is_custom=keys is not None and each.api_server_id in keys.custom,
+            )
+            for each in entries
+        ),
+        common="" if report is None else report.status.common_encoding_version or "",
+        disagreement=_disagreement(report),
+        selected=selected if voters.issuperset(each.api_server_id for each in entries) else "",
+        custom_versions=custom,
+        stored_versions=stored,
+        custom_prefix="" if custom is None else f"{OBJECTS_PREFIX}{name.group}/{name.resource}/",
+        is_namespaced=_text_of_spec(definition, "scope") != "Cluster",
+        readable_keys=() if keys is None else tuple(keys.reads.values()),
+        persisted_keys=persisted_keys(status),
+        written_keys=() if keys is None else _written_keys(keys),
+        migrations=tuple(seen.migrations.get(name, ())),
+        failed_migration=_failed(seen.ended.get(name, ())),
+    )
+
+
+def _written_keys(keys: KeysSaid) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*keys.writes.values(), *keys.prefers.values())))
+
+
+def _failed(ended: Sequence[Object]) -> str:
+    """The migration that ended last, if it failed: its name and why."""
+    last = max(ended, key=lambda each: str(requests.finished_at(each) or ""), default=None)
+    condition = None if last is None else requests.condition(last, FAILED)
+    if last is None or condition is None:
+        return ""
+    return ": ".join(filter(None, (key_of(last).name, requests.text(condition, "message"))))
+
+
+def _revision(state: Object | None) -> int:
+    version = requests.text(requests.mapping(state or {}, "metadata"), "resourceVersion")
+    return int(version) if version.isdigit() else 0
+
+
+def _text_of_spec(definition: Object | None, name: str) -> str:
+    return requests.text(requests.mapping(definition or {}, "spec"), name)
+
+
+def _served_versions(spec: Mapping[str, Any]) -> list[str]:
+    group, versions = requests.text(spec, "group"), spec.get("versions")
+    return [
+        f"{group}/{requests.text(each, 'name')}"
+        for each in (versions if isinstance(versions, list) else ())
+        if isinstance(each, dict) and each.get("served") is True
+    ]
+
+
+def _kind(found: ApiResource | None, definition: Object | None) -> str:
+    if found is not None:
+        return found.kind
+    spec = requests.mapping(definition or {}, "spec")
+    return requests.text(requests.mapping(spec, "names"), "kind")
+
+
+def _disagreement(report: StorageVersion | None) -> str:
+    """What the servers say about why they do not agree; empty when they do."""
+    if report is None:
+        return ""
+    for each in report.status.conditions:
+        if each.type == AGREED and each.status != "True":
+            return ": ".join(filter(None, (each.reason, each.message))) or f"{AGREED} is not True"
+    return ""
+
+
+def _custom_versions(definition: Object | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The versions that a definition lists, and those that it says are stored."""
+    if definition is None:
+        return None, ()
+    spec = requests.mapping(definition, "spec")
+    group = requests.text(spec, "group")
+    versions = spec.get("versions")
+    listed = [
+        requests.text(each, "name")
+        for each in (versions if isinstance(versions, list) else ())
+        if isinstance(each, dict)
+    ]
+    stored = _texts(requests.mapping(definition, "status").get("storedVersions"))
+    return tuple(f"{group}/{each}" for each in listed), tuple(f"{group}/{each}" for each in stored)
+
+
+def _resource_of_definition(definition: Object) -> GroupResource:
+    spec = requests.mapping(definition, "spec")
+    plural = requests.text(requests.mapping(spec, "names"), "plural")
+    return GroupResource(requests.text(spec, "group"), plural)
+
+
+def _resource_of_ballot(name: str) -> GroupResource:
+    """Ballots are called as reports are, with a version before the resource."""
+    place, _, resource = name.rpartition(".")
+    return resource_of_name(f"{place.rpartition('.')[0]}.{resource}")
+
+
+def _voters(ballot: Object) -> Iterable[str]:
+    candidates = ballot.get("candidateVersions")
+    for each in candidates if isinstance(candidates, list) else ():
+        if isinstance(each, dict):
+            yield requests.text(each, "apiServerID")
+
+
+def _git_version(version: object) -> str:
+    found = version.get("gitVersion") if isinstance(version, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _texts(value: object) -> list[str]:
+    items: Iterable[Any] = value if isinstance(value, list) else ()
+    return [each for each in items if isinstance(each, str)]

@@ -1,0 +1,621 @@
+"""The rules: what blocks a release. Pure: a view and a target in, an answer out.
+
+A release is safe when (a) it can read every stored value where it looks for it, (b) every server
+that can still write writes only what it can read, and (c) no server writes without reporting.
+Besides, the servers that run now must be able to read what it writes, since they serve beside it
+and are what a rollback goes back to, and the cluster must be at rest.
+
+(a) is decided by the raw values (`stored_rules`). StorageStates are an index: they can make the
+answer more careful, never less. Without raw values, as on Kubernetes, they are all there is, and
+the answer names that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.api.names import LEASE_NAMESPACE
+from restow.api.storage_scan import OBJECTS_PREFIX
+from restow.kinds.kubernetes_releases import is_known, stored_before
+from restow.machinery.errors import MachineryError
+from restow.machinery.names import GroupVersion
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.preflight.intermediate import intermediate, name_intermediates
+from restow.migration.preflight.stored_rules import (
+    SAME_SCOPE,
+    Finding,
+    key_unreadable,
+    keys_not_known,
+    stored_findings,
+)
+from restow.migration.preflight.values import (
+    HEARTBEAT_SECONDS_MAX,
+    UNKNOWN,
+    Blocker,
+    ClusterView,
+    Evidence,
+    Intermediate,
+    Reason,
+    Report,
+    ResourceView,
+    Target,
+    TargetResource,
+)
+
+UNVERIFIED_MIN: Final = 3
+NAMES_SHOWN_MAX: Final = 3
+
+
+def blockers(view: ClusterView, target: Target) -> tuple[Blocker, ...]:
+    """What speaks against it; empty: nothing does."""
+    return judge(view, target).blockers
+
+
+def judge(
+    view: ClusterView,
+    target: Target,
+    *,
+    accepts_discovery: bool = False,
+    releases: Callable[[], Iterable[Target]] = tuple,
+) -> Report:
+    """All that is to be said about a cluster on its way to a release.
+
+    `accepts_discovery`: whether a person accepts an answer that rests on discovery alone.
+    `releases`: those that advice may name.
+    """
+    found = [*_whole(view, target), *_writers(view)]
+    for each in sorted(view.resources, key=lambda each: str(each.resource)):
+        if each.is_elsewhere:
+            continue
+        found += _of_resource(each, view, target)
+    if view.scan is not None:
+        found += stored_findings(view, view.scan, target)
+    elif view.kubernetes_minor is None:
+        found.append((_not_scanned(view), True))
+    elif view.evidence is Evidence.DISCOVERY:
+        found.append((_weak_evidence(), not accepts_discovery))
+
+    def named(findings: Iterable[Finding], *, blocking: bool) -> tuple[Blocker, ...]:
+        chosen = (blocker for blocker, is_blocking in findings if is_blocking is blocking)
+        return name_intermediates(chosen, releases, lambda each: blockers(view, each))
+
+    return Report(
+        target=target.name,
+        blockers=named(found, blocking=True),
+        warnings=_together(named(found, blocking=False)),
+        checked=len(view.resources),
+        notes=view.notes,
+        evidence=view.evidence,
+        scanned=_scanned(view),
+    )
+
+
+def _together(warnings: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
+    """Resources that are not verified yet, as all are on a new cluster, as one warning."""
+    unverified = [each for each in warnings if each.reason is Reason.UNKNOWN and each.resource]
+    if len(unverified) < UNVERIFIED_MIN:
+        return warnings
+    names = [str(each.resource) for each in unverified]
+    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    summary = Blocker(
+        resource=None,
+        reason=Reason.UNKNOWN,
+        what=f"it is not verified in which versions {', '.join(names[:NAMES_SHOWN_MAX])}{more} are"
+        " stored",
+        why=unverified[0].why,
+        advice="run restow controllers, which migrates and verifies them; or: restow migrate --all",
+    )
+    return (*(each for each in warnings if each not in unverified), summary)
+
+
+def _of_resource(each: ResourceView, view: ClusterView, target: Target) -> Iterator[Finding]:
+    """What StorageVersion, StorageState, CRD and migrations say of one resource."""
+    known = target.resources.get(each.resource)
+    if known is not None and not each.kind:
+        each = replace(each, kind=known.kind)
+    yield from _at_rest(each, target, is_rolling=view.is_rolling)
+    yield from _failed_migration(each)
+    if known is not None or each.custom_versions is not None:
+        yield from _keys(each, view, target)
+    if each.custom_versions is not None:
+        yield from _custom(each, each.custom_versions, view)
+        yield from _changed_owner(each, known, target)
+        if known is None:
+            return
+    if known is None:
+        if view.scan is None:
+            yield from _vanishing(each, target)
+        return
+    yield from _readable(each, known, view, target)
+    yield from _history(each, known, view, target)
+    yield from _way_back(each, known, view, target)
+    yield from _beside(each, known, view, target)
+    yield from _written(each, known, view, target)
+
+
+def _scanned(view: ClusterView) -> str:
+    if view.scan is None:
+        return ""
+    where = f" in {view.scan.source}" if view.scan.source else ""
+    return f"{view.scan.values:,} raw values{where} at revision {view.scan.revision}"
+
+
+def _not_scanned(view: ClusterView) -> Blocker:
+    return Blocker(
+        resource=None,
+        reason=Reason.UNSEEN,
+        what="the raw values of the store were not scanned",
+        why=view.scan_problem or "no server was asked",
+        advice="ask as a user who may create storagescans.storage.restow.dev, when all servers run"
+        " a restow that serves it",
+    )
+
+
+def _weak_evidence() -> Blocker:
+    return Blocker(
+        resource=None,
+        reason=Reason.WEAK_EVIDENCE,
+        what="the answer rests on discovery only",
+        why="discovery tells what servers write now, and nothing of what was stored before",
+        advice="give the store (--store etcd://HOST:PORT, or --store snapshot:FILE), or run restow"
+        " controllers until all resources are migrated and verified; to accept it as it is:"
+        " --accept-discovery-only",
+    )
+
+
+def _writers(view: ClusterView) -> Iterator[Finding]:
+    """Servers that write to the store and do not report how."""
+    if view.scan is None:
+        return
+    silent = [each for each in view.scan.servers if each.mode in ("", "off")]
+    for each in silent:
+        yield (
+            Blocker(
+                resource=None,
+                reason=Reason.UNREPORTED_WRITER,
+                what=f"server {each.id} {f'({each.address}) ' if each.address else ''}writes"
+                " without reporting its storage versions",
+                why="its feature gate StorageVersionAPI is off"
+                if each.mode
+                else "its membership record cannot be read, so it runs another restow",
+                advice="restart it with --feature-gates StorageVersionAPI=true; or stop it",
+            ),
+            True,
+        )
+    for each_id in sorted(view.scan.unfenced):
+        yield (
+            Blocker(
+                resource=None,
+                reason=Reason.UNREPORTED_WRITER,
+                what=f"the API server {each_id} writes to the same store and is no restow server",
+                why="it holds an identity lease and no membership record, so no fence stops it",
+                advice="stop it; its lease is removed when it has expired, or delete it: restow"
+                f" store delete {OBJECTS_PREFIX}leases/{LEASE_NAMESPACE}/{each_id}",
+            ),
+            True,
+        )
+
+
+def _whole(view: ClusterView, target: Target) -> Iterator[Finding]:
+    """What concerns no single resource."""
+    for each in view.unseen:
+        yield (
+            Blocker(
+                resource=None,
+                reason=Reason.UNSEEN,
+                what=each,
+                why="some resources could not be checked",
+                advice="ask as a user who may list it, and when all servers are up",
+            ),
+            True,
+        )
+    now, then = view.kubernetes_minor, target.kubernetes_minor
+    if now is None and not view.is_reported:
+        yield (
+            Blocker(
+                resource=None,
+                reason=Reason.UNKNOWN,
+                what="the server does not serve the StorageVersion API",
+                why="it is not known in which versions its servers write",
+                advice="start all servers with the feature gate StorageVersionAPI on, and with"
+                " internal.apiserver.k8s.io/v1alpha1 not disabled in --runtime-config",
+            ),
+            True,
+        )
+    if now is not None and then is not None and abs(then - now) > 1:
+        step = 1 if then > now else -1
+        between = [f"1.{each}" for each in range(now + step, then, step)]
+        yield (
+            Blocker(
+                resource=None,
+                reason=Reason.SKIPPED_RELEASE,
+                what=f"from 1.{now} to 1.{then} in one step",
+                why="Kubernetes is upgraded one minor release at a time",
+                advice=f"go by way of {', '.join(between)}, and ask for each of them",
+            ),
+            False,
+        )
+
+
+def _at_rest(view: ResourceView, target: Target, *, is_rolling: bool) -> Iterator[Finding]:
+    """Agreed, and not being rewritten; in the middle of a roll neither can be had.
+
+    A migration goes on through an upgrade to a release that writes the same version.
+    """
+    known = target.resources.get(view.resource)
+    is_kept = known is not None and view.common == known.storage
+    if view.migrations and not is_kept and not is_rolling:
+        names = ", ".join(view.migrations)
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.MIGRATING,
+                what=f"is being migrated ({names})",
+                why="another version in the middle of it makes the migration start again",
+                advice=f"wait until it has ended: restow migrate {view.resource} --force",
+            ),
+            True,
+        )
+    if not view.is_agreed and not is_rolling:
+        written = sorted({each.encodes for each in view.entries})
+        why = view.disagreement or f"they write {' and '.join(written)}"
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.DISAGREEMENT,
+                what="the running servers do not agree on a version",
+                why=why,
+                advice="finish the rolling upgrade that is under way (restow upgrade --to"
+                " RELEASE); or take it back: restow upgrade --rollback",
+            ),
+            True,
+        )
+
+
+def _readable(
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+) -> Iterator[Finding]:
+    """All that the StorageState lists, the target can read.
+
+    "Unknown" blocks unless the raw values were scanned: the scan has looked at all of them.
+    """
+    yield from _unknown(view, cluster)
+    hashes = _hashes(known.kind, known.decodable)
+    found = _hashes(known.kind, _found(view, cluster))
+    # What was found is told with its number and its keys.
+    foreign = [each for each in _persisted(view) if each not in hashes and each not in found]
+    if foreign:
+        names = _hashes(view.kind or known.kind, _spoken(view, target))
+        versions = ", ".join(names.get(each, f"a version with the hash {each}") for each in foreign)
+        remedy = _rewrite_first(view, known, target, foreign)
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.UNDECODABLE,
+                what=f"objects may be stored as {versions}",
+                why=f"{target.name} can read {', '.join(known.decodable)}",
+                advice=str(remedy),
+                intermediate=remedy if isinstance(remedy, Intermediate) else None,
+            ),
+            True,
+        )
+
+
+def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[Finding]:
+    """A StorageState that does not tell what is stored.
+
+    It blocks, unless the raw values were scanned after it had become so: then the scan has looked
+    at whatever was written before, and the fences stop what is not reported.
+    """
+    why = _why_unknown(view, cluster)
+    if why is None:
+        return
+    is_covered = cluster.scan is not None and view.state_revision <= cluster.scan.revision
+    yield (
+        Blocker(
+            resource=view.resource,
+            reason=Reason.UNKNOWN,
+            what="it is not verified in which versions objects are stored",
+            why=why,
+            advice=_migrate(view) if is_covered else f"ask again; or {_migrate(view)}",
+        ),
+        not is_covered,
+    )
+
+
+def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
+    """Why its StorageState does not tell what is stored; None: it does, or there is none."""
+    if view.persisted is None:
+        return "it has no StorageState" if cluster.kubernetes_minor is None else None
+    if UNKNOWN in (view.persisted or (UNKNOWN,)):
+        return 'its StorageState says "Unknown"'
+    if view.entries:
+        return None  # servers keep the state themselves, in the transactions that change it
+    if view.heartbeat_seconds is None or view.heartbeat_seconds > HEARTBEAT_SECONDS_MAX:
+        return "its StorageState has no recent heartbeat: restow controllers does not run"
+    return None
+
+
+def _history(
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+) -> Iterator[Finding]:
+    """Without a record: what earlier releases wrote may still be there, if never rewritten."""
+    if view.persisted is not None or cluster.kubernetes_minor is None or cluster.scan is not None:
+        return
+    written = stored_before(view.resource, cluster.kubernetes_minor)
+    old = [each for each in written if each not in known.decodable]
+    if old:
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.UNKNOWN,
+                what=f"objects that were never rewritten may be stored as {', '.join(old)}",
+                why=f"earlier releases wrote that, and {target.name} may not be able to read it",
+                advice=f"count them with restow census, or rewrite all: restow migrate"
+                f" {view.resource}",
+            ),
+            False,
+        )
+
+
+def _way_back(
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+) -> Iterator[Finding]:
+    """What the target writes, the servers that run, or may come back, can read."""
+    blind = {
+        each.server: each.decodes
+        for each in view.entries
+        if known.storage not in (*each.decodes, each.encodes)
+    }
+    for server in cluster.absent:
+        other = server.release.resources.get(view.resource)
+        if other is not None and known.storage not in other.decodable:
+            blind[server.name] = other.decodable
+    if not blind:
+        return
+    readable = ", ".join(sorted({version for decodes in blind.values() for version in decodes}))
+    is_voted = bool(view.selected)
+    remedy = intermediate(view, known, target)
+    yield (
+        Blocker(
+            resource=view.resource,
+            reason=Reason.NO_WAY_BACK,
+            what=f"{target.name} writes {known.storage}",
+            why=f"{', '.join(blind)} can read only {readable}"
+            + (
+                ", so there is no way back once all servers have voted for it, or have lost their"
+                " lease"
+                if is_voted
+                else ""
+            ),
+            advice=str(remedy),
+            intermediate=remedy,
+        ),
+        # Voters write what was selected, which all of them can read, until the last one is gone.
+        not is_voted,
+    )
+
+
+def _beside(
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+) -> Iterator[Finding]:
+    """Servers that store a resource at other keys cannot run beside the target."""
+    others = {each.server: each.location for each in view.entries if not each.store}
+    for server in cluster.absent:
+        other = server.release.resources.get(view.resource)
+        others[server.name] = "" if other is None else other.location
+    differing = [name for name, each in others.items() if each and known.location not in ("", each)]
+    if differing:
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.MISPLACED,
+                what=f"{target.name} stores it at other keys ({known.location})",
+                why=f"{', '.join(differing)} would not find its objects, and it not theirs:"
+                " servers of both do not become ready beside each other",
+                advice=SAME_SCOPE,
+            ),
+            True,
+        )
+
+
+def _written(
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+) -> Iterator[Finding]:
+    """What servers that are not ready will write when they come back, the target can read.
+
+    What the others write is in the StorageState, and judged with it.
+    """
+    if view.selected:
+        return  # voters write what was selected
+    for server in cluster.absent:
+        other = server.release.resources.get(view.resource)
+        if other is not None and other.storage not in known.decodable:
+            yield (
+                Blocker(
+                    resource=view.resource,
+                    reason=Reason.WRITES_UNREADABLE,
+                    what=f"{server.name} is not ready, and writes {other.storage} when it is",
+                    why=f"{target.name} can read {', '.join(known.decodable)}",
+                    advice=f"bring {server.name} back, then {intermediate(view, known, target)}",
+                ),
+                True,
+            )
+
+
+def _keys(view: ResourceView, cluster: ClusterView, target: Target) -> Iterator[Finding]:
+    """What servers encrypt, or may have encrypted since the scan, the target can decrypt.
+
+    Keys of values that the scan found are judged with these (`stored_rules`).
+    """
+    if target.keeps_keys or not view.entries or cluster.scan is None:
+        return
+    found = {row.encryption_key or IDENTITY for row in cluster.scan.rows_of(view.resource)}
+    for key in dict.fromkeys((*view.written_keys, *view.persisted_keys)):
+        if key in found:
+            continue
+        how = "without encryption" if key == IDENTITY else f"encrypted with {key}"
+        is_written = key in view.written_keys
+        what = f"new objects are stored {how}" if is_written else f"objects may be stored {how}"
+        if target.readable_keys is None:
+            if key != IDENTITY:
+                yield keys_not_known(view.resource, what), True
+        elif not is_readable(key, target.readable_keys(view.resource)):
+            yield key_unreadable(view.resource, what, key), True
+
+
+def _failed_migration(view: ResourceView) -> Iterator[Finding]:
+    if view.failed_migration:
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.FAILED_MIGRATION,
+                what=f"its last migration failed: {view.failed_migration}",
+                why="objects may be left in an old version",
+                advice=f"correct what it names, then: restow migrate --force {view.resource}",
+            ),
+            False,
+        )
+
+
+def _changed_owner(
+    view: ResourceView, known: TargetResource | None, target: Target
+) -> Iterator[Finding]:
+    """A kind that a CRD defines and the target builds in: its servers would not become ready beside
+    those that run. The other way round the CRD is accepted when the last server with the built-in
+    kind is gone; until then new servers do not serve it."""
+    if known is not None and not view.is_built_in:
+        now, then, is_blocking = "defined by a CRD", f"built into {target.name}", True
+    elif known is None and view.is_built_in:
+        now, then, is_blocking = "built in", f"defined by a CRD with {target.name}", False
+    else:
+        return
+    yield (
+        Blocker(
+            resource=view.resource,
+            reason=Reason.CHANGED_OWNER,
+            what=f"is {now}, and would be {then}",
+            why="servers of both cannot serve it beside each other",
+            advice=f"save its objects (kubectl get {view.resource} -A -o yaml), delete the CRD"
+            f" (kubectl delete crd {view.resource}), and create the objects again after the"
+            " upgrade",
+        ),
+        is_blocking,
+    )
+
+
+def _vanishing(view: ResourceView, target: Target) -> Iterator[Finding]:
+    """Objects that nobody would serve any more stay in the store, and nobody can delete them."""
+    if target.kubernetes_minor is not None and not is_known(view.resource):
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.UNSEEN,
+                what="is in no release that the table knows",
+                why="so nothing can be said of it",
+                advice="look it up in the notes of the release",
+            ),
+            False,
+        )
+        return
+    if view.has_objects is False:
+        return
+    seen = "has objects" if view.has_objects else "may have objects, which could not be looked at"
+    yield (
+        Blocker(
+            resource=view.resource,
+            reason=Reason.VANISHING,
+            what=seen,
+            why=f"{target.name} has no such resource, so nobody could read or delete them",
+            advice=f"save what is needed, then: kubectl delete {view.resource} --all -A",
+        ),
+        True,
+    )
+
+
+def _custom(view: ResourceView, listed: tuple[str, ...], cluster: ClusterView) -> Iterator[Finding]:
+    """A custom resource depends on its CRD alone: what is stored must be in it."""
+    yield from _unknown(view, cluster)
+    found = _found(view, cluster)
+    hashes = _hashes(view.kind, (*listed, *found))
+    foreign = [each for each in view.stored_versions if each not in (*listed, *found)]
+    foreign += [
+        f"a version with the hash {each}" for each in _persisted(view) if each not in hashes
+    ]
+    if foreign:
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.UNDECODABLE,
+                what=f"objects may be stored as {', '.join(foreign)}",
+                why=f"its CRD lists only {', '.join(listed)}",
+                advice=f"add the version to the CRD with served: false (kubectl edit crd"
+                f" {view.resource}), then: restow migrate {view.resource} --force",
+            ),
+            True,
+        )
+    if view.unconvertible:
+        yield (
+            Blocker(
+                resource=view.resource,
+                reason=Reason.CONVERSION,
+                what="its conversion webhook does not convert stored objects",
+                why=view.unconvertible,
+                advice="start the webhook's backend; or correct spec.conversion of the CRD:"
+                f" kubectl edit crd {view.resource}",
+            ),
+            True,
+        )
+
+
+def _found(view: ResourceView, cluster: ClusterView) -> list[str]:
+    """The versions of the raw values of a resource."""
+    rows = () if cluster.scan is None else cluster.scan.rows_of(view.resource)
+    return [row.api_version for row in rows if row.api_version]
+
+
+def _persisted(view: ResourceView) -> list[str]:
+    """The hashes of all that is known to be stored, or is written just now."""
+    found = [each for each in view.persisted or () if each != UNKNOWN]
+    found += [view.current_hash] if view.current_hash else []
+    found += _hashes(view.kind, (each.encodes for each in view.entries))
+    return list(dict.fromkeys(found))
+
+
+def _spoken(view: ResourceView, target: Target) -> Iterable[str]:
+    """Versions that a hash may stand for: whatever anybody has ever called by a name."""
+    for entry in view.entries:
+        yield from (entry.encodes, *entry.decodes)
+    yield from stored_before(view.resource, target.kubernetes_minor or 0)
+    for minor in range(1, 5):
+        for stage in ("", "beta1", "beta2", "beta3", "alpha1", "alpha2", "alpha3"):
+            yield str(GroupVersion(view.resource.group, f"v{minor}{stage}"))
+
+
+def _hashes(kind: str, versions: Iterable[str]) -> dict[str, str]:
+    """The versions of a kind by their hashes."""
+    found: dict[str, str] = {}
+    for each in versions:
+        try:
+            found[storage_version_hash(GroupVersion.parse(each).with_kind(kind))] = each
+        except MachineryError:
+            continue  # of a server that says strange things
+    return found
+
+
+def _rewrite_first(
+    view: ResourceView, known: TargetResource, target: Target, foreign: list[str]
+) -> str | Intermediate:
+    """Rewriting helps only when what is written now can be read by the target."""
+    written = _hashes(view.kind or known.kind, [view.common] if view.common else [])
+    current = next(iter(written), view.current_hash)
+    if current and current not in foreign:
+        return _migrate(view)
+    return intermediate(view, known, target)
+
+
+def _migrate(view: ResourceView) -> str:
+    return f"migrate them first: restow migrate {view.resource}"

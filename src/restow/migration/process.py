@@ -1,0 +1,274 @@
+"""A process of controllers: trigger, migrator, or both, from its checks at start to its last lease.
+
+Start, in order: can the server be reached -> does it have what is needed -> may we do it -> listen
+for probes -> contend for the leases -> ready. Stop: not ready -> end what runs -> give up leases
+-> write the last events -> close, all within two seconds.
+
+Leases, events and the trigger have connections of their own: a migration with many requests in
+flight must not keep a lease from being renewed.
+
+Not here: how the cluster is found, signals, and what is printed (`restow.cli.controllers`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from restow.api.resources import STATES
+from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
+from restow.machinery.status_error import StatusError
+from restow.migration.events import EventRecorder
+from restow.migration.health import Health
+from restow.migration.installing import missing_kinds
+from restow.migration.leading import MIGRATOR, TRIGGER, Led, Part
+from restow.migration.metrics import CONTENT_TYPE, ControllerMetrics
+from restow.migration.names import NAMESPACE_DEFAULT
+from restow.migration.probes import Page, Probes
+from restow.migration.requests import REQUESTS
+from restow.migration.rights import missing_rights, rights_of
+from restow.migration.trigger.seeing import state_seen
+from restow.runtime import Runtime, Tasks
+
+__all__ = ["PORT_DEFAULT", "ControllersProcess", "NotPossible", "ProcessOptions"]
+
+PORT_DEFAULT: Final = 2112
+STOP_SECONDS_MAX: Final = 2.0
+PARTS_SECONDS_MAX: Final = 1.2
+"""Of these: for controllers to end, and to give up their leases."""
+EVENTS_SECONDS_MAX: Final = 0.3
+PULSE_SECONDS: Final = 10.0
+"""How often the server is asked whether it still answers."""
+PULSE: Final = "connection"
+
+logger = logging.getLogger(__name__)
+
+
+class NotPossible(Exception):
+    """The controllers cannot work on this server; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """What whoever runs the process may choose."""
+
+    namespace: str = NAMESPACE_DEFAULT
+    """Where the leases are."""
+    is_elected: bool = True
+    """Whether leases are used. Without, be sure that there is one such process."""
+    identity: str = "restow"
+    """Host and process, with which it contends for leases."""
+    is_identity_unique: bool = False
+    """Whether no other process has this identity. If not, it is completed by something unique."""
+    reporter_id: str = ""
+    """The id of the reports that it writes into StorageStates; empty: it writes none."""
+    host: str = ""
+    bind: str = "127.0.0.1"
+    port: int = PORT_DEFAULT
+    """0: any free one."""
+    timing: LeaderTiming = field(default_factory=LeaderTiming)
+
+
+class ControllersProcess:
+    """Runs parts. `start` returns when it is ready, `stop` when nothing runs any more."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        options: ProcessOptions,
+        make_parts: Callable[[EventRecorder, ControllerMetrics], list[Part]],
+    ) -> None:
+        """The client is for leases, probes and events; those of the parts are their own."""
+        self._client = client
+        self._options = options
+        self._runtime: Runtime = client.runtime
+        clock = self._runtime.clock
+        self.metrics = ControllerMetrics(clock)
+        self.health = Health(clock)
+        self.recorder = EventRecorder(
+            client,
+            component="restow-controllers",
+            host=options.host,
+            on_written=self.metrics.event_written,
+            on_dropped=self.metrics.event_dropped,
+        )
+        self.metrics.on_success = self.health.succeed
+        self.metrics.on_trouble = self.health.have_trouble
+        self.metrics.health(self.health.states)
+        self._parts = [self._led(part) for part in make_parts(self.recorder, self.metrics)]
+        self._undo = AsyncExitStack()
+        self._is_ready = False
+        self.port = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [each.part.name for each in self._parts]
+
+    async def start(self) -> None:
+        """Check, listen, contend. Raises NotPossible, OSError for the port, and what the API says.
+
+        What was begun is undone by `stop`, also after an error.
+        """
+        await self.check()
+        probes = await Probes.start(
+            {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page},
+            runtime=self._runtime,
+            bind=self._options.bind,
+            port=self._options.port,
+        )
+        self._undo.push_async_callback(probes.close)
+        self.port = probes.port
+        events = self._runtime.tasks("events")
+        self._undo.push_async_callback(events.close)
+        events.spawn("write", self.recorder.run())
+        self._undo.push_async_callback(self._last_events)
+        tasks = self._runtime.tasks("controllers")
+        self._undo.push_async_callback(self._end_parts, tasks)
+        self.health.begin(PULSE, silence_seconds_max=6 * PULSE_SECONDS)
+        tasks.spawn("pulse", self._feel_pulse())
+        for led in self._parts:
+            tasks.spawn(led.part.name, led.run())
+        self._is_ready = True
+
+    async def stop(self) -> None:
+        """End everything, in two seconds at most: what is left then runs out by itself."""
+        self._is_ready = False
+        try:
+            async with self._runtime.clock.timeout(STOP_SECONDS_MAX):
+                await self._undo.aclose()
+        except TimeoutError:
+            logger.warning("not everything has ended in time")
+
+    async def check(self) -> None:
+        """Raise NotPossible unless the server has what is needed, and lets this user do it."""
+        await self._client.version()
+        names = self.names
+        missing = await missing_kinds(self._client)
+        if MIGRATOR in names and TRIGGER not in names and await self._has_requests():
+            missing = []  # it works off what there is
+        if missing:
+            raise NotPossible(
+                f"{self._client.server} does not have {' and '.join(missing)}: run `restow"
+                " controllers --install` once, with the rights to create custom resources"
+            )
+        await self._check_reporter()
+        served = await self._served()
+        rights = rights_of(names, is_elected=self._options.is_elected)
+        found = await missing_rights(
+            self._client, rights, namespace=self._options.namespace, served=served
+        )
+        for each in found:
+            if not each.is_needed:
+                logger.warning("this user may not %s", each.text)
+        needed = [each.text for each in found if each.is_needed]
+        if needed:
+            raise NotPossible(
+                "this user may not:\n  " + "\n  ".join(needed) + "\ndeploy/kubernetes/rbac.yaml"
+                " grants what the controllers need"
+            )
+
+    async def _check_reporter(self) -> None:
+        """A reporter id belongs to one process: reports under it are another process'."""
+        wanted = self._options.reporter_id
+        if not wanted:
+            return
+        async for state in self._client.items(STATES):
+            if wanted in {each.reporter_id for each in state_seen(state).status.reports}:
+                raise NotPossible(
+                    f"another process reports as {wanted} in the StorageState {key_of(state).name}:"
+                    " stop it, or give each process an identity of its own"
+                )
+
+    async def _served(self) -> frozenset[str]:
+        """Resources and subresources, as rights name them."""
+        found = (await self._client.discover()).resources
+        names = {(each.name, each.group) for each in found}
+        names.update(
+            (f"{each.name}/{part}", each.group) for each in found for part in each.subresources
+        )
+        return frozenset(f"{name}.{group}" if group else name for name, group in names)
+
+    async def _has_requests(self) -> bool:
+        groups = {group.name: group.versions for group in await self._client.groups()}
+        for wanted in REQUESTS:
+            if wanted.version in groups.get(wanted.group, ()):
+                found = await self._client.resources(wanted.group_version)
+                if any(each.name == wanted.resource for each in found):
+                    return True
+        return False
+
+    def _led(self, part: Part) -> Led:
+        elector = None
+        if self._options.is_elected:
+            elector = LeaderElector(
+                self._client,
+                namespace=self._options.namespace,
+                name=part.lease,
+                identity=self._options.identity,
+                is_unique=self._options.is_identity_unique,
+                timing=self._options.timing,
+            )
+        return Led(
+            part,
+            runtime=self._runtime,
+            health=self.health,
+            metrics=self.metrics,
+            elector=elector,
+        )
+
+    async def _feel_pulse(self) -> None:
+        """Ask for something small again and again, so that a standby knows how it is too."""
+        has_trouble = False
+        while True:
+            try:
+                await self._client.version()
+            except (StatusError, ConnectionFailed) as error:
+                self.health.have_trouble(PULSE, str(error))
+                if not has_trouble:
+                    logger.warning("%s", error)
+                has_trouble = True
+            else:
+                self.health.succeed(PULSE)
+                if has_trouble:
+                    logger.info("%s answers again", self._client.server)
+                has_trouble = False
+            for led in self._parts:
+                led.ask()
+            await self._runtime.clock.sleep(PULSE_SECONDS)
+
+    async def _end_parts(self, tasks: Tasks) -> None:
+        try:
+            async with self._runtime.clock.timeout(PARTS_SECONDS_MAX):
+                await tasks.close()
+        except TimeoutError:
+            logger.warning("the server does not answer; leases run out by themselves")
+
+    async def _last_events(self) -> None:
+        self.recorder.close()
+        try:
+            async with self._runtime.clock.timeout(EVENTS_SECONDS_MAX):
+                await self.recorder.settle()
+        except TimeoutError:
+            logger.info("the last events were not written in time")
+
+    # The pages.
+
+    def _healthz(self) -> Page:
+        is_well, lines = self.health.report()
+        return Page(200 if is_well else 500, lines.encode() + (b"ok\n" if is_well else b"failed\n"))
+
+    def _readyz(self) -> Page:
+        if not self._is_ready:
+            return Page(500, b"not ready: starting or stopping\n")
+        lines = [
+            f"{each.part.name}: {'leads' if each.is_leading else f'waits for {each.leader}'}"
+            for each in self._parts
+        ]
+        page = self._healthz()
+        return Page(page.status, page.body + "\n".join(lines).encode() + b"\n")
+
+    def _metrics_page(self) -> Page:
+        return Page(200, self.metrics.document(), CONTENT_TYPE)

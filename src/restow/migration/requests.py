@@ -1,0 +1,175 @@
+"""Migration requests as they are read, of either API: `migration.k8s.io` and in-tree.
+
+    migration.k8s.io/v1alpha1           spec.resource {group, version, resource}
+    storagemigration.k8s.io/v1, v1beta1 spec.resource {group, resource}
+
+Nothing in an object is believed to have the right type. Not here: writing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from restow.api.migration_v1alpha1 import GROUP
+from restow.api.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.api.resources import IN_TREE_GROUP
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.migration.names import (
+    FAILED,
+    PAUSED_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    RUNNING,
+    SUCCEEDED,
+)
+from restow.migration.times import read_time
+from restow.migration.trigger.records import record_of
+from restow.migration.trigger.values import MigrationRef, MigrationSeen, Phase
+
+REQUESTS: Final = (
+    GroupVersionResource(GROUP, "v1alpha1", "storageversionmigrations"),
+    GroupVersionResource(IN_TREE_GROUP, "v1", "storageversionmigrations"),
+    GroupVersionResource(IN_TREE_GROUP, "v1beta1", "storageversionmigrations"),
+)
+"""Where requests are, best first; of the in-tree versions only the first that is served counts."""
+
+Object = Mapping[str, Any]
+
+
+def ref_of(request: Object) -> MigrationRef:
+    metadata = mapping(request, "metadata")
+    return MigrationRef(
+        api_version=text(request, "apiVersion"),
+        name=text(metadata, "name"),
+        uid=text(metadata, "uid"),
+    )
+
+
+def resource_of(request: Object) -> GroupResource:
+    """What is to be migrated; its version, if the request names one, means nothing."""
+    wanted = mapping(mapping(request, "spec"), "resource")
+    return GroupResource(text(wanted, "group"), text(wanted, "resource"))
+
+
+def condition(request: Object, kind: str) -> Object | None:
+    """The condition of a type, if it is True."""
+    found = mapping(request, "status").get("conditions")
+    for each in found if isinstance(found, list) else ():
+        if isinstance(each, dict) and each.get("type") == kind and each.get("status") == "True":
+            return each
+    return None
+
+
+def phase_of(request: Object) -> Phase:
+    """As its conditions say."""
+    if condition(request, FAILED) is not None:
+        return Phase.FAILED
+    if condition(request, SUCCEEDED) is not None:
+        return Phase.SUCCEEDED
+    return Phase.PENDING if condition(request, RUNNING) is None else Phase.RUNNING
+
+
+def has_ended(request: Object) -> bool:
+    """Whether it is as it will stay. A success of ours that nobody has proven is not."""
+    match phase_of(request):
+        case Phase.FAILED:
+            return True
+        case Phase.SUCCEEDED:
+            return is_proven(request) or record_of(marks_of(request)) is None
+        case _:
+            return False
+
+
+def is_proven(request: Object) -> bool:
+    """Whether the request says that a second pass has found nothing to rewrite, for its target.
+
+    Anyone who may write requests may have written it. It is evidence only where no server verifies
+    a migration itself; see `is_verified`.
+    """
+    marks = marks_of(request)
+    try:
+        proof = orjson.loads(marks.get(PROOF_ANNOTATION, ""))
+    except orjson.JSONDecodeError:
+        return False
+    if not isinstance(proof, dict) or not text(proof, "target"):
+        return False
+    record = record_of(marks)
+    if record is None:
+        return True
+    # The uid of the StorageVersion, if that is what the request was made by.
+    made_for = record.storage_version.partition("/")[0]
+    shown = text(proof, "mark").partition("/")[0]
+    return text(proof, "target") == record.target and made_for in {"", shown}
+
+
+def is_verified(request: Object, state: Object | None) -> bool:
+    """Whether a migration is verified, by the best evidence that its resource has.
+
+    Where servers verify migrations, only what they have recorded in the StorageState counts.
+    """
+    marks = {} if state is None else marks_of(state)
+    if marks.get(VERIFIER_ANNOTATION) != VERIFIED_BY_SERVERS:
+        return is_proven(request)
+    try:
+        record = orjson.loads(marks.get(VERIFIED_ANNOTATION, ""))
+    except orjson.JSONDecodeError:
+        return False
+    uid = text(mapping(request, "metadata"), "uid")
+    return isinstance(record, dict) and bool(uid) and record.get("migration") == uid
+
+
+def is_paused(request: Object) -> bool:
+    return marks_of(request).get(PAUSED_ANNOTATION) == "true"
+
+
+def is_going(request: Object) -> bool:
+    """Whether it is being deleted."""
+    return bool(mapping(request, "metadata").get("deletionTimestamp"))
+
+
+def seen(request: Object) -> MigrationSeen:
+    """What the trigger is told of a request.
+
+    A success that nobody has proven, be it another migrator's, is still on its way: ours proves
+    it.
+    """
+    phase = phase_of(request)
+    if phase is Phase.SUCCEEDED and not is_proven(request):
+        phase = Phase.RUNNING
+    return MigrationSeen(
+        ref=ref_of(request),
+        phase=phase,
+        record=record_of(marks_of(request)),
+        finished_at=finished_at(request),
+        has_failed_objects=text(condition(request, FAILED) or {}, "reason")
+        == REASON_OBJECTS_FAILED,
+    )
+
+
+def finished_at(request: Object) -> datetime | None:
+    for kind in (FAILED, SUCCEEDED):
+        found = condition(request, kind)
+        if found is not None:
+            moment = found.get("lastTransitionTime") or found.get("lastUpdateTime")
+            return read_time(moment)
+    return None
+
+
+def marks_of(request: Object) -> dict[str, str]:
+    """Its annotations."""
+    found = mapping(mapping(request, "metadata"), "annotations")
+    return {key: value for key, value in found.items() if isinstance(value, str)}
+
+
+def mapping(value: Object, name: str) -> Object:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def text(value: Object, name: str) -> str:
+    found = value.get(name)
+    return found if isinstance(found, str) else ""

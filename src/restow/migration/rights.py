@@ -1,0 +1,342 @@
+"""What the controllers may do on a cluster: each right, who needs it, and why.
+
+One table for three readers: the check at start, which names a missing right; the manifests in
+`deploy/`, which grant these and no others; and the test that compares both with the calls made.
+
+Pure but for `missing_rights`, which asks the server about its own user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from restow.api.coordination_v1 import GROUP as COORDINATION
+from restow.api.internal_v1alpha1 import GROUP as INTERNAL
+from restow.api.migration_v1alpha1 import GROUP as MIGRATION
+from restow.api.resources import DEFINITIONS, IN_TREE_GROUP
+from restow.client import ApiClient, ConnectionFailed
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
+from restow.migration.remote_apis import API_SERVICES
+
+__all__ = ["ANY", "OWN", "RIGHTS", "Missing", "Right", "Who", "missing_rights", "rights_of"]
+
+REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+IN_FLIGHT_MAX: Final = 8
+ANY: Final = "*"
+OWN: Final = "own"
+"""Stands for the namespace of the controllers' leases."""
+
+Who = str
+"""`trigger`, `migrator` or `both`; `install` is only for `--install`."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Some verbs on a resource."""
+
+    group: str
+    resource: str
+    """With its subresource, as in a role: `storagestates/status`."""
+    verbs: tuple[str, ...]
+    who: Who
+    why: str
+    namespace: str = ""
+    """Where; empty is the whole cluster."""
+    names: tuple[str, ...] = ()
+    """Which objects; none are all of them. What is to be created has no name yet."""
+    is_needed: bool = True
+    """Whether nothing works without it. What is not needed is only asked for where there is it."""
+
+
+RIGHTS: Final = (
+    Right(
+        group=MIGRATION,
+        resource="storagestates",
+        verbs=("get", "list", "watch", "create", "patch"),
+        who="trigger",
+        why="keeps what each resource may be stored as; the patch is for its own annotation",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storagestates/status",
+        verbs=("update",),
+        who="trigger",
+        why="the hashes and the heartbeat",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storageversionmigrations",
+        verbs=("get", "list", "watch"),
+        who="both",
+        why="the requests",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storageversionmigrations",
+        verbs=("create", "delete"),
+        who="trigger",
+        why="asks for migrations, and takes back those that are no longer right",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storageversionmigrations",
+        verbs=("patch",),
+        who="migrator",
+        why="its position and its proof, in annotations and spec.continueToken",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storageversionmigrations/status",
+        verbs=("patch",),
+        who="migrator",
+        why="conditions, progress, failed objects",
+    ),
+    Right(
+        group=MIGRATION,
+        resource="storageversionmigrations/rewrite",
+        verbs=("create",),
+        who="migrator",
+        why="asks a restow server to rewrite a page by itself",
+        is_needed=False,
+    ),
+    Right(
+        group=IN_TREE_GROUP,
+        resource="storageversionmigrations",
+        verbs=("get", "list", "watch"),
+        who="both",
+        why="requests of Kubernetes' own API",
+        is_needed=False,
+    ),
+    Right(
+        group=IN_TREE_GROUP,
+        resource="storageversionmigrations",
+        verbs=("create", "delete"),
+        who="trigger",
+        why="the same where only that API is served",
+        is_needed=False,
+    ),
+    Right(
+        group=IN_TREE_GROUP,
+        resource="storageversionmigrations",
+        verbs=("patch",),
+        who="migrator",
+        why="its position and its proof, in annotations",
+        is_needed=False,
+    ),
+    Right(
+        group=IN_TREE_GROUP,
+        resource="storageversionmigrations/status",
+        verbs=("patch",),
+        who="migrator",
+        why="conditions",
+        is_needed=False,
+    ),
+    Right(
+        group=IN_TREE_GROUP,
+        resource="storageversionmigrations/rewrite",
+        verbs=("create",),
+        who="migrator",
+        why="asks a restow server to rewrite a page by itself",
+        is_needed=False,
+    ),
+    Right(
+        group=INTERNAL,
+        resource="storageversions",
+        verbs=("get", "list", "watch"),
+        who="both",
+        why="whether servers agree on what they write",
+        is_needed=False,
+    ),
+    Right(
+        group=DEFINITIONS.group,
+        resource="customresourcedefinitions",
+        verbs=("get",),
+        who="both",
+        why="which versions of a custom resource are stored",
+        is_needed=False,
+    ),
+    Right(
+        group=DEFINITIONS.group,
+        resource="customresourcedefinitions/status",
+        verbs=("update",),
+        who="migrator",
+        why="takes versions out of status.storedVersions once none is stored in them",
+        is_needed=False,
+    ),
+    Right(
+        group=API_SERVICES.group,
+        resource=API_SERVICES.resource,
+        verbs=("get",),
+        who="migrator",
+        why="leaves alone what another server stores, if that does not say how",
+        is_needed=False,
+    ),
+    Right(
+        group=ANY,
+        resource=ANY,
+        verbs=("get", "list", "patch", "update"),
+        who="migrator",
+        why="reads the metadata of what is migrated, and writes it again as it is",
+        is_needed=False,  # an operator may grant it for some resources only
+    ),
+    Right(
+        group="discovery.k8s.io",
+        resource="endpointslices",
+        verbs=("list",),
+        who="trigger",
+        namespace="default",
+        why="the address of each server, where servers do not report what they write",
+        is_needed=False,
+    ),
+    Right(
+        group="",
+        resource="endpoints",
+        verbs=("get",),
+        who="trigger",
+        namespace="default",
+        names=("kubernetes",),
+        why="the same on older servers",
+        is_needed=False,
+    ),
+    Right(
+        group=COORDINATION,
+        resource="leases",
+        verbs=("create",),
+        who="both",
+        namespace=OWN,
+        why="of several replicas one works",
+    ),
+    Right(
+        group=COORDINATION,
+        resource="leases",
+        verbs=("get", "update"),
+        who="trigger",
+        namespace=OWN,
+        names=(TRIGGER_LEASE,),
+        why="of several replicas one works",
+    ),
+    Right(
+        group=COORDINATION,
+        resource="leases",
+        verbs=("get", "update"),
+        who="migrator",
+        namespace=OWN,
+        names=(MIGRATOR_LEASE,),
+        why="of several replicas one works",
+    ),
+    Right(
+        group="",
+        resource="events",
+        verbs=("create", "patch"),
+        who="both",
+        namespace="default",
+        why="tells people what was begun, ended and refused",
+        is_needed=False,
+    ),
+    Right(
+        group=DEFINITIONS.group,
+        resource="customresourcedefinitions",
+        verbs=("get", "create", "update"),
+        who="install",
+        why="puts the kinds of migration.k8s.io there",
+    ),
+)
+
+
+def rights_of(parts: Iterable[str], *, is_elected: bool) -> list[Right]:
+    """The rights that these controllers need."""
+    wanted = {*parts, "both"}
+    return [
+        each for each in RIGHTS if each.who in wanted and (is_elected or each.group != COORDINATION)
+    ]
+
+
+class Missing(NamedTuple):
+    """A right that this user does not have, or some verbs of it."""
+
+    text: str
+    """Verbs, resource, place, and what it is for."""
+    is_needed: bool
+
+
+async def missing_rights(
+    client: ApiClient, rights: Iterable[Right], *, namespace: str, served: frozenset[str]
+) -> list[Missing]:
+    """Which of the rights this user does not have. Asks the server, which may answer wrong.
+
+    `served` are the resources that the server has, as `storagestates/status.migration.k8s.io`. A
+    server that cannot answer is taken at its best.
+    """
+    places = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def ask(right: Right) -> Missing | None:
+        async with places:
+            refused = [
+                verb
+                for verb in right.verbs
+                if not await _is_allowed(client, right, verb, namespace=namespace)
+            ]
+        text = _words(right, refused, namespace=namespace)
+        return Missing(text, right.is_needed) if refused else None
+
+    async with asyncio.TaskGroup() as group:
+        answers = [
+            group.create_task(ask(right))
+            for right in rights
+            if right.is_needed or right.group == ANY or _name(right) in served
+        ]
+    return [found for each in answers if (found := each.result()) is not None]
+
+
+async def _is_allowed(client: ApiClient, right: Right, verb: str, *, namespace: str) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    for name in right.names or ("",):
+        attributes: dict[str, Any] = {
+            "verb": verb,
+            "group": right.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": _place(right, namespace),
+            "name": name,
+        }
+        body = {
+            "apiVersion": f"{REVIEWS.group}/{REVIEWS.version}",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+        try:
+            answer = await client.create(REVIEWS, body)
+        except (StatusError, ConnectionFailed) as error:
+            logger.info("whether %s %s is allowed cannot be asked: %s", verb, resource, error)
+            return True
+        status = answer.get("status")
+        if not (isinstance(status, dict) and status.get("allowed") is True):
+            return False
+    return True
+
+
+def _place(right: Right, namespace: str) -> str:
+    return namespace if right.namespace == OWN else right.namespace
+
+
+def _name(right: Right) -> str:
+    return f"{right.resource}.{right.group}" if right.group else right.resource
+
+
+def _words(right: Right, verbs: Iterable[str], *, namespace: str) -> str:
+    name = _name(right)
+    if right.group == ANY:
+        name = "all resources (some are enough, if only those are to be migrated)"
+    if right.names:
+        name += f" {', '.join(right.names)}"
+    place = f" in namespace {where}" if (where := _place(right, namespace)) else ""
+    return f"{', '.join(verbs)} {name}{place}: {right.why}"

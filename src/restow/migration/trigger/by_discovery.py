@@ -1,0 +1,117 @@
+"""The trigger by the hash in discovery (KEP-2343), for one server.
+
+The order is: end the requests, record the change in one update, and only then, having read
+everything again, make a new request. (The proposal makes the request before the update. If it ends
+in between, it is believed for a hash that it was not made for.)
+
+Not here: how discovery is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from restow.migration.trigger.actions import (
+    Action,
+    CreateState,
+    Decision,
+    Nothing,
+    Precondition,
+    UpdateState,
+)
+from restow.migration.trigger.hashes import appended, is_stale, uncovered
+from restow.migration.trigger.requests import (
+    OBJECTS_FAILED,
+    cancel,
+    census_gate,
+    loose_gate,
+    owed_by_failures,
+    with_heartbeat,
+    with_key,
+    work_off,
+)
+from restow.migration.trigger.values import (
+    UNKNOWN,
+    DiscoveryReading,
+    Memory,
+    Now,
+    Record,
+    Settings,
+    StateSeen,
+    StateStatus,
+    View,
+)
+
+
+def decide_by_discovery(
+    view: View, reading: DiscoveryReading, memory: Memory | None, *, now: Now, settings: Settings
+) -> Decision:
+    state, shown = view.state, reading.hash
+    if not shown:
+        # No heartbeat either: nothing was checked.
+        return Decision((Nothing(reason="discovery shows no hash"),), memory)
+    if state is None:
+        return Decision(tuple(_begin(view, shown, now)), memory)
+    if is_stale(state.status.heartbeat, memory, now=now, settings=settings):
+        # The memory stays as it is until this is done: a controller begins by it.
+        return Decision(tuple(_forget(view, state, shown, now)), memory)
+    seen = owed_by_failures(view) | (memory.owed if memory else frozenset()) | {shown}
+    owed = uncovered(state.status.persisted, seen)
+    key = f"{state.uid} {state.change} {state.epoch} {shown}"
+    memory = replace(with_key(memory, key, now), owed=owed)
+    if state.status.current != shown or owed:
+        return Decision(tuple(_record_change(view, state, shown, memory, now)), memory)
+    since = memory.since_seconds
+    actions = work_off(
+        view,
+        state,
+        Record(target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch),
+        start=loose_gate(since, now=now, settings=settings),
+        narrow=census_gate(view, shown, since, settings=settings),
+        now=now,
+        settings=settings,
+    )
+    return Decision(tuple(with_heartbeat(actions, view, state, now=now, settings=settings)), memory)
+
+
+def _begin(view: View, shown: str, now: Now) -> list[Action]:
+    reason = "nothing is known yet of how it is stored"
+    status = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=now.wall)
+    create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
+    return [*cancel(view.migrations, reason), create]
+
+
+def _forget(view: View, state: StateSeen, shown: str, now: Now) -> list[Action]:
+    """Reset in place, not deleted and created: a crash in between would lose the object."""
+    reason = "nobody has looked for too long, so changes may have been missed"
+    update = UpdateState(
+        resource=view.resource.group_resource,
+        precondition=Precondition.of(state),
+        status=StateStatus(
+            persisted=(UNKNOWN,), keys=state.status.keys, current=shown, heartbeat=now.wall
+        ),
+        change=state.resource_version,
+        reason=reason,
+    )
+    return [*cancel(view.migrations, reason), update]
+
+
+def _record_change(
+    view: View, state: StateSeen, shown: str, memory: Memory, now: Now
+) -> list[Action]:
+    """Current hash, appended hash and heartbeat in one update."""
+    reason = OBJECTS_FAILED if owed_by_failures(view) else "the storage version has changed"
+    status = StateStatus(
+        persisted=appended(state.status.persisted, memory.owed | {shown}),
+        keys=state.status.keys,
+        current=shown,
+        heartbeat=now.wall,
+    )
+    update = UpdateState(
+        resource=view.resource.group_resource,
+        precondition=Precondition.of(state),
+        status=status,
+        change=state.resource_version,
+        reason=reason,
+    )
+    return [*cancel(view.migrations, reason), update]

@@ -1,0 +1,324 @@
+"""The trigger by the hash that is reported of each server (KEP-2343's extension for HA).
+
+Every controller reports the hash of its local server in the state, or the leader alone reports
+those of all servers, in one update. Only the leader asks for migrations: when all reports have been
+identical for a whole period, and every reporter has spoken within it. It ends them as soon as
+reports differ, and believes one that succeeded only after every reporter has spoken again.
+
+Who is silent is judged by when a controller has itself seen a new heartbeat, and not by wall clocks
+alone; a new controller waits until it has seen enough.
+
+Not here: who leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from restow.migration.trigger.actions import (
+    Action,
+    CreateState,
+    Decision,
+    Nothing,
+    Precondition,
+    UpdateState,
+)
+from restow.migration.trigger.hashes import age_seconds, appended, is_due, is_stale
+from restow.migration.trigger.requests import (
+    OPEN,
+    Gate,
+    cancel,
+    census_gate,
+    counted_success,
+    first,
+    loose_gate,
+    owed_by_failures,
+    with_key,
+    work_off,
+)
+from restow.migration.trigger.values import (
+    UNKNOWN,
+    HashReport,
+    LocalReading,
+    Memory,
+    MigrationSeen,
+    Now,
+    Record,
+    ServerHash,
+    ServersReading,
+    Settings,
+    Sighting,
+    StateSeen,
+    StateStatus,
+    View,
+)
+
+SAID_MAX: Final = 64
+"""Heartbeats that are remembered: more than the rounds of several looks."""
+
+ReportedReading = LocalReading | ServersReading
+
+
+def agreed_hash(reports: Iterable[HashReport]) -> str:
+    """The hash that all report; empty when they differ, and when there is nobody."""
+    found = {each.hash for each in reports}
+    return found.pop() if len(found) == 1 else ""
+
+
+class DuplicateReporter(Exception):
+    """Another process writes reports under the id of this controller."""
+
+
+def decide_by_reports(
+    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
+) -> Decision:
+    """Raises DuplicateReporter."""
+    if isinstance(reading, ServersReading) or not reading.is_sole:
+        return _decide(view, reading, memory, now=now, settings=settings)
+    own = _report_of(view.state, reading.reporter_id)
+    said = () if memory is None else memory.said
+    if own is not None and said and own.heartbeat not in said:
+        raise DuplicateReporter(
+            f"another process reports as {reading.reporter_id}: its report is of"
+            f" {own.heartbeat.isoformat()}, which this process has not written; stop one of them"
+        )
+    actions, memory = _decide(view, reading, memory, now=now, settings=settings)
+    if memory is not None:
+        # A controller that begins takes what is there for its own: it may have begun before.
+        said = said or (() if own is None else (own.heartbeat,))
+        if any(isinstance(each, CreateState | UpdateState) for each in actions):
+            said = (*said, now.wall)[-SAID_MAX:]
+        memory = replace(memory, said=said)
+    return Decision(actions, memory)
+
+
+def _report_of(state: StateSeen | None, reporter_id: str) -> HashReport | None:
+    reports = () if state is None else state.status.reports
+    return next((each for each in reports if each.reporter_id == reporter_id), None)
+
+
+def _decide(
+    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
+) -> Decision:
+    state = view.state
+    shown = tuple(each for each in reading.servers if each.hash)
+    if not shown:
+        return Decision((Nothing(reason="no server that is reported shows a hash"),), memory)
+    if state is None:
+        return Decision(tuple(_begin(view, reading, shown, now)), memory)
+    if any(_was_unwatched(state, each, memory, now=now, settings=settings) for each in shown):
+        # The memory stays as it is until this is done: a controller begins by it.
+        update = _forget(view, state, shown, now)
+        return Decision((*_stop_if_leading(view, reading, update), update), memory)
+    memory = _remember(view, state, shown, memory, now)
+    report = _report(view, state, shown, memory, now=now, settings=settings)
+    if report is not None:
+        return Decision((*_stop_if_leading(view, reading, report), report), memory)
+    if not reading.is_leader:
+        return Decision((Nothing(reason="only the leader reacts"),), memory)
+    return Decision(tuple(_react(view, state, memory, now=now, settings=settings)), memory)
+
+
+# What every controller does.
+
+
+def _reports_of(shown: tuple[ServerHash, ...], now: Now) -> tuple[HashReport, ...]:
+    return tuple(
+        HashReport(reporter_id=each.reporter_id, hash=each.hash, heartbeat=now.wall)
+        for each in shown
+    )
+
+
+def _begin(
+    view: View, reading: ReportedReading, shown: tuple[ServerHash, ...], now: Now
+) -> list[Action]:
+    reason = "nothing is known yet of how it is stored"
+    status = StateStatus(
+        persisted=appended((UNKNOWN,), {each.hash for each in shown}),
+        current=shown[0].hash,
+        heartbeat=now.wall,
+        reports=_reports_of(shown, now),
+    )
+    create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
+    return [*(cancel(view.migrations, reason) if reading.is_leader else ()), create]
+
+
+def _was_unwatched(
+    state: StateSeen, shown: ServerHash, memory: Memory | None, *, now: Now, settings: Settings
+) -> bool:
+    """Whether this server, or every server, may have changed unseen."""
+    if memory is not None and shown.reporter_id not in memory.watched:
+        memory = None  # Of this server nothing is remembered: it was not read before.
+    reports, own = state.status.reports, _report_of(state, shown.reporter_id)
+    if own is not None:
+        return is_stale(own.heartbeat, memory, now=now, settings=settings)
+    beats = [each.heartbeat for each in reports]
+    newest = max(beats) if beats else state.status.heartbeat
+    return is_stale(newest, memory, now=now, settings=settings)
+
+
+def _remember(
+    view: View, state: StateSeen, shown: tuple[ServerHash, ...], memory: Memory | None, now: Now
+) -> Memory:
+    status = state.status
+    agreed = agreed_hash(status.reports)
+    hashes = {each.hash for each in shown}
+    owed = (memory.owed if memory else frozenset()) | hashes | owed_by_failures(view)
+    memory = with_key(memory, f"{state.uid} {state.change} {state.epoch} {agreed}", now)
+    known = {(each.reporter_id, each.heartbeat): each for each in memory.sightings}
+    sightings = tuple(
+        known.get(
+            (each.reporter_id, each.heartbeat),
+            Sighting(each.reporter_id, each.heartbeat, now.seconds),
+        )
+        for each in status.reports
+    )
+    success = counted_success(view, _wanted(state, agreed))
+    succeeded = memory.succeeded
+    if success is None:
+        succeeded = None
+    elif succeeded is None or succeeded[0] != success.ref.uid:
+        succeeded = (success.ref.uid, now.seconds)
+    return replace(
+        memory,
+        owed=owed - frozenset(status.persisted),
+        sightings=sightings,
+        watched=memory.watched | {each.reporter_id for each in shown},
+        succeeded=succeeded,
+    )
+
+
+def _report(
+    view: View,
+    state: StateSeen,
+    shown: tuple[ServerHash, ...],
+    memory: Memory,
+    *,
+    now: Now,
+    settings: Settings,
+) -> UpdateState | None:
+    """The own reports and hashes, the end of silent reporters: one update, if it is time."""
+    status = state.status
+    said = {each.reporter_id: each for each in _reports_of(shown, now)}
+    silent = {
+        each.reporter_id
+        for each in memory.sightings
+        if now.seconds - each.seen_seconds > settings.silence_seconds_max
+    } - said.keys()
+    known = {each.reporter_id: each for each in status.reports}
+    is_due_now = any(
+        each.reporter_id not in known
+        or known[each.reporter_id].hash != each.hash
+        or is_due(known[each.reporter_id].heartbeat, now=now, settings=settings)
+        for each in shown
+    )
+    if not is_due_now and not silent and not memory.owed:
+        return None
+    kept = {name: each for name, each in known.items() if name not in silent}
+    reports = tuple({**kept, **said}.values())
+    persisted = appended(status.persisted, memory.owed)
+    agreed = agreed_hash(reports)
+    is_changed = agreed != agreed_hash(status.reports) or persisted != status.persisted
+    return UpdateState(
+        resource=view.resource.group_resource,
+        precondition=Precondition.of(state),
+        status=StateStatus(
+            persisted=persisted,
+            keys=status.keys,
+            current=agreed or status.current,
+            heartbeat=now.wall,
+            reports=reports,
+        ),
+        change=state.resource_version if is_changed else None,
+        reason="the hashes that servers report have changed" if is_changed else "heartbeat",
+    )
+
+
+def _forget(view: View, state: StateSeen, shown: tuple[ServerHash, ...], now: Now) -> UpdateState:
+    names = {each.reporter_id for each in shown}
+    others = (e for e in state.status.reports if e.reporter_id not in names)
+    reports = (*others, *_reports_of(shown, now))
+    return UpdateState(
+        resource=view.resource.group_resource,
+        precondition=Precondition.of(state),
+        status=StateStatus(
+            persisted=appended((UNKNOWN,), {each.hash for each in shown}),
+            keys=state.status.keys,
+            current=agreed_hash(reports) or state.status.current,
+            heartbeat=now.wall,
+            reports=reports,
+        ),
+        change=state.resource_version,
+        reason="nobody has looked for too long, so changes may have been missed",
+    )
+
+
+# What only the leader does.
+
+
+def _stop_if_leading(view: View, reading: ReportedReading, update: UpdateState) -> list[Action]:
+    """The leader need not wait for its own report to end what the report puts in doubt."""
+    if not reading.is_leader or update.change is None:
+        return []
+    return cancel(view.migrations, update.reason)
+
+
+def _react(
+    view: View, state: StateSeen, memory: Memory, *, now: Now, settings: Settings
+) -> list[Action]:
+    agreed = agreed_hash(state.status.reports)
+    if not agreed:
+        reason = "reporters do not agree on a hash"
+        return [*cancel(view.migrations, reason), Nothing(reason=reason)]
+    wanted = _wanted(state, agreed)
+    since = memory.since_seconds
+    spoken = _spoken_gate(state, memory, now=now, settings=settings)
+    success = counted_success(view, wanted)
+    start = first(
+        loose_gate(since, now=now, settings=settings),
+        _hold_gate(since, now=now, settings=settings),
+        spoken,
+    )
+    narrow = first(
+        spoken,
+        OPEN if success is None else _confirmed_gate(state, memory, success),
+        census_gate(view, agreed, since, settings=settings),
+    )
+    return work_off(view, state, wanted, start=start, narrow=narrow, now=now, settings=settings)
+
+
+def _wanted(state: StateSeen, agreed: str) -> Record:
+    return Record(target=agreed, state_uid=state.uid, change=state.change, epoch=state.epoch)
+
+
+def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> Gate:
+    until = since_seconds + settings.hold_seconds
+    if now.seconds >= until:
+        return OPEN
+    return Gate("reporters have not agreed for a whole period yet", until)
+
+
+def _spoken_gate(state: StateSeen, memory: Memory, *, now: Now, settings: Settings) -> Gate:
+    """Every reporter has spoken less than a period ago, by its clock and by ours.
+
+    Less, not at most: who has agreed for a whole period and spoken within it has spoken twice.
+    """
+    seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
+    for each in state.status.reports:
+        age = max(age_seconds(each.heartbeat, now), now.seconds - seen[each.reporter_id])
+        if age >= settings.poll_seconds:
+            return Gate(f"reporter {each.reporter_id} has not spoken within a period")
+    return OPEN
+
+
+def _confirmed_gate(state: StateSeen, memory: Memory, success: MigrationSeen) -> Gate:
+    """Every reporter has looked at its server since the migration succeeded."""
+    seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
+    assert memory.succeeded is not None
+    for each in state.status.reports:
+        is_later = success.finished_at is None or each.heartbeat > success.finished_at
+        if not is_later or seen[each.reporter_id] <= memory.succeeded[1]:
+            return Gate(f"reporter {each.reporter_id} has not spoken since the migration ended")
+    return OPEN

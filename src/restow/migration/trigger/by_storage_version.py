@@ -1,0 +1,196 @@
+"""The trigger by StorageVersions (KEP-2339): migrate what all servers agree on, abort otherwise.
+
+They agree on a version and an encryption key: another key is a storage change like another version.
+
+Where servers keep an epoch they also write the state in the same transaction as the agreement, so
+the state that was read tells of every change before it. Elsewhere (real Kubernetes) the trigger
+itself records what any server writes, the whole StorageVersion stands for the epoch, and a change
+that may have been missed makes everything unknown.
+
+Not here: how StorageVersions are watched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from restow.migration.encryption_keys import PLAIN
+from restow.migration.trigger.actions import (
+    Action,
+    CreateState,
+    Decision,
+    Nothing,
+    Precondition,
+    UpdateState,
+    Wait,
+)
+from restow.migration.trigger.hashes import appended, keys_appended, uncovered
+from restow.migration.trigger.requests import (
+    OBJECTS_FAILED,
+    cancel,
+    census_gate,
+    loose_gate,
+    owed_by_failures,
+    with_heartbeat,
+    with_key,
+    work_off,
+)
+from restow.migration.trigger.values import (
+    LOOK_AGAIN_SECONDS,
+    REQUEST_SECONDS_MAX,
+    UNKNOWN,
+    Memory,
+    Now,
+    Phase,
+    Record,
+    Settings,
+    StateSeen,
+    StateStatus,
+    StorageVersionReading,
+    View,
+)
+
+
+def decide_by_storage_version(
+    view: View,
+    reading: StorageVersionReading,
+    memory: Memory | None,
+    *,
+    now: Now,
+    settings: Settings,
+) -> Decision:
+    if reading.loose_seconds:
+        wait_seconds = reading.loose_seconds + REQUEST_SECONDS_MAX
+        settings = replace(
+            settings, loose_wait_seconds=max(wait_seconds, settings.loose_wait_seconds or 0.0)
+        )
+    state = view.state
+    persisted = () if state is None else state.status.persisted
+    owed = reading.written | owed_by_failures(view)
+    owed |= frozenset() if memory is None else memory.owed
+    if not persisted or _has_gap(view, reading, memory):
+        owed |= {UNKNOWN}
+    owed = uncovered(persisted, owed)
+    memory = replace(
+        with_key(memory, f"{reading.mark} {reading.common}", now), mark=reading.mark, owed=owed
+    )
+    if state is None and not reading.uid:
+        # A resource that was deleted: its state goes with it, and must not come back.
+        reason = "no server reports it"
+        return Decision((*cancel(view.migrations, reason), Nothing(reason=reason)), memory)
+    if state is None:
+        return Decision(tuple(_begin(view, reading, now)), memory)
+    actions = _react(view, state, reading, memory, now=now, settings=settings)
+    return Decision(tuple(actions), memory)
+
+
+def _has_gap(view: View, reading: StorageVersionReading, memory: Memory | None) -> bool:
+    """Whether servers may have written what nobody recorded.
+
+    A controller that begins knows from a request that has succeeded which StorageVersion was
+    accounted for. That one is merely asked for tells nothing: anyone may ask.
+    """
+    if reading.epoch or (not reading.uid and view.state is not None and view.state.epoch):
+        return False  # The servers themselves record what they write.
+    if memory is not None:
+        return memory.mark != reading.mark and not reading.follows
+    proven = (each.record for each in view.migrations if each.phase is Phase.SUCCEEDED)
+    return reading.mark not in {each.storage_version for each in proven if each is not None}
+
+
+def _begin(view: View, reading: StorageVersionReading, now: Now) -> list[Action]:
+    reason = "nothing is known yet of how it is stored"
+    status = StateStatus(
+        persisted=appended((UNKNOWN,), reading.written),
+        keys=keys_appended(PLAIN, reading.keys),
+        current=reading.common,
+        heartbeat=now.wall,
+    )
+    create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
+    return [*cancel(view.migrations, reason), create]
+
+
+def _react(
+    view: View,
+    state: StateSeen,
+    reading: StorageVersionReading,
+    memory: Memory,
+    *,
+    now: Now,
+    settings: Settings,
+) -> list[Action]:
+    if reading.epoch and state.epoch not in ("", reading.epoch) and reading.common:
+        return [
+            Wait(
+                until_seconds=now.seconds + LOOK_AGAIN_SECONDS,
+                reason="state and storage version were read at different moments",
+            )
+        ]
+    stopped: list[Action] = []
+    if not reading.common:
+        stopped = cancel(view.migrations, "servers do not agree on a version")
+    is_moved = bool(reading.common) and state.status.current != reading.common
+    if is_moved or memory.owed or not reading.keys <= set(state.status.keys):
+        return [*(stopped or _overtaken(view, reading)), _record(view, state, reading, memory, now)]
+    if not reading.common:
+        idle = [*stopped, Nothing(reason="servers do not agree on a version")]
+        if not reading.uid:
+            return idle  # Nothing was read that a heartbeat could confirm.
+        return with_heartbeat(idle, view, state, now=now, settings=settings)
+    wanted = Record(
+        target=reading.common,
+        state_uid=state.uid,
+        change=state.change,
+        epoch=state.epoch,
+        storage_version=reading.mark,
+    )
+    since = memory.since_seconds
+    found = work_off(
+        view,
+        state,
+        wanted,
+        start=loose_gate(since, now=now, settings=settings),
+        narrow=census_gate(view, reading.common, since, settings=settings),
+        now=now,
+        settings=settings,
+        key=reading.key,
+    )
+    return with_heartbeat(found, view, state, now=now, settings=settings)
+
+
+def _overtaken(view: View, reading: StorageVersionReading) -> list[Action]:
+    found = [
+        each
+        for each in view.migrations
+        if each.record is None
+        or (each.record.storage_version, each.record.target) != (reading.mark, reading.common)
+    ]
+    return cancel(found, "the servers' agreement has changed")
+
+
+def _record(
+    view: View, state: StateSeen, reading: StorageVersionReading, memory: Memory, now: Now
+) -> UpdateState:
+    """All in one update: what servers write, what they agree on, the heartbeat."""
+    reason = "servers write in a version that the state does not tell of"
+    if not reading.keys <= set(state.status.keys):
+        reason = "servers write with an encryption key that the state does not tell of"
+    if UNKNOWN in memory.owed:
+        reason = "servers may have written in other versions that were not recorded"
+        if owed_by_failures(view):
+            reason = OBJECTS_FAILED
+    return UpdateState(
+        resource=view.resource.group_resource,
+        precondition=Precondition.of(state),
+        status=replace(
+            state.status,
+            persisted=appended(
+                state.status.persisted,
+                memory.owed | ({reading.common} if reading.common else frozenset()),
+            ),
+            keys=keys_appended(state.status.keys, reading.keys),
+            current=reading.common or state.status.current,
+            heartbeat=now.wall if reading.uid else state.status.heartbeat,
+        ),
+        reason=reason,
+    )

@@ -1,0 +1,364 @@
+"""The loop of the trigger: which resources there are, when each is looked at, and again.
+
+    discovery -> which resources, which APIs
+    watches (StorageVersions, StorageStates, requests) -> wake a resource
+    workers -> look at it (`looking`), then again: when the rules say so, when something wakes it,
+               or after a third of a polling period
+
+Watches only wake; what is decided by is read anew in each look. Whatever is refused or fails, the
+resource is looked at again after a while, and others are not held up. Several controllers at once
+are harmless, because every write is conditional.
+
+Not here: who leads, and the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from restow.api.resources import STATES
+from restow.client import (
+    ApiClient,
+    Change,
+    ClientError,
+    ConnectionFailed,
+    Discovered,
+    Informer,
+    Object,
+    RetryPolicy,
+)
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.machinery.status_error import StatusError
+from restow.migration.outlets import (
+    NO_RECORDER,
+    NO_TRIGGER_METRICS,
+    Recorder,
+    TriggerMetrics,
+)
+from restow.migration.requests import resource_of
+from restow.migration.trigger.by_reports import DuplicateReporter
+from restow.migration.trigger.following import Behind, Following
+from restow.migration.trigger.looking import CensusOf, Known, Looker
+from restow.migration.trigger.options import TriggerOptions
+from restow.migration.trigger.seeing import resource_of_state, state_name
+from restow.migration.trigger.sources import (
+    ConnectTo,
+    NotKnownYet,
+    SourceMissing,
+    Sources,
+    eligible_resources,
+    has_storage_versions,
+    served_requests,
+)
+from restow.runtime import Backoff, Runtime, TaskFailure, Tasks, WorkQueue
+
+__all__ = ["TriggerController"]
+
+DISCOVERY_SECONDS_MIN: Final = 5.0
+"""Between two looks at discovery, however many unknown resources turn up."""
+DISCOVERY_BACKOFF: Final = Backoff(initial_seconds=1, factor=2, max_seconds=600, jitter=0.5)
+LEADERSHIP_SECONDS: Final = 1.0
+RETRY_BACKOFF: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=60, jitter=0.5)
+# A worker that waits for a server in trouble is missing elsewhere: the queue waits instead.
+RETRY_POLICY: Final = RetryPolicy(attempts_max=2, wait_seconds_max=2.0)
+
+_REFUSALS: Final = frozenset({404, 409, 422})
+
+logger = logging.getLogger(__name__)
+
+
+def _always() -> bool:
+    return True
+
+
+class TriggerController:
+    """The triggering controller. `run` it as a leader or, if it is local, always."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        runtime: Runtime,
+        settings: TriggerOptions,
+        recorder: Recorder = NO_RECORDER,
+        metrics: TriggerMetrics = NO_TRIGGER_METRICS,
+        is_leader: Callable[[], bool] = _always,
+        connect_to: ConnectTo | None = None,
+        census: CensusOf | None = None,
+    ) -> None:
+        self._client = client.with_retry(RETRY_POLICY)
+        self._runtime = runtime
+        self._settings = settings
+        self._recorder = recorder
+        self._metrics = metrics
+        self._is_leader = is_leader
+        self._connect_to = connect_to
+        self._census = census
+        self._running: _Run | None = None
+
+    @property
+    def resources(self) -> tuple[GroupResource, ...]:
+        """What is looked after now."""
+        return () if self._running is None else tuple(self._running.known)
+
+    def wake(self) -> None:
+        """Look at everything now, as one does who has just become the leader."""
+        if self._running is not None:
+            self._running.wake_all()
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises SourceMissing if the server lacks what is needed."""
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_failure(failure: TaskFailure) -> None:
+            if not failed.done():
+                failed.set_exception(failure.error)
+
+        tasks = self._runtime.tasks("trigger", on_failure=on_failure)
+        sources = Sources(
+            self._client,
+            self._settings,
+            tasks=tasks,
+            is_leader=self._is_leader,
+            connect_to=self._connect_to,
+        )
+        looker = Looker(
+            self._client,
+            sources,
+            self._settings,
+            tasks=tasks,
+            recorder=self._recorder,
+            metrics=self._metrics,
+            census=self._census,
+        )
+        run = self._running = _Run(
+            self._client,
+            self._settings,
+            runtime=self._runtime,
+            tasks=tasks,
+            sources=sources,
+            looker=looker,
+            metrics=self._metrics,
+            is_leader=self._is_leader,
+        )
+        try:
+            async with tasks:
+                run.start()
+                await failed
+        finally:
+            self._running = None
+            run.queue.close()
+            await sources.close()
+
+
+class _Run:
+    """One life of the loop: it remembers nothing of those before."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: TriggerOptions,
+        *,
+        runtime: Runtime,
+        tasks: Tasks,
+        sources: Sources,
+        looker: Looker,
+        metrics: TriggerMetrics,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._runtime = runtime
+        self._tasks = tasks
+        self._sources = sources
+        self._looker = looker
+        self._metrics = metrics
+        self._is_leader = is_leader
+        self._watched: set[GroupVersionResource] = set()
+        self._unknown_seen = asyncio.Event()
+        self._awaited = ""
+        self.known: dict[GroupResource, Known] = {}
+        self.queue: WorkQueue[GroupResource] = WorkQueue(
+            "trigger",
+            clock=runtime.clock,
+            randomness=runtime.randomness,
+            retry_backoff=RETRY_BACKOFF,
+        )
+
+    def start(self) -> None:
+        self._tasks.spawn("discovery", self._discover())
+        for number in range(self._settings.workers):
+            self._tasks.spawn(f"worker {number}", self._work())
+        if self._is_leader is not _always:
+            self._tasks.spawn("leadership", self._watch_leadership())
+
+    def wake_all(self) -> None:
+        for resource in self.known:
+            self.queue.add(resource)
+
+    # What there is.
+
+    async def _discover(self) -> None:
+        """Read discovery again and again: soon if it was not whole, or something unknown turns up.
+
+        Until it has told which APIs there are, nothing is done: a source that is merely hidden
+        must not be taken for one that is missing.
+        """
+        is_checked, failures = False, 0
+        while True:
+            wait_seconds = self._settings.look_seconds
+            try:
+                found = await self._client.discover()
+                is_told = self._is_told(found, is_first=not is_checked)
+                is_checked = is_checked or is_told
+                if is_checked:
+                    await self._sources.look_around()
+                    self._take(found, has_apis=is_told)
+                failures = failures + 1 if found.failures else 0
+            except (StatusError, ConnectionFailed) as error:
+                logger.warning("discovery could not be read: %s", error)
+                failures += 1
+            if failures:
+                backoff_seconds = DISCOVERY_BACKOFF.delay_seconds(
+                    failures - 1, self._runtime.randomness
+                )
+                wait_seconds = min(wait_seconds, backoff_seconds)
+            await self._pause(wait_seconds)
+
+    def _is_told(self, found: Discovered, *, is_first: bool) -> bool:
+        """Whether discovery tells which APIs there are. What was there once may be hidden by a
+        server that is just starting, so that it is missing counts only at first."""
+        try:
+            return self._sources.check(found)
+        except SourceMissing as error:
+            if is_first:
+                raise
+            logger.warning("going on with what was there before: %s", error)
+            return False
+
+    async def _pause(self, seconds: float) -> None:
+        clock = self._runtime.clock
+        shortest = min(seconds, DISCOVERY_SECONDS_MIN)
+        await clock.sleep(shortest)
+        try:
+            async with clock.timeout(seconds - shortest):
+                await self._unknown_seen.wait()
+        except TimeoutError:
+            pass
+        self._unknown_seen.clear()
+
+    def _take(self, found: Discovered, *, has_apis: bool) -> None:
+        """Look after what is there; what could not be read is as it was before."""
+        now = eligible_resources(found)
+        kept = {
+            name
+            for name, each in self.known.items()
+            if each.found.name.group_version in found.failures
+        }
+        for name in self.known.keys() - now.keys() - kept:
+            del self.known[name]
+        new = [name for name in now if name not in self.known]
+        for name, each in now.items():
+            self.known.setdefault(name, Known(each)).found = each
+        if has_apis:
+            self._looker.request_apis = served_requests(found)
+            self._watch_apis(found)
+        for name in new:
+            self.queue.add(name)
+
+    def _watch_apis(self, found: Discovered) -> None:
+        """Begin to watch what is served by now. Where nothing can be watched, polls must do."""
+        sources = self._sources
+        is_wanted = sources.wants_storage_versions and sources.following is None
+        if is_wanted and has_storage_versions(found):
+            sources.following = Following(self._client, on_change=self._wake)
+            self._tasks.spawn("storage versions", sources.following.run())
+        served = {each.resource: each.verbs for each in found.resources}
+        for api in (STATES, *self._looker.request_apis):
+            if api not in self._watched and "watch" in served.get(api, ()):
+                self._watched.add(api)
+                informer = Informer(self._client, api)
+                of = resource_of_state if api == STATES else resource_of
+                informer.on_change(partial(self._on_change, of))
+                self._tasks.spawn(f"informer {api}", informer.run())
+
+    def _on_change(self, of: Callable[[Object], GroupResource], change: Change) -> None:
+        for each in (change.old, change.new):
+            if each is not None:
+                self._wake(of(each))
+
+    def _wake(self, resource: GroupResource) -> None:
+        if resource in self.known:
+            self.queue.add(resource)
+        else:
+            self._unknown_seen.set()
+
+    async def _watch_leadership(self) -> None:
+        """Look at everything when it begins; whoever leads again begins as a new one."""
+        was_leader = False
+        while True:
+            is_leader = self._is_leader()
+            if was_leader and not is_leader and not self._settings.is_local:
+                for each in self.known.values():
+                    each.memories.clear()
+            if is_leader and not was_leader:
+                self.wake_all()
+            was_leader = is_leader
+            await self._runtime.clock.sleep(LEADERSHIP_SECONDS)
+
+    # The work.
+
+    async def _work(self) -> None:
+        while True:
+            resource = await self.queue.get()
+            try:
+                await self._look(resource)
+            finally:
+                self.queue.done(resource)
+
+    async def _look(self, resource: GroupResource) -> None:
+        """The edge of the work on one resource: whatever goes wrong, it is looked at again."""
+        known = self.known.get(resource)
+        if known is None:
+            self.queue.forget(resource)
+            return
+        if not self._settings.is_local and not self._is_leader():
+            self.queue.forget(resource)
+            return
+        early_seconds = known.not_before_seconds - self._runtime.clock.monotonic()
+        if early_seconds > 0:
+            self.queue.add_after(resource, early_seconds)
+            return
+        try:
+            wait_seconds = await self._looker.bring_to_rest(known)
+        except Exception as error:  # noqa: BLE001 - the edge of a look: logged with its name
+            self._note(resource, error)
+            self.queue.retry(resource)
+        else:
+            self.queue.forget(resource)
+            self.queue.add_after(resource, wait_seconds)
+            self._count_states()
+
+    def _note(self, resource: GroupResource, error: Exception) -> None:
+        if isinstance(error, NotKnownYet):
+            # All wait for the same thing: it is told once.
+            level = logging.DEBUG if str(error) == self._awaited else logging.INFO
+            self._awaited = str(error)
+            logger.log(level, "%s has to wait: %s", resource, error)
+            return
+        if isinstance(error, StatusError) and error.code in _REFUSALS:
+            logger.info("%s was changed by others meanwhile: %s", resource, error)
+            return
+        self._metrics.failed(state_name(resource))
+        if isinstance(error, StatusError | ClientError | Behind | DuplicateReporter):
+            logger.warning("looking at %s failed, again later: %s", resource, error)
+        else:
+            logger.error("looking at %s failed, again later", resource, exc_info=error)
+
+    def _count_states(self) -> None:
+        told = [each.is_agreed for each in self.known.values() if each.is_agreed is not None]
+        self._metrics.states(agreed=sum(told), split=len(told) - sum(told))

@@ -1,0 +1,55 @@
+"""Rules about the persisted hashes, the persisted keys and the heartbeat of a state.
+
+Not here: when they are applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from restow.migration.trigger.values import UNKNOWN, Memory, Now, Settings
+
+
+def uncovered(persisted: tuple[str, ...], hashes: Iterable[str]) -> frozenset[str]:
+    """Those of the hashes that the persisted ones do not tell of. "Unknown" tells of all."""
+    if UNKNOWN in persisted:
+        return frozenset()
+    return frozenset(hashes).difference(persisted)
+
+
+def appended(persisted: tuple[str, ...], hashes: Iterable[str]) -> tuple[str, ...]:
+    """The persisted hashes and these, each once; an empty list knows nothing."""
+    return tuple(dict.fromkeys((*(persisted or (UNKNOWN,)), *sorted(hashes))))
+
+
+def keys_appended(persisted: tuple[str, ...], keys: Iterable[str]) -> tuple[str, ...]:
+    """The persisted encryption keys and these, each once."""
+    return tuple(dict.fromkeys((*persisted, *sorted(keys))))
+
+
+def age_seconds(heartbeat: datetime, now: Now) -> float:
+    return (now.wall - heartbeat).total_seconds()
+
+
+def is_stale(
+    heartbeat: datetime | None, memory: Memory | None, *, now: Now, settings: Settings
+) -> bool:
+    """Whether changes may have been missed since.
+
+    A controller that begins trusts a heartbeat for one polling period. One that runs has its own
+    polls, which come late sometimes. A heartbeat from the future was written by a wrong clock, or
+    read by one.
+    """
+    if heartbeat is None:
+        return True
+    age = age_seconds(heartbeat, now)
+    limit = settings.poll_seconds if memory is None else settings.gap_seconds_max
+    return age > limit or age < -settings.skew_seconds
+
+
+def is_due(heartbeat: datetime | None, *, now: Now, settings: Settings) -> bool:
+    """Whether it is time for a heartbeat: early rather than late, as late ones look like a gap."""
+    if heartbeat is None:
+        return True
+    return not 0 <= age_seconds(heartbeat, now) < settings.poll_seconds / 2

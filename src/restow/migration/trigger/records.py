@@ -1,0 +1,49 @@
+"""For what a request was made, as its annotations, there and back; and its name.
+
+The name is made of the record, so that controllers who ask for the same at the same time make one
+request. Not here: what a record is compared with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Final
+
+from restow.machinery.names import GroupResource
+from restow.migration.trigger.values import Record
+
+__all__ = ["CHANGE_ANNOTATION", "annotations_of", "name_of", "record_of"]
+
+_PREFIX: Final = "trigger.restow.dev/"
+CHANGE_ANNOTATION: Final = f"{_PREFIX}change"
+"""On the StorageState. (The servers' own prefix is closed to controllers.)"""
+
+_FIELDS: Final = {
+    "target": f"{_PREFIX}target-hash",
+    "state_uid": f"{_PREFIX}storage-state-uid",
+    "change": f"{_PREFIX}storage-state-change",
+    "epoch": f"{_PREFIX}epoch",
+    "storage_version": f"{_PREFIX}storage-version",
+}
+NAME_LENGTH_MAX: Final = 253
+_DIGEST_LENGTH: Final = 12
+
+
+def annotations_of(record: Record) -> dict[str, str]:
+    return {annotation: getattr(record, field) for field, annotation in _FIELDS.items()}
+
+
+def record_of(annotations: Mapping[str, str]) -> Record | None:
+    """None if any is missing: then it is not a request of ours."""
+    if any(annotation not in annotations for annotation in _FIELDS.values()):
+        return None
+    return Record(**{field: annotations[annotation] for field, annotation in _FIELDS.items()})
+
+
+def name_of(resource: GroupResource, record: Record) -> str:
+    text = "\0".join((*resource, *astuple(record)))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+    room = NAME_LENGTH_MAX - len(digest) - 1
+    return f"{str(resource)[:room].rstrip('.-')}-{digest}"

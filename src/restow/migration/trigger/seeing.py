@@ -1,0 +1,153 @@
+"""Objects of the API as the values of the rules, there and back.
+
+    StorageState      <-> StateSeen, StateStatus
+    StorageVersion     -> its name, and the typed object that `readings` takes
+
+Nothing in an object is believed to have the right type. What cannot be read of a state counts as
+unknown: a state that somebody has damaged must not look like one that tells everything.
+
+Not here: fetching them, and what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from restow.api import migration_v1alpha1
+from restow.api.internal_v1alpha1 import StorageVersion
+from restow.api.migration_v1alpha1 import persisted_hashes
+from restow.api.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.client import ClientError, Object, key_of, uid_of, version_of
+from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.migration.encryption_keys import PLAIN, persisted_keys
+from restow.migration.requests import mapping, marks_of, text
+from restow.migration.times import read_time, time_text
+from restow.migration.trigger.records import CHANGE_ANNOTATION
+from restow.migration.trigger.values import HashReport, StateSeen, StateStatus
+
+__all__ = [
+    "Sight",
+    "UnreadableObject",
+    "new_state",
+    "resource_of_state",
+    "state_name",
+    "state_seen",
+    "status_body",
+    "storage_version_of",
+]
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class UnreadableObject(ClientError):
+    """An object of the API is not what its kind says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The objects of which a view was made: what is written is based on them."""
+
+    resource: GroupVersionResource
+    state: Object | None
+    requests: tuple[Object, ...]
+
+
+# Names.
+
+
+def state_name(resource: GroupResource) -> str:
+    """`<resource>.<group>`, and the resource alone in the core group."""
+    return str(resource)
+
+
+def resource_of_state(state: Object) -> GroupResource:
+    """What a state is about, by its name: that is how it is found."""
+    resource, _, group = key_of(state).name.partition(".")
+    return GroupResource(group, resource)
+
+
+# StorageState.
+
+
+def state_seen(state: Object) -> StateSeen:
+    """A state as it was read. One without a status knows nothing."""
+    marks = marks_of(state)
+    return StateSeen(
+        uid=uid_of(state),
+        resource_version=version_of(state),
+        status=_status_of(mapping(state, "status")),
+        epoch=marks.get(EPOCH_ANNOTATION, ""),
+        change=marks.get(CHANGE_ANNOTATION, ""),
+        is_verified_by_servers=marks.get(VERIFIER_ANNOTATION) == VERIFIED_BY_SERVERS,
+    )
+
+
+def new_state(resource: GroupResource) -> Object:
+    """A state to create. It has no status: a server takes none with a create."""
+    return {
+        "apiVersion": migration_v1alpha1.API_VERSION,
+        "kind": migration_v1alpha1.STORAGE_STATE,
+        "metadata": {"name": state_name(resource)},
+        "spec": {"resource": {"group": resource.group, "resource": resource.resource}},
+    }
+
+
+def status_body(status: StateStatus) -> dict[str, Any]:
+    """The status as it is sent. Times have whole seconds, so they are cut, never rounded up."""
+    body: dict[str, Any] = {
+        "persistedStorageVersionHashes": list(status.persisted),
+        "currentStorageVersionHash": status.current,
+    }
+    if status.keys != PLAIN:
+        body["persistedEncryptionKeys"] = list(status.keys)
+    if status.heartbeat is not None:
+        body["lastHeartbeatTime"] = time_text(status.heartbeat)
+    if status.reports:
+        body["currentStorageVersionHashes"] = [
+            {
+                "reporterID": each.reporter_id,
+                "currentStorageVersionHash": each.hash,
+                "lastHeartbeatTime": time_text(each.heartbeat),
+            }
+            for each in status.reports
+        ]
+    return body
+
+
+def _status_of(status: Any) -> StateStatus:
+    return StateStatus(
+        persisted=persisted_hashes(status.get("persistedStorageVersionHashes")),
+        keys=persisted_keys(status),
+        current=text(status, "currentStorageVersionHash"),
+        heartbeat=read_time(status.get("lastHeartbeatTime")),
+        reports=tuple(_reports(status.get("currentStorageVersionHashes"))),
+    )
+
+
+def _reports(found: object) -> Iterable[HashReport]:
+    """A report without a hash or a time stays: it agrees with none, and has been silent long."""
+    for each in found if isinstance(found, list) else ():
+        if isinstance(each, dict) and text(each, "reporterID"):
+            yield HashReport(
+                reporter_id=text(each, "reporterID"),
+                hash=text(each, "currentStorageVersionHash"),
+                heartbeat=read_time(each.get("lastHeartbeatTime")) or _LONG_AGO,
+            )
+
+
+# StorageVersion.
+
+
+def storage_version_of(found: Object) -> StorageVersion:
+    """The typed object; UnreadableObject if it is none."""
+    try:
+        return msgspec.convert(found, StorageVersion)
+    except msgspec.ValidationError as error:
+        raise UnreadableObject(
+            f"{key_of(found).name or 'an object'} is no StorageVersion: {error}"
+        ) from error

@@ -1,0 +1,30 @@
+"""Migrations by hand, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from restow.client import Discovered
+from restow.migration.manual import ByHand, ByHandOptions, Result
+from restow.migration.migrator.jobs import Listener
+from tests.unit.migration.migrator.world import QUICK, World
+
+OPTIONS = ByHandOptions(engine=QUICK)
+
+
+async def migrate(
+    world: World,
+    options: ByHandOptions = OPTIONS,
+    *,
+    found: Discovered | None = None,
+    on_request: Callable[[Any], None] = lambda _: None,
+    listener: Listener | None = None,
+) -> Result:
+    found = found or await world.client.discover()
+    async with ByHand(world.client, found, bulk=world.client, options=options) as by_hand:
+        return await by_hand.migrate(world.widgets, on_request=on_request, listener=listener)
+
+
+async def requests(world: World) -> list[Any]:
+    return [each async for each in world.client.items(world.requests.resource)]

@@ -1,0 +1,403 @@
+"""The controller: which requests it works off, in which order, and what it tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from restow.client import CacheFull
+from restow.client.transport import Request
+from restow.machinery.names import GroupResource
+from restow.migration.migrator.controller import (
+    ABORTED,
+    FAILED,
+    RESUMED,
+    STARTED,
+    SUCCEEDED,
+    MigratorController,
+    find_request_apis,
+    find_resource,
+    is_open,
+    label_of,
+)
+from restow.migration.migrator.options import MigratorOptions
+from restow.migration.migrator.passes import PageDone
+from restow.migration.names import (
+    PAUSED_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_FAILED,
+    REASON_NO_RESOURCE,
+    REASON_PROVEN,
+)
+from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.trigger.records import annotations_of
+from restow.migration.trigger.values import Record
+from restow.runtime import Backoff, Runtime
+from tests.unit.migration.migrator.world import (
+    QUICK,
+    V1,
+    V2,
+    World,
+    conditions,
+    is_rewrite,
+    until,
+)
+
+LABEL = "example.com/v2, Resource=widgets"
+OPTIONS = MigratorOptions(
+    engine=QUICK,
+    unknown_resource_seconds=0.05,
+    again_backoff=Backoff(initial_seconds=0.01, factor=2, max_seconds=0.05, jitter=0.5),
+    discovery_seconds=0.01,
+)
+
+
+@dataclass
+class Told:
+    """A recorder and a meter that remember."""
+
+    events: list[tuple[str, str]] = field(default_factory=list)
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    rewritten: dict[str, int] = field(default_factory=dict)
+    left: list[int | None] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def event(self, about: Any, reason: str, message: str, *, is_warning: bool = False) -> None:
+        assert message
+        assert is_warning == (reason == FAILED or "agree" in message), (reason, message)
+        self.events.append((about["metadata"]["name"], reason))
+
+    def page(self, resource: str, done: PageDone) -> None:
+        self.rewritten[resource] = self.rewritten.get(resource, 0) + done.rewritten
+
+    def remaining(self, _resource: str, count: int | None) -> None:
+        self.left.append(count)
+
+    def in_flight(self, _resource: str, _count: int) -> None:
+        pass
+
+    def ended(self, resource: str, status: str, _seconds: float) -> None:
+        self.ends.append((resource, status))
+
+    def object_failed(self, resource: str, reason: str) -> None:
+        self.failures.append((resource, reason))
+
+
+@asynccontextmanager
+async def running(
+    world: World, options: MigratorOptions = OPTIONS, told: Told | None = None
+) -> AsyncIterator[Told]:
+    told = told or Told()
+    controller = MigratorController(
+        world.client, runtime=Runtime.system(), options=options, recorder=told, metrics=told
+    )
+    task = asyncio.ensure_future(controller.run())
+    try:
+        yield told
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def has(world: World, name: str, kind: str) -> Callable[[], Any]:
+    async def check() -> bool:
+        return conditions(await world.latest(name)).get(kind, ("",))[0] == "True"
+
+    return check
+
+
+async def test_one_after_another(world: World) -> None:
+    """Of one resource the oldest is worked off first, and alone; both are told of."""
+    for name in ("b", "a"):
+        await world.request(name)
+    async with running(world) as told:
+        await until(has(world, "a", "Succeeded"))
+        await until(has(world, "b", "Succeeded"))
+        await until(lambda: len(told.ends) == 2)
+    oldest, other = (name for name, reason in told.events if reason == STARTED)
+    assert told.events == [
+        (oldest, STARTED),
+        (oldest, SUCCEEDED),
+        (other, STARTED),
+        (other, SUCCEEDED),
+    ]
+    assert told.ends == [(LABEL, "Succeeded"), (LABEL, "Succeeded")]
+    assert told.rewritten == {LABEL: 12}
+    assert None in told.left
+    assert await world.versions() == {V2: 12}
+
+
+async def test_both_apis(world: World) -> None:
+    """Requests of either API are worked off; of the in-tree one only one version is looked at."""
+    apis = await find_request_apis(world.client)
+    assert [(each.group, each.version) for each in apis] == [
+        ("migration.k8s.io", "v1alpha1"),
+        ("storagemigration.k8s.io", "v1"),
+    ]
+    for world.requests in apis:
+        await world.request()
+    async with running(world) as told:
+        for world.requests in apis:
+            await until(has(world, "m", "Succeeded"))
+        await until(lambda: len(told.ends) == 2)
+    assert await world.versions() == {V2: 12}
+
+
+async def test_several_resources_side_by_side(world: World) -> None:
+    """One that is held up does not hold up others; more than allowed are not begun."""
+    await world.request("m")
+    secrets = {"group": "", "resource": "secrets"}
+    await other_request(world, "n", secrets)
+    gate = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent) and "/m/" in sent.target:
+            await gate.wait()
+        return 0
+
+    world.faults.before = before
+    async with running(world):
+        await until(has(world, "n", "Succeeded"))
+        assert not conditions(await world.latest("m")).get("Succeeded")
+        gate.set()
+        await until(has(world, "m", "Succeeded"))
+
+
+async def test_a_bounded_number(world: World) -> None:
+    """With one place, the second resource waits for the first; a paused one takes no place."""
+    await world.request("m")
+    await until(has_age(world, "m"))
+    begun = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent) and "/m/" in sent.target:
+            begun.set()
+        return 0
+
+    world.faults.before = before
+    patch = {"metadata": {"annotations": {PAUSED_ANNOTATION: "true"}}}
+    await world.client.patch(world.requests.resource, "m", patch)
+    async with running(world, replace(OPTIONS, resources_at_once=1)):
+        await until(lambda: has_reason(world, "m", "MigrationPaused"))
+        await other_request(world, "n", {"group": "", "resource": "secrets"})
+        await until(has(world, "n", "Succeeded"))
+        assert not begun.is_set()
+        release = {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}}
+        await world.client.patch(world.requests.resource, "m", release)
+        await until(has(world, "m", "Succeeded"))
+
+
+def has_age(world: World, name: str) -> Callable[[], Any]:
+    async def check() -> bool:
+        return bool((await world.latest(name))["metadata"]["creationTimestamp"])
+
+    return check
+
+
+async def has_reason(world: World, name: str, reason: str) -> bool:
+    return conditions(await world.latest(name)).get("Running", ("", ""))[1] == reason
+
+
+async def other_request(world: World, name: str, resource: dict[str, str]) -> None:
+    body = {"metadata": {"name": name}, "spec": {"resource": resource}}
+    await world.client.create(world.requests.resource, body)
+
+
+async def test_an_unknown_resource(world: World) -> None:
+    """It is waited for a while; then the request fails."""
+    await other_request(world, "m", {"group": "example.com", "resource": "nothings"})
+    async with running(world) as told:
+        await until(has(world, "m", "Failed"))
+        await until(lambda: told.events)
+    assert conditions(await world.latest())["Failed"] == ("True", REASON_NO_RESOURCE)
+    assert told.events == [("m", FAILED)]
+
+
+async def test_a_resource_that_is_not_stored(world: World) -> None:
+    """What cannot be rewritten is refused once, with the server's reason."""
+    resource = {"group": "authentication.k8s.io", "resource": "tokenreviews"}
+    await other_request(world, "m", resource)
+    async with running(world):
+        await until(has(world, "m", "Failed"))
+    assert conditions(await world.latest())["Failed"] == ("True", REASON_FAILED)
+
+
+async def test_deleted(world: World) -> None:
+    """The request that is deleted is given up; the next one of the resource is begun."""
+    gate = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent) and "/m/" in sent.target:
+            gate.set()
+            await asyncio.Event().wait()
+        return 0
+
+    world.faults.before = before
+    await world.request("m")
+    async with running(world) as told:
+        await gate.wait()
+        await world.request("n")
+        await world.delete_request("m")
+        await until(has(world, "n", "Succeeded"))
+    assert told.events[:2] == [("m", STARTED), ("m", ABORTED)]
+    assert told.ends[0] == (LABEL, "Aborted")
+    assert await world.versions() == {V2: 12}
+
+
+async def test_lost(world: World) -> None:
+    """A migration that is aborted because servers do not agree is told of as such."""
+    gate = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent):
+            gate.set()
+            await asyncio.Event().wait()
+        return 0
+
+    world.faults.before = before
+    await world.request()
+    async with running(world) as told:
+        await gate.wait()
+        await world.join("x+1")
+        await until(has(world, "m", "Failed"))
+        await until(lambda: len(told.events) == 2)
+    assert told.events == [("m", STARTED), ("m", ABORTED)]
+    assert await world.versions() == {V1: 12}
+
+
+async def test_waits_for_agreement(world: World) -> None:
+    """A request that is made while servers do not agree is begun when they do."""
+    old = await world.join("x+1")
+    await world.request()
+    async with running(world) as told:
+        await asyncio.sleep(0)
+        await old.leave()
+        await until(has(world, "m", "Succeeded"))
+        await until(lambda: len(told.events) == 2)
+    assert told.events == [("m", STARTED), ("m", SUCCEEDED)]
+
+
+async def test_interrupted_and_resumed(world: World) -> None:
+    """A server in trouble is waited for, and the migration goes on where it was."""
+    options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1))
+    count = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal count
+        if is_rewrite(sent):
+            count += 1
+            # Not for ever: on a slow machine passes have more pages, and would all be interrupted.
+            return 500 if count in (2, 4, 6) else 0
+        return 0
+
+    world.faults.before = before
+    await world.request()
+    async with running(world, options) as told:
+        await until(has(world, "m", "Succeeded"))
+        await until(lambda: ("m", SUCCEEDED) in told.events)
+    assert told.events[0] == ("m", STARTED)
+    assert {reason for _, reason in told.events[1:-1]} == {RESUMED}
+    assert await world.versions() == {V2: 12}
+
+
+async def test_interrupted_too_often(world: World) -> None:
+    """Trouble that does not end fails the request."""
+    options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1), interruptions_max=2)
+
+    async def before(sent: Request) -> int:
+        return 500 if is_rewrite(sent) else 0
+
+    world.faults.before = before
+    await world.request()
+    async with running(world, options):
+        await until(has(world, "m", "Failed"))
+    assert conditions(await world.latest())["Failed"] == ("True", REASON_FAILED)
+    assert await world.versions() == {V1: 12}
+
+
+async def test_two_controllers(world: World) -> None:
+    """Two at once, and one that takes over from another, do no harm."""
+    await world.request()
+    async with running(world), running(world):
+        await until(has(world, "m", "Succeeded"))
+    assert conditions(await world.latest())["Succeeded"] == ("True", REASON_PROVEN)
+    assert await world.versions() == {V2: 12}
+
+
+async def test_apis_that_come_later(world: World) -> None:
+    """A server that does not have an API of requests yet is asked again."""
+    asked = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal asked
+        if sent.target in {"/apis/migration.k8s.io/v1alpha1", "/apis/storagemigration.k8s.io/v1"}:
+            asked += 1
+            return 404 if asked < 4 else 0
+        return 503 if asked < 4 and "storagemigration" in sent.target else 0
+
+    await world.request()
+    world.faults.before = before
+    async with running(world):
+        await until(has(world, "m", "Succeeded"))
+
+
+def test_which_are_open() -> None:
+    """What has not ended, and a success of the trigger's that nobody has proven."""
+    record = annotations_of(Record(target="t", state_uid="u", change="c"))
+
+    def request(kind: str = "", **metadata: Any) -> dict[str, Any]:
+        found = [{"type": kind, "status": "True"}] if kind else []
+        return {"metadata": metadata, "status": {"conditions": found}}
+
+    table = [
+        (request(), True),
+        (request("Running"), True),
+        (request("Failed"), False),
+        (request("Succeeded"), False),
+        (request("Succeeded", annotations=record), True),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: '{"target": "t"}'}), False),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: "done by hand"}), True),
+        (request("Succeeded", annotations={**record, PROOF_ANNOTATION: '{"target": "u"}'}), True),
+        (request(deletionTimestamp="now"), False),
+    ]
+    for each, expected in table:
+        assert is_open(each) is expected, each
+
+
+async def test_names(world: World) -> None:
+    """Metrics name a resource in the version that its group prefers."""
+    secrets = await find_resource(world.client, GroupResource("", "secrets"))
+    assert secrets is not None
+    assert label_of(secrets) == "/v1, Resource=secrets"
+    assert label_of(world.widgets) == LABEL
+    assert await find_resource(world.client, GroupResource("", "nothings")) is None
+
+
+async def test_an_informer_that_ends(world: World) -> None:
+    """A migrator that cannot see requests any more ends, and does not sit there silently."""
+    controller = MigratorController(
+        world.client,
+        runtime=Runtime.system(),
+        options=MigratorOptions(engine=QUICK),
+        recorder=NO_RECORDER,
+        metrics=NO_MIGRATOR_METRICS,
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(ended_by(controller))
+        await until(lambda: controller.is_synced)
+        controller._apis[0].informer.objects_max = 0
+        await world.request()
+    assert isinstance(running.result(), CacheFull)
+
+
+async def ended_by(controller: MigratorController) -> Exception | None:
+    try:
+        await controller.run()
+    except CacheFull as error:
+        return error

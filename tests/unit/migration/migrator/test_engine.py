@@ -1,0 +1,588 @@
+"""Whole migrations on real servers: complete, resumed, aborted, failed, held, and two at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.client import InProcessTransport
+from restow.client.transport import Request
+from restow.machinery.names import GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.migrator.agreement import BY_SERVER
+from restow.migration.migrator.controller import find_request_apis
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.jobs import Ending, Job, Listener
+from restow.migration.names import (
+    FAILED,
+    PAUSED_ANNOTATION,
+    POSITION_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_AGREEMENT_LOST,
+    REASON_FAILED,
+    REASON_NOT_PROVEN,
+    REASON_OBJECTS_FAILED,
+    REASON_PAUSED,
+    REASON_PROVEN,
+    REASON_RUNNING,
+    RUNNING,
+    SUCCEEDED,
+)
+from restow.migration.trigger.records import annotations_of
+from restow.migration.trigger.values import Record
+from tests.unit.migration.migrator.definitions import (
+    DEFINITIONS,
+    Definitions,
+    definition,
+)
+from tests.unit.migration.migrator.world import (
+    QUICK,
+    V1,
+    V2,
+    World,
+    conditions,
+    is_rewrite,
+    nothing,
+    run_until,
+    until,
+)
+
+TARGET = storage_version_hash(GroupVersionKind.of(V2, "Widget"))
+ways = pytest.mark.parametrize("is_patching", [False, True], ids=["rewrite", "patch"])
+
+
+@ways
+async def test_complete(world: World, is_patching: bool) -> None:
+    """Everything is rewritten and proven, and the request says so."""
+    pages: list[int] = []
+    listener = Listener(page=lambda done, _progress: pages.append(done.rewritten))
+    outcome = await world.run(await world.request(), listener=listener, is_patching=is_patching)
+    assert (outcome.ending, outcome.reason) == (Ending.SUCCEEDED, REASON_PROVEN), outcome
+    assert (outcome.objects, outcome.rewritten, outcome.failed) == (12, 12, 0)
+    assert pages == [5, 5, 2, 0, 0, 0]
+    assert await world.versions() == {V2: 12}
+    request = await world.latest()
+    assert conditions(request) == {
+        RUNNING: ("False", REASON_PROVEN),
+        SUCCEEDED: ("True", REASON_PROVEN),
+    }
+    marks = request["metadata"]["annotations"]
+    proof = orjson.loads(marks[PROOF_ANNOTATION])
+    assert (proof["target"], proof["by"], proof["objects"]) == (TARGET, "second pass", 12)
+    assert proof["mark"].endswith("/epoch/1")
+    assert POSITION_ANNOTATION not in marks
+    assert not request["spec"].get("continueToken")
+    again = await world.run(request)
+    assert again.ending is Ending.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("is_patching", "is_resumed", "pages"),
+    [(False, False, [5, 5, 2]), (False, True, [5, 2, 5, 5, 2]), (True, False, [5, 5, 2] * 2)],
+    ids=["rewrite", "resumed", "patch"],
+)
+async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
+    world: World, is_patching: bool, is_resumed: bool, pages: list[int]
+) -> None:
+    """Further requests for one resource are worked one after the other; each costs one pass when
+    there is nothing left to rewrite (seed 900248 of the simulator at commit 04310b9). A pass that
+    was resumed, or that no server verifies, is still followed by another."""
+    assert (await world.run(await world.request("first"))).ending is Ending.SUCCEEDED
+    request = await world.request("second")
+    if is_resumed:
+        await run_until(world, request, 6, is_done=False, is_patching=False)
+        world.faults.before = nothing
+        request = await world.latest("second")
+        assert POSITION_ANNOTATION in request["metadata"]["annotations"]
+    scanned: list[int] = []
+    listener = Listener(page=lambda done, _progress: scanned.append(done.scanned))
+    outcome = await world.run(request, listener=listener, is_patching=is_patching)
+    assert (outcome.ending, outcome.reason) == (Ending.SUCCEEDED, REASON_PROVEN), outcome
+    assert (scanned, outcome.objects, outcome.rewritten) == (pages, 12, 0)
+    marks = (await world.latest("second"))["metadata"]["annotations"]
+    is_by_server = orjson.loads(marks[PROOF_ANNOTATION])["by"] == BY_SERVER
+    assert is_by_server is (len(pages) == 3)
+
+
+@pytest.mark.parametrize("group", ["storagemigration.k8s.io"])
+async def test_the_other_api(world: World, group: str) -> None:
+    """A request of the in-tree API is worked off the same way, with standard conditions."""
+    [world.requests] = [
+        each for each in await find_request_apis(world.client) if each.group == group
+    ]
+    outcome = await world.run(await world.request())
+    assert outcome.ending is Ending.SUCCEEDED
+    request = await world.latest()
+    assert conditions(request)[SUCCEEDED] == ("True", REASON_PROVEN)
+    assert all(each["lastTransitionTime"] for each in request["status"]["conditions"])
+    assert await world.versions() == {V2: 12}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_stored_versions_are_trimmed_after_a_proof(world: World, is_broken: bool) -> None:
+    """The definition of a custom resource is trimmed when all is proven, and never otherwise."""
+    api = Definitions()
+    path = f"{DEFINITIONS}/widgets.example.com"
+    api.put(path, definition())
+    world.faults.routes[DEFINITIONS] = InProcessTransport(api.handle)
+    if is_broken:
+        await world.plant_raw("broken", b"{")
+    outcome = await world.run(await world.request())
+    stored = api.objects[path]["status"]["storedVersions"]
+    if is_broken:
+        assert (outcome.ending, stored) == (Ending.FAILED, ["v1", "v2"])
+    else:
+        assert (outcome.ending, stored) == (Ending.SUCCEEDED, ["v2"])
+        assert "storedVersions is v2" in outcome.message
+
+
+async def test_stored_versions_of_another_target(world: World) -> None:
+    """A definition that stores another version than the proven one is left as it is."""
+    api = Definitions()
+    path = f"{DEFINITIONS}/widgets.example.com"
+    api.put(path, definition(storage="v1"))
+    world.faults.routes[DEFINITIONS] = InProcessTransport(api.handle)
+    outcome = await world.run(await world.request())
+    assert outcome.ending is Ending.SUCCEEDED
+    assert api.objects[path]["status"]["storedVersions"] == ["v1", "v2"]
+
+
+async def test_without_a_request(world: World) -> None:
+    """The command line may migrate where there is no API for requests: by patches."""
+    outcome = await Engine(world.client, options=QUICK).run(Job(resource=world.widgets))
+    assert (outcome.ending, outcome.rewritten) == (Ending.SUCCEEDED, 12)
+    assert outcome.proof is not None
+    assert await world.versions() == {V2: 12}
+
+
+@ways
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+async def test_killed_at_every_write(world: World, is_patching: bool, is_done: bool) -> None:
+    """A run that dies before or behind any write, of a page or of its position, is gone on with by
+    another; nothing is left behind, and nothing is proven too early."""
+    for point in range(1, 100, 3 if is_patching else 1):
+        await world.plant(12)
+        request = await world.request(f"m{point}")
+        was_killed = await run_until(
+            world, request, point, is_done=is_done, is_patching=is_patching
+        )
+        world.faults.before = nothing
+        latest = await world.latest(f"m{point}")
+        if SUCCEEDED in conditions(latest):
+            assert await world.versions() == {V2: 12}
+        outcome = await world.run(latest, is_patching=is_patching)
+        assert outcome.ending in {Ending.SUCCEEDED, Ending.NOTHING}, outcome
+        assert conditions(await world.latest(f"m{point}"))[SUCCEEDED] == ("True", REASON_PROVEN)
+        assert await world.versions() == {V2: 12}
+        if not was_killed:
+            assert point > 12
+            return
+    raise AssertionError("it never came to its end")
+
+
+async def test_what_was_saved_is_not_done_again(world: World) -> None:
+    """A further run begins behind the last saved page, in the same pass."""
+    request = await world.request()
+    await run_until(world, request, 6, is_done=False, is_patching=False)
+    world.faults.before = nothing
+    latest = await world.latest()
+    saved = orjson.loads(latest["metadata"]["annotations"][POSITION_ANNOTATION])
+    assert (saved["pass"], saved["scanned"], saved["rewritten"]) == (1, 5, 5)
+    assert saved["token"] == latest["spec"]["continueToken"]
+    scanned: list[int] = []
+    told: list[str] = []
+    listener = Listener(
+        began=lambda: told.append("began"),
+        resumed=lambda: told.append("resumed"),
+        page=lambda done, _progress: scanned.append(done.scanned),
+    )
+    outcome = await world.run(latest, listener=listener)
+    assert (told, scanned) == (["resumed"], [5, 2, 5, 5, 2])
+    assert (outcome.ending, outcome.rewritten) == (Ending.SUCCEEDED, 12)
+    assert await world.versions() == {V2: 12}
+
+
+async def test_a_deleted_request_ends_it(world: World) -> None:
+    """The page under way is given up, and no further one is asked for."""
+    request = await world.request()
+    asked: list[str] = []
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent):
+            asked.append(sent.target)
+            if len(asked) == 2:
+                await world.delete_request()
+                await asyncio.Event().wait()  # a page that takes for ever
+        return 0
+
+    world.faults.before = before
+    outcome = await world.run(request)
+    assert outcome.ending is Ending.GONE
+    assert len(asked) == 2
+    assert await world.versions() == {V1: 7, V2: 5}
+
+
+async def test_one_made_anew_is_another(world: World) -> None:
+    """A request of the same name does not inherit what was begun for the one before."""
+    request = await world.request()
+    await world.delete_request()
+    await world.request()
+    outcome = await world.run(request)
+    assert outcome.ending is Ending.GONE
+    assert "status" not in await world.latest() or not conditions(await world.latest())
+    assert await world.versions() == {V1: 12}
+
+
+@ways
+async def test_a_lost_agreement_ends_it(world: World, is_patching: bool) -> None:
+    """When a server of an older release joins, the page under way is given up at once."""
+    request = await world.request()
+    begun = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        is_page = is_rewrite(sent) or (sent.method == "PATCH" and "/widgets/" in sent.target)
+        if is_page and (await world.versions()).get(V2, 0) >= 5:
+            begun.set()
+            await asyncio.Event().wait()
+        return 0
+
+    world.faults.before = before
+    task = asyncio.ensure_future(world.run(request, is_patching=is_patching))
+    await begun.wait()
+    await world.join("x+1")
+    outcome = await task
+    assert (outcome.ending, outcome.reason) == (Ending.LOST, REASON_AGREEMENT_LOST)
+    assert conditions(await world.latest())[FAILED] == ("True", REASON_AGREEMENT_LOST)
+    assert (await world.versions())[V2] < 12
+
+
+async def test_nothing_begins_without_agreement(world: World) -> None:
+    """While servers write different versions, a request waits as it is."""
+    old = await world.join("x+1")
+    outcome = await world.run(await world.request())
+    assert outcome.ending is Ending.UNREADY
+    assert conditions(await world.latest()) == {}
+    assert await world.versions() == {V1: 12}
+    await old.leave()
+    assert (await world.run(await world.latest())).ending is Ending.SUCCEEDED
+
+
+async def test_a_request_for_another_target_is_lost(world: World) -> None:
+    """One that the trigger made for a hash which is not the common one rewrites nothing."""
+    other = Record(target="AAAAAAAAAAA=", state_uid="u", change="c")
+    outcome = await world.run(await world.request(annotations=annotations_of(other)))
+    assert outcome.ending is Ending.LOST
+    assert await world.versions() == {V1: 12}
+    moved = Record(target=TARGET, state_uid="u", change="c", storage_version="uid/epoch/9")
+    outcome = await world.run(await world.request("n", annotations=annotations_of(moved)))
+    assert outcome.ending is Ending.LOST
+    assert await world.versions() == {V1: 12}
+
+
+async def test_an_undecodable_object_is_named(world: World) -> None:
+    """All others are rewritten; the migration fails, by its name."""
+    await world.plant_raw("broken", b"\x00k8s")
+    told: list[str] = []
+    listener = Listener(failed=lambda failure: told.append(failure.name))
+    outcome = await world.run(await world.request(), listener=listener)
+    assert (outcome.ending, outcome.reason) == (Ending.FAILED, REASON_OBJECTS_FAILED)
+    assert outcome.failed == 1
+    assert "default/broken" in outcome.message
+    assert told == ["broken"]
+    request = await world.latest()
+    assert conditions(request) == {
+        RUNNING: ("False", REASON_OBJECTS_FAILED),
+        FAILED: ("True", REASON_OBJECTS_FAILED),
+    }
+    assert PROOF_ANNOTATION not in (request["metadata"].get("annotations") or {})
+    assert (await world.versions())[V2] == 12
+
+
+@pytest.mark.parametrize(
+    ("code", "is_patching"),
+    [(409, False), (429, False), (500, False), (503, False), (-1, False), (409, True), (500, True)],
+)
+async def test_storms(world: World, code: int, is_patching: bool) -> None:
+    """Every second request is refused, or its answer is lost: it takes longer, and is complete."""
+    request = await world.request()
+    count = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal count
+        if sent.method == "GET" or sent.is_stream:
+            return 0
+        count += 1
+        return code if count % 2 else 0
+
+    world.faults.before = before
+    outcome = await world.run(request, is_patching=is_patching)
+    assert outcome.ending is Ending.SUCCEEDED, outcome
+    assert await world.versions() == {V2: 12}
+
+
+async def test_a_token_that_nobody_knows(world: World) -> None:
+    """The pass begins again at its first page."""
+    request = await world.request()
+    refused = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal refused
+        if is_rewrite(sent) and b'"continue"' in sent.body and not refused:
+            refused += 1
+            return 410
+        return 0
+
+    world.faults.before = before
+    scanned: list[int] = []
+    listener = Listener(page=lambda done, _progress: scanned.append(done.scanned))
+    outcome = await world.run(request, listener=listener)
+    assert outcome.ending is Ending.SUCCEEDED
+    assert scanned == [5, 5, 5, 2, 5, 5, 2]
+    assert (outcome.rewritten, await world.versions()) == (12, {V2: 12})
+
+
+async def test_a_position_of_another_target_is_not_used(world: World) -> None:
+    """A token that was saved for something else would leave the first part as it was."""
+    request = await world.request()
+    text = orjson.dumps(
+        {
+            "uid": request["metadata"]["uid"],
+            "resource": "widgets.example.com",
+            "way": "rewrite",
+            "target": "AAAAAAAAAAA=",
+            "mark": "u/epoch/1",
+            "pass": 2,
+            "token": "e30",
+        }
+    ).decode()
+    patch = {"metadata": {"annotations": {POSITION_ANNOTATION: text}}}
+    request = await world.client.patch(world.requests.resource, "m", patch)
+    begun: list[str] = []
+    outcome = await world.run(request, listener=Listener(began=lambda: begun.append("began")))
+    assert (outcome.ending, begun) == (Ending.SUCCEEDED, ["began"])
+    assert await world.versions() == {V2: 12}
+
+
+async def test_paused_and_released(world: World) -> None:
+    """It is held between two pages, says so, and goes on."""
+    request = await world.request()
+    calls: list[str] = []
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent):
+            calls.append("page")
+            if len(calls) == 1:
+                await pause(world, "true")
+        return 0
+
+    world.faults.before = before
+    listener = Listener(
+        paused=lambda: calls.append("paused"), released=lambda: calls.append("released")
+    )
+    task = asyncio.ensure_future(world.run(request, listener=listener))
+
+    async def is_held() -> bool:
+        return conditions(await world.latest()).get(RUNNING) == ("True", REASON_PAUSED)
+
+    await until(is_held)
+    assert calls == ["page", "paused"]
+    assert await world.versions() == {V1: 7, V2: 5}
+    await pause(world, None)
+    assert (await task).ending is Ending.SUCCEEDED
+    assert calls[2] == "released"
+    assert await world.versions() == {V2: 12}
+
+
+async def pause(world: World, value: str | None) -> None:
+    patch = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
+    await world.client.patch(world.requests.resource, "m", patch)
+
+
+@ways
+async def test_two_at_once(world: World, is_patching: bool) -> None:
+    """Two engines on one request do no harm."""
+    request = await world.request()
+    outcomes = await asyncio.gather(
+        world.run(request, is_patching=is_patching), world.run(request, is_patching=is_patching)
+    )
+    assert {each.ending for each in outcomes} <= {Ending.SUCCEEDED, Ending.NOTHING}
+    assert conditions(await world.latest())[SUCCEEDED] == ("True", REASON_PROVEN)
+    assert await world.versions() == {V2: 12}
+
+
+async def test_a_proof_that_was_written_before_the_end(world: World) -> None:
+    """A run that died between the proof and the success is concluded after one more look at all."""
+    request = await world.request()
+    dies = asyncio.Event()
+
+    async def before(sent: Request) -> int:
+        if b'"Succeeded"' in sent.body:
+            dies.set()
+            await asyncio.Event().wait()
+        return 0
+
+    world.faults.before = before
+    task = asyncio.ensure_future(world.run(request))
+    await dies.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    latest = await world.latest()
+    assert PROOF_ANNOTATION in latest["metadata"]["annotations"]
+    assert SUCCEEDED not in conditions(latest)
+    world.faults.before = nothing
+    pages: list[int] = []
+    listener = Listener(page=lambda done, _progress: pages.append(done.scanned))
+    assert (await world.run(latest, listener=listener)).ending is Ending.SUCCEEDED
+    assert pages == [5, 5, 2]
+
+
+async def test_a_proof_of_before_is_taken_back(world: World) -> None:
+    """One that was written for another agreement is not believed, and does not stay."""
+    request = await world.request(annotations={PROOF_ANNOTATION: '{"target": "x", "mark": "y"}'})
+    marks: list[Any] = []
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent) and not marks:
+            marks.append("asked")
+            marks.append((await world.latest())["metadata"]["annotations"])
+        return 0
+
+    world.faults.before = before
+    assert (await world.run(request)).ending is Ending.SUCCEEDED
+    assert PROOF_ANNOTATION not in marks[1]
+    assert await world.versions() == {V2: 12}
+
+
+async def test_a_success_of_another_migrator_is_proven(world: World) -> None:
+    """A request of the trigger that somebody else has called a success gets its proof."""
+    record = Record(target=TARGET, state_uid="u", change="c")
+    request = await world.request(annotations=annotations_of(record))
+    status = {"conditions": [{"type": SUCCEEDED, "status": "True", "reason": "Other"}]}
+    request = await world.client.patch(
+        world.requests.resource, "m", {"status": status}, subresource="status"
+    )
+    assert (await world.run(request)).ending is Ending.SUCCEEDED
+    latest = await world.latest()
+    assert PROOF_ANNOTATION in latest["metadata"]["annotations"]
+    assert conditions(latest) == {SUCCEEDED: ("True", "Other")}
+    assert await world.versions() == {V2: 12}
+
+
+async def test_refused_for_good(world: World) -> None:
+    """What a server will never do fails the request; a server in trouble only interrupts it."""
+    request = await world.request()
+    code = 503
+
+    async def before(sent: Request) -> int:
+        return code if is_rewrite(sent) else 0
+
+    world.faults.before = before
+    assert (await world.run(request)).ending is Ending.INTERRUPTED
+    assert conditions(await world.latest()) == {RUNNING: ("True", REASON_RUNNING)}
+    code = 403
+    assert (await world.run(await world.latest())).ending is Ending.FAILED
+    assert conditions(await world.latest())[FAILED] == ("True", REASON_FAILED)
+    assert await world.versions() == {V1: 12}
+
+
+async def test_never_found_unchanged(world: World) -> None:
+    """When every pass finds something to do, it is not proven, and fails."""
+    request = await world.request()
+    pages = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal pages
+        if is_rewrite(sent):
+            pages += 1
+            await world.plant(1)
+        return 0
+
+    world.faults.before = before
+    outcome = await world.run(request)
+    assert (outcome.ending, outcome.reason) == (Ending.FAILED, REASON_NOT_PROVEN)
+    assert pages == 3 * (1 + QUICK.proof_passes_max)
+
+
+async def test_what_was_changed_by_others_meanwhile(world: World) -> None:
+    """An object that is planted in the old version behind the first pass is found by the proof."""
+    request = await world.request()
+    passes: list[int] = []
+
+    async def before(sent: Request) -> int:
+        if is_rewrite(sent):
+            passes.append(1)
+            if len(passes) == 4:
+                await world.plant(1, prefix="a")
+        return 0
+
+    world.faults.before = before
+    outcome = await world.run(request)
+    assert outcome.ending is Ending.SUCCEEDED
+    assert (outcome.objects, outcome.rewritten) == (13, 13)
+    assert await world.versions() == {V2: 13}
+
+
+async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
+    """A server of an older release that joins unseen, behind the last patch, is found by a fresh
+    read."""
+    request = await world.request()
+    patches = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal patches
+        if sent.is_stream and "storageversions?" in sent.target:
+            await asyncio.Event().wait()  # a watch that shows nothing
+        if sent.method == "PATCH" and "/widgets/" in sent.target:
+            patches += 1
+            if patches == 24:
+                await world.join("x+1")
+        return 0
+
+    world.faults.before = before
+    outcome = await world.run(request, is_patching=True)
+    assert outcome.ending is Ending.LOST
+    assert PROOF_ANNOTATION not in (await world.latest())["metadata"]["annotations"]
+
+
+async def test_what_failed_before_it_was_resumed_is_named(world: World) -> None:
+    """Only the number of failures is saved: a further run finds their names again."""
+    await world.plant_raw("a-broken", b"{")
+    await run_until(world, await world.request(), 6, is_done=False, is_patching=False)
+    world.faults.before = nothing
+    outcome = await world.run(await world.latest())
+    assert (outcome.ending, outcome.failed) == (Ending.FAILED, 1)
+    assert "default/a-broken" in outcome.message
+
+
+async def test_what_others_write_to_the_status_stays(world: World) -> None:
+    """A condition that somebody else adds is kept, and a failure is not overwritten."""
+    request = await world.request()
+    foreign = [
+        {"type": "Other", "status": "True", "reason": "Foreign"},
+        {"type": FAILED, "status": "True", "reason": "Foreign"},
+    ]
+    pages = 0
+
+    async def before(sent: Request) -> int:
+        nonlocal pages
+        pages += is_rewrite(sent)
+        if sent.target.endswith("/m/status") and foreign and pages == 3 - len(foreign):
+            added = foreign.pop(0)
+            await add_condition(world, added)
+        return 0
+
+    world.faults.before = before
+    await world.run(request)
+    found = conditions(await world.latest())
+    assert found["Other"] == ("True", "Foreign")
+    assert found[FAILED] == ("True", "Foreign")
+    assert SUCCEEDED not in found
+
+
+async def add_condition(world: World, added: dict[str, str]) -> None:
+    status = (await world.latest()).get("status") or {}
+    patch = {"status": {"conditions": [*(status.get("conditions") or []), added]}}
+    await world.client.patch(world.requests.resource, "m", patch, subresource="status")

@@ -1,0 +1,173 @@
+"""The pace, against servers that are formulas: room, saturation, refusals, and time that passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.migration.migrator.pace import (
+    FLOOR_SECONDS_MAX,
+    IN_FLIGHT_START,
+    PAUSE_SECONDS_MAX,
+    Pace,
+    PaceOptions,
+)
+
+Latency = Callable[[int], float]
+"""How long an answer takes with so many in flight."""
+
+
+def run(pace: Pace, latency: Latency, *, answers: int, now: float = 0.0) -> float:
+    """So many answers of a server; the time afterwards."""
+    for _ in range(answers):
+        seconds = latency(pace.limit)
+        now += seconds / pace.limit
+        pace.answered(now, seconds=seconds)
+    return now
+
+
+def new_pace(in_flight_max: int = 64, rate: float | None = None) -> Pace:
+    return Pace(PaceOptions(in_flight_max=in_flight_max, requests_per_second=rate))
+
+
+def test_it_begins_small_and_grows_where_there_is_room() -> None:
+    """A server that takes everything in the same time gets all that is allowed."""
+    pace = new_pace()
+    assert pace.limit == IN_FLIGHT_START
+    run(pace, lambda _: 0.01, answers=2_000)
+    assert pace.limit == 64
+    assert new_pace(in_flight_max=3).limit == 3
+
+
+def test_it_stays_where_a_server_is_busy() -> None:
+    """A server that does one after another gets some more, then not: others want a turn too."""
+    pace = new_pace()
+    run(pace, lambda count: 0.01 * count, answers=5_000)
+    assert IN_FLIGHT_START < pace.limit <= 3 * IN_FLIGHT_START
+
+
+def test_it_gives_way_when_a_server_slows_down() -> None:
+    """Answers that take many times as long halve it, again and again, down to one."""
+    pace = new_pace()
+    now = run(pace, lambda _: 0.01, answers=2_000)
+    seen: list[int] = []
+
+    def slow(count: int) -> float:
+        seen.append(count)
+        return 0.1
+
+    run(pace, slow, answers=400, now=now)
+    assert list(dict.fromkeys(seen))[:7] == [64, 32, 16, 8, 4, 2, 1]
+
+
+def test_small_differences_are_noise() -> None:
+    """Milliseconds do not matter, however many times the floor they are."""
+    pace = new_pace()
+    now = run(pace, lambda _: 0.0001, answers=2_000)
+    run(pace, lambda _: 0.04, answers=500, now=now)
+    assert pace.limit == 64
+
+
+def test_one_burst_of_refusals_halves_once() -> None:
+    """Requests that were under way together are refused together, and count as one."""
+    pace = new_pace()
+    now = run(pace, lambda _: 0.01, answers=2_000)
+    for _ in range(64):
+        pace.refused(now)
+    assert pace.limit == 32
+    for _ in range(33):
+        pace.refused(now)
+    assert pace.limit == 16
+
+
+def test_it_recovers() -> None:
+    """After refusals it grows again, as before."""
+    pace = new_pace()
+    for _ in range(500):
+        pace.refused(0.0)
+    assert pace.limit == 1
+    run(pace, lambda _: 0.01, answers=3_000)
+    assert pace.limit == 64
+
+
+def test_a_server_that_has_become_slower_for_good() -> None:
+    """The floor is taken anew after a while, with few in flight; then there is room again."""
+    pace = new_pace()
+    now = run(pace, lambda _: 0.01, answers=2_000)
+    now = run(pace, lambda _: 0.3, answers=400, now=now)
+    assert pace.limit < IN_FLIGHT_START
+    now = run(pace, lambda _: 0.3, answers=4_000, now=now + FLOOR_SECONDS_MAX)
+    assert pace.limit == 64
+    lows: list[int] = []
+
+    def watched(count: int) -> float:
+        lows.append(count)
+        return 0.3
+
+    run(pace, watched, answers=4_000, now=now + FLOOR_SECONDS_MAX)
+    assert min(lows) == IN_FLIGHT_START
+    assert pace.limit == 64
+
+
+def test_a_pause_is_for_all() -> None:
+    """What a server asks for holds every request, up to a limit; the longest wish counts."""
+    pace = new_pace()
+    assert pace.turn(100.0) == 0
+    pace.refused(100.0, wait_seconds=5)
+    pace.refused(100.0, wait_seconds=2)
+    assert pace.turn(101.0) == pytest.approx(4)
+    assert pace.paused_seconds(101.0) == pytest.approx(4)
+    assert pace.turn(105.0) == 0
+    assert pace.paused_seconds(106.0) == 0
+    pace.refused(200.0, wait_seconds=10**6)
+    assert pace.turn(200.0) == PAUSE_SECONDS_MAX
+
+
+@given(
+    rate=st.floats(0.1, 10_000),
+    gaps=st.lists(st.floats(0, 1), min_size=1, max_size=50),
+)
+def test_a_rate_is_never_exceeded(rate: float, gaps: list[float]) -> None:
+    """Whenever requests are asked for, they begin at least so far apart, and none too late."""
+    pace = new_pace(rate=rate)
+    now, last = 1000.0, -math.inf
+    for gap in gaps:
+        now += gap
+        begin = now + pace.turn(now)
+        assert begin >= now
+        assert begin - last >= (1 / rate) * (1 - 1e-6) - 1e-6
+        assert begin <= max(now, last + 1 / rate) + 1e-6
+        last = begin
+
+
+@given(
+    most=st.integers(1, 100),
+    events=st.lists(
+        st.tuples(st.sampled_from(["answer", "refusal"]), st.floats(0, 100), st.floats(0, 50)),
+        max_size=300,
+    ),
+)
+def test_it_stays_within_its_bounds(most: int, events: list[tuple[str, float, float]]) -> None:
+    """Whatever is heard, in whatever order, at least one may go and never more than allowed."""
+    pace, now = new_pace(most), 0.0
+    for kind, seconds, passed in events:
+        now += passed
+        if kind == "answer":
+            pace.answered(now, seconds=seconds)
+        else:
+            pace.refused(now, wait_seconds=seconds)
+        assert 1 <= pace.limit <= most
+        assert 0 <= pace.turn(now) <= PAUSE_SECONDS_MAX + 1e-6
+
+
+def test_options() -> None:
+    """What cannot be is refused."""
+    for rate in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="more than 0"):
+            PaceOptions(requests_per_second=rate)
+    with pytest.raises(ValueError, match="at least 1"):
+        PaceOptions(in_flight_max=0)

@@ -1,0 +1,208 @@
+"""The server's own rewrite, as its client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
+from restow.machinery import status
+from restow.machinery.names import GroupResource
+from restow.machinery.status import ServiceUnavailable, StatusError
+from restow.migration.migrator.agreement import hash_of
+from restow.migration.migrator.options import EngineOptions
+from restow.migration.migrator.passes import Failure, Lost
+from restow.migration.migrator.patching import PatchOptions
+from restow.migration.migrator.rewriting import LIMIT_MIN, REWRITE_FAILED, Rewriting
+from restow.migration.trigger.values import MigrationRef
+from restow.runtime import Runtime, SimulatedClock
+from tests.unit.migration.migrator.world import QUICK
+
+REF = MigrationRef("migration.k8s.io/v1alpha1", "m", "u")
+TARGET = "example.com/v2"
+WIDGETS = ApiResource(
+    group="example.com", version="v2", name="widgets", kind="Widget", is_namespaced=True
+)
+PAGE = {"continue": "", "scanned": 0, "target": TARGET}
+
+
+class Server:
+    """Answers each page as it is told to, in its time."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.asked: list[dict[str, Any]] = []
+        self.answers: list[dict[str, Any] | StatusError] = []
+        self.take: Callable[[int], float] = lambda _limit: 0.0
+
+    async def handle(
+        self, method: str, target: str, _headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        assert method == "POST"
+        assert target == "/apis/migration.k8s.io/v1alpha1/storageversionmigrations/m/rewrite"
+        wish = orjson.loads(body)
+        self.asked.append(wish)
+        await self.clock.sleep(self.take(wish["limit"]))
+        answer = self.answers.pop(0) if self.answers else {**PAGE, "scanned": wish["limit"]}
+        if isinstance(answer, StatusError):
+            headers = {"Retry-After": str(answer.retry_after_seconds)}
+            return Answer(answer.code, answer.to_bytes(), headers)
+        return Answer(200, orjson.dumps(answer))
+
+    def rewriting(self, options: EngineOptions = QUICK, **given: Any) -> Rewriting:
+        runtime = Runtime.simulated("rewriting", clock=self.clock)
+        client = ApiClient(InProcessTransport(self.handle), runtime=runtime)
+        wishes = {"target_api_version": TARGET, "epoch": 3, **given}
+        return Rewriting(client, REF, WIDGETS, options=options, **wishes)
+
+    async def page(self, rewriting: Rewriting, token: str = "") -> Any:
+        return await self.clock.run_until_done(rewriting.page(token))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def test_what_is_asked_and_told(server: Server) -> None:
+    """Token, target and epoch go along; the counts and the names of what failed come back."""
+    failed = [{"namespace": "n", "name": "x", "reason": "no JSON"}, "odd"]
+    server.answers = [
+        {
+            **PAGE,
+            "continue": "next",
+            "scanned": 9,
+            "rewritten": 4,
+            "skipped": 2,
+            "settled": 1,
+            "failedCount": 1,
+            "failed": failed,
+            "epoch": 3,
+        }
+    ]
+    done = await server.page(server.rewriting(), "here")
+    assert server.asked == [{"limit": 5, "continue": "here", "target": TARGET, "epoch": 3}]
+    assert (done.token, done.scanned, done.rewritten, done.unchanged) == ("next", 9, 4, 2)
+    assert (done.settled, done.failed, done.moment) == (1, 1, "3")
+    assert done.failures == (
+        Failure(namespace="n", name="x", reason=REWRITE_FAILED, message="no JSON"),
+    )
+
+
+async def test_names_that_are_missing(server: Server) -> None:
+    """A page of which the server names only some failures is done again, as small as that."""
+    named = [{"namespace": "n", "name": f"x{number}", "reason": "no JSON"} for number in range(2)]
+    few = {**PAGE, "continue": "near", "scanned": 2, "failedCount": 2, "failed": named}
+    server.answers = [
+        {**few, "continue": "far", "scanned": 5, "rewritten": 1, "failedCount": 4},
+        few,
+    ]
+    done = await server.page(server.rewriting(), "here")
+    assert [(each["limit"], each["continue"]) for each in server.asked] == [
+        (5, "here"),
+        (2, "here"),
+    ]
+    assert (done.token, done.scanned, done.failed, done.rewritten) == ("near", 2, 2, 1)
+    assert [each.name for each in done.failures] == ["x0", "x1"]
+
+
+async def test_a_conflict_is_a_loss(server: Server) -> None:
+    """It is not tried again here."""
+    server.answers = [status.conflict(GroupResource("", "m"), "m", why="moved")]
+    with pytest.raises(Lost, match="moved"):
+        await server.page(server.rewriting())
+    assert len(server.asked) == 1
+
+
+async def test_trouble_is_waited_for(server: Server) -> None:
+    """As long as the server says, and a bounded number of times."""
+    busy = status.too_many_requests("busy", retry_after_seconds=7)
+    server.answers = [busy, status.internal("oh"), status.unavailable("down")]
+    await server.page(server.rewriting())
+    assert len(server.asked) == 4
+    assert 7 <= server.clock.monotonic() < 8
+    server.answers = [status.unavailable("down") for _ in range(99)]
+    with pytest.raises(ServiceUnavailable):
+        await server.page(server.rewriting(replace(QUICK, page_attempts_max=3)))
+    assert len(server.asked) == 4 + 3
+
+
+async def test_what_is_refused_is_refused(server: Server) -> None:
+    """Asking again would not help."""
+    server.answers = [status.bad_request("no")]
+    with pytest.raises(StatusError):
+        await server.page(server.rewriting())
+    assert len(server.asked) == 1
+
+
+async def test_another_target(server: Server) -> None:
+    """A server that was told no target keeps to what discovery shows, and to its first choice."""
+    shown: dict[str, Any] = {
+        "target_api_version": "",
+        "epoch": None,
+        "target_hash": hash_of(TARGET, "Widget"),
+    }
+    rewriting = server.rewriting(**shown)
+    await server.page(rewriting)
+    await server.page(rewriting)
+    assert server.asked == [{"limit": 5}, {"limit": 5, "target": TARGET}]
+    for again in (rewriting, server.rewriting(**shown), server.rewriting()):
+        server.answers = [{**PAGE, "target": "example.com/v1"}]
+        with pytest.raises(Lost):
+            await server.page(again)
+
+
+async def test_the_limit_follows_the_time(server: Server) -> None:
+    """Pages grow until they take about a second, and shrink when the server slows down."""
+    rewriting = server.rewriting(EngineOptions())
+    server.take = lambda limit: limit / 4000
+    seconds = 0.0
+    for _ in range(6):
+        began = server.clock.monotonic()
+        await server.page(rewriting)
+        seconds = server.clock.monotonic() - began
+    assert 0.5 <= seconds <= 1.5
+    server.take = lambda limit: limit / 100
+    for _ in range(3):
+        began = server.clock.monotonic()
+        await server.page(rewriting)
+        seconds = server.clock.monotonic() - began
+    assert seconds <= 1.5
+    server.take = lambda _limit: 30.0
+    for _ in range(5):
+        await server.page(rewriting)
+    assert rewriting.limit == LIMIT_MIN
+    server.take = lambda _limit: 0.0
+    for _ in range(9):
+        await server.page(rewriting)
+    assert rewriting.limit == EngineOptions().page_limit_max
+
+
+async def test_small_pages_stay_small(server: Server) -> None:
+    """A limit that somebody has chosen does not grow because pages take long."""
+    rewriting = server.rewriting(EngineOptions(page_limit_first=5, page_limit_max=5))
+    server.take = lambda _limit: 30.0
+    await server.page(rewriting)
+    assert rewriting.limit == 5
+
+
+async def test_a_rate_is_kept(server: Server) -> None:
+    """Pages are no larger than the rate allows for the time of one, and come when it is their
+    turn."""
+    patch = PatchOptions(objects_per_second=20)
+    rewriting = server.rewriting(EngineOptions(patch=patch))
+    for _ in range(4):
+        await server.page(rewriting)
+    assert [each["limit"] for each in server.asked] == [20] * 4
+    assert 3 <= server.clock.monotonic() < 3.1
+    server.asked.clear()
+    small = EngineOptions(page_limit_first=5, page_limit_max=5, patch=patch)
+    rewriting, began = server.rewriting(small), server.clock.monotonic()
+    for _ in range(5):
+        await server.page(rewriting)
+    assert [each["limit"] for each in server.asked] == [5] * 5
+    assert 1 <= server.clock.monotonic() - began < 1.1

@@ -1,0 +1,104 @@
+"""`status.storedVersions` of a definition: trimmed after a proof, if nothing has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from restow.client import ApiClient, ApiResource, InProcessTransport
+from restow.machinery import status
+from restow.machinery.names import GroupResource
+from restow.migration.migrator.stored_versions import Definition, note_definition, trim
+from restow.runtime import Runtime
+from tests.unit.migration.migrator.definitions import DEFINITIONS, Definitions, definition
+
+PATH = f"{DEFINITIONS}/things.example.com"
+THINGS = ApiResource(
+    group="example.com", version="v2", name="things", kind="Thing", is_namespaced=True
+)
+
+
+@pytest.fixture
+def api() -> Definitions:
+    made = Definitions()
+    made.put(PATH, definition(acceptedNames={"kind": "Thing"}))
+    return made
+
+
+@pytest.fixture
+def client(api: Definitions) -> ApiClient:
+    return ApiClient(InProcessTransport(api.handle), runtime=Runtime.system())
+
+
+async def noted(client: ApiClient) -> Definition:
+    found = await note_definition(client, THINGS)
+    assert found is not None
+    return found
+
+
+async def test_trimmed(api: Definitions, client: ApiClient) -> None:
+    """Only the storage version is left; the rest of the status stays, and twice is as once."""
+    found = await noted(client)
+    assert (found.storage_version, found.generation) == ("v2", 3)
+    assert await trim(client, found) == ""
+    assert api.objects[PATH]["status"] == {
+        "storedVersions": ["v2"],
+        "acceptedNames": {"kind": "Thing"},
+    }
+    version = api.version
+    assert await trim(client, found) == ""
+    assert api.version == version
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        definition(generation=4),
+        {**definition(), "metadata": {"generation": 3, "uid": "other"}},
+        definition(storage="v1"),
+    ],
+)
+async def test_not_after_a_change(
+    api: Definitions, client: ApiClient, changed: dict[str, Any]
+) -> None:
+    """A definition that has changed since the start is left as it is."""
+    found = await noted(client)
+    api.put(PATH, changed)
+    assert "has changed" in await trim(client, found)
+    assert api.objects[PATH]["status"]["storedVersions"] == ["v1", "v2"]
+    api.remove(PATH)
+    assert "was deleted" in await trim(client, found)
+
+
+async def test_conflicts(api: Definitions, client: ApiClient) -> None:
+    """A write that comes too late is done again from what is there then; not without end."""
+    found = await noted(client)
+    conflict = status.conflict(GroupResource("", ""), "things")
+
+    original = api._answer
+    left = 2
+
+    def answer(sent: Any) -> Any:
+        nonlocal left
+        if sent.method == "PUT" and left:
+            left -= 1
+            raise conflict
+        return original(sent)
+
+    api._answer = answer  # type: ignore[method-assign]
+    assert await trim(client, found) == ""
+    assert api.objects[PATH]["status"]["storedVersions"] == ["v2"]
+    api.put(PATH, definition())
+    left = 99
+    assert "was changed 5 times" in await trim(client, found)
+
+
+async def test_no_definition(api: Definitions, client: ApiClient) -> None:
+    """Built-in resources, and definitions without one storage version, have nothing to trim."""
+    core = ApiResource(group="", version="v1", name="pods", kind="Pod", is_namespaced=True)
+    assert await note_definition(client, core) is None
+    api.put(PATH, definition(storage="v9"))
+    assert await note_definition(client, THINGS) is None
+    api.remove(PATH)
+    assert await note_definition(client, THINGS) is None

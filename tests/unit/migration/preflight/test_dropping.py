@@ -1,0 +1,142 @@
+"""Whether an encryption key may be taken out: every reason against it, on values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from restow.machinery.names import GroupResource
+from restow.migration.encryption_keys import KeysSaid
+from restow.migration.preflight import KeyedResource, KeyedView, Reason, StoreCount, judge_drop
+
+OLD, NEW = "aesgcm:key1:11", "aesgcm:key2:22"
+NAMES = ("key1", "aesgcm:key1", OLD)
+SECRETS = KeyedResource(
+    resource=GroupResource("", "secrets"),
+    said=KeysSaid(
+        writes={"a": NEW, "b": NEW}, reads={"a": (NEW, OLD), "b": (NEW, OLD, "identity")}
+    ),
+    persisted=("h1",),
+    keys=(NEW,),
+)
+"""Rotated: all write with the new key, and nothing is stored under the old one."""
+PLAIN = KeyedResource(
+    resource=GroupResource("", "pods"),
+    said=KeysSaid(writes={"a": "identity"}, reads={"a": ("identity",)}),
+    persisted=("Unknown",),
+)
+COUNTED = StoreCount(address="sqlite:there")
+
+
+def reasons(
+    view: KeyedResource = SECRETS,
+    *,
+    name: str = "aesgcm:key1",
+    store: StoreCount = COUNTED,
+    **more: object,
+) -> list[Reason]:
+    seen = KeyedView(resources=(view, PLAIN), **more)  # type: ignore[arg-type]
+    return [each.reason for each in judge_drop(name, seen, store).blockers]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rotated_key_may_go(name: str) -> None:
+    """Whatever a person calls it; that plain resources are unknown does not matter."""
+    assert reasons(name=name) == []
+    report = judge_drop(name, KeyedView(resources=(SECRETS,)), COUNTED)
+    assert report.is_safe
+    assert report.target == f"without the key {name}"
+    assert any("backups" in note for note in report.notes)
+
+
+def test_the_key_that_is_written_with_may_not_go() -> None:
+    """Nor may one that somebody waits to write with."""
+    assert reasons(name="key2") == [Reason.KEY_WRITTEN, Reason.KEY_STORED]
+    said = replace(SECRETS.said, writes={"a": NEW, "b": OLD})
+    assert reasons(replace(SECRETS, said=said, keys=(NEW, OLD))) == [
+        Reason.KEY_WRITTEN,
+        Reason.KEY_STORED,
+    ]
+    said = replace(SECRETS.said, prefers={"a": OLD})
+    assert reasons(replace(SECRETS, said=said)) == [Reason.KEY_PREFERRED]
+    said = replace(SECRETS.said, writes={"a": "Unknown"})
+    assert reasons(replace(SECRETS, said=said))[0] is Reason.KEY_WRITTEN
+
+
+def test_what_may_be_stored_is_in_the_way() -> None:
+    """As a state lists it, or if a state tells nothing."""
+    assert reasons(replace(SECRETS, keys=(OLD, NEW))) == [Reason.KEY_STORED]
+    assert reasons(replace(SECRETS, keys=("Unknown", NEW))) == [Reason.KEY_STORED]
+    # A key that is written with and not listed: nothing in that state can be believed.
+    assert reasons(replace(SECRETS, keys=("identity",))) == [Reason.UNKNOWN]
+    for unknown in (("Unknown", "h1"), (), None):
+        assert reasons(replace(SECRETS, persisted=unknown)) == [Reason.UNKNOWN]
+
+
+def test_what_is_found_is_in_the_way() -> None:
+    """Whatever the API says; and what was not counted proves nothing."""
+    assert reasons(store=replace(COUNTED, left=(("secrets", 1), ("leases.x", 2)))) == [
+        Reason.KEY_FOUND,
+        Reason.KEY_FOUND,
+    ]
+    assert reasons(store=replace(COUNTED, undecided=(("secrets", 1),))) == [Reason.UNSEEN]
+    assert reasons(store=replace(COUNTED, problem="it is gone")) == [Reason.UNSEEN]
+
+
+def test_what_was_not_seen_is_in_the_way() -> None:
+    """Lists that may not be read, and servers that never say anything of keys."""
+    assert reasons(unseen=("secrets could not be read",)) == [Reason.UNSEEN]
+    assert reasons(says_keys=False) == [Reason.UNSEEN]
+
+
+def test_plain_values_are_a_key_like_others() -> None:
+    """Of what is encrypted at all, none may be written or stored plainly any more."""
+    assert reasons(name="identity") == []
+    said = replace(SECRETS.said, writes={"a": "identity", "b": NEW})
+    mixed = replace(SECRETS, said=said, keys=("identity", NEW))
+    assert reasons(mixed, name="identity") == [Reason.KEY_WRITTEN, Reason.KEY_STORED]
+    both = KeyedView(resources=(replace(SECRETS, keys=("identity", NEW)),))
+    assert [e.reason for e in judge_drop("identity", both, COUNTED).blockers] == [Reason.KEY_STORED]
+
+
+def test_another_store_is_told_of() -> None:
+    """An aggregated server that has the key too keeps its objects where this census cannot look."""
+    said = replace(SECRETS.said, stores={"a": "theirs"})
+    view = KeyedView(resources=(replace(SECRETS, said=said),))
+    report = judge_drop("key1", view, COUNTED)
+    assert report.is_safe
+    assert [each.reason for each in report.warnings] == [Reason.UNSEEN]
+    assert "restow census" in report.warnings[0].advice
+    assert view.servers == {"b"}
+
+
+@pytest.mark.parametrize("name", ["nosuch", "aesgcm:nosuch", "secretbox:key1", "aesgcm:key1:33"])
+def test_a_name_that_nobody_knows_is_no_proof(name: str) -> None:
+    """Nothing speaks against a misspelt name, and it is not called safe; known ones are told."""
+    assert reasons(name=name) == [Reason.KEY_UNKNOWN]
+    (found,) = judge_drop(name, KeyedView(resources=(SECRETS,)), COUNTED).blockers
+    assert f"knows a key {name}" in found.what
+    assert "aesgcm:key1, aesgcm:key2" in found.advice
+
+
+@pytest.mark.parametrize("name", ["vault", "kms:vault", "kms:vault:7"])
+def test_keys_of_a_plugin_are_known_by_its_name(name: str) -> None:
+    """A server that reads all keys of a plug-in knows each of them."""
+    said = replace(SECRETS.said, reads={"a": (NEW, "kms:vault:*"), "b": (NEW, "kms:vault:*")})
+    assert reasons(replace(SECRETS, said=said), name=name) == []
+
+
+def test_two_secrets_of_one_name() -> None:
+    """What is stored cannot tell them apart: that is said, and what to do about it."""
+    again = "aesgcm:key1:22"
+    said = replace(SECRETS.said, writes={"a": again, "b": again}, reads={"a": (again, OLD)})
+    view = KeyedView(resources=(replace(SECRETS, said=said, keys=(again,)),))
+    store = replace(COUNTED, left=(("secrets", 3),))
+    (found,) = judge_drop(OLD, view, store).blockers
+    assert found.reason is Reason.KEY_FOUND
+    assert found.what == (
+        "3 objects stored under aesgcm:key1, and whether with this secret cannot be told"
+    )
+    assert again in found.why
+    assert "to a key with a name that no other has had; then ask for aesgcm:key1" in found.advice

@@ -1,0 +1,86 @@
+"""The release that leads to a target which cannot be reached in one step."""
+
+from __future__ import annotations
+
+from restow.machinery.names import GroupResource, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.preflight import (
+    Blocker,
+    ClusterView,
+    ResourceView,
+    ServerEntry,
+    Target,
+    TargetResource,
+    judge,
+)
+from restow.migration.preflight.intermediate import intermediate
+from restow.migration.store_scan import StoreScan
+
+WIDGETS = GroupResource("example.com", "widgets")
+OTHERS = GroupResource("example.com", "others")
+V1, V2 = "example.com/v1", "example.com/v2"
+
+
+def release(name: str, *decodable: str, minor: int | None = None) -> Target:
+    """The first version is written."""
+    kind = TargetResource(kind="Widget", storage=decodable[0], decodable=decodable)
+    return Target(name=name, resources={WIDGETS: kind}, kubernetes_minor=minor)
+
+
+def running(*decodable: str) -> ResourceView:
+    """The same for servers."""
+    return ResourceView(
+        resource=WIDGETS,
+        kind="Widget",
+        persisted=(storage_version_hash(GroupVersionKind.of(decodable[0], "Widget")),),
+        entries=(ServerEntry(server="a", encodes=decodable[0], decodes=decodable),),
+        common=decodable[0],
+    )
+
+
+RELEASES = (release("x+1", V1, V2), release("x+2", V2, V1))
+LAST = release("x+3", V2)
+
+
+def advice(view: ResourceView, *releases: Target, target: Target = LAST) -> set[str]:
+    """Of all blockers."""
+    cluster = ClusterView(resources=(view,), scan=StoreScan(revision=1))
+    found: tuple[Blocker, ...] = judge(cluster, target, releases=lambda: releases).blockers
+    return {each.advice for each in found}
+
+
+def test_servers_first_learn_to_read_and_then_to_write() -> None:
+    """What is written must be readable by the servers that run beside it."""
+    kind = LAST.resources[WIDGETS]
+    assert intermediate(running(V1), kind, LAST).writes == V1
+    assert intermediate(running(V1, V2), kind, LAST).writes == V2
+    assert intermediate(running(V1), kind, LAST).reads == (V1, V2)
+
+
+def test_a_release_that_is_known_is_named() -> None:
+    """One for each step; a release that is not known is one of the user."""
+    (first,) = advice(running(V1), *RELEASES)
+    (second,) = advice(running(V1, V2), *RELEASES)
+    (unknown,) = advice(running(V1))
+    assert "restow upgrade --to x+1;" in first
+    assert "restow upgrade --to x+2;" in second
+    assert "read as example.com/v1 and example.com/v2 and written as example.com/v1" in unknown
+    assert "restow upgrade --to FILE;" in unknown
+
+
+def test_a_release_with_blockers_of_its_own_is_not_named() -> None:
+    """It would lead from one blocker to another."""
+    other = ResourceView(
+        resource=OTHERS, kind="Other", entries=(ServerEntry(server="a", encodes=V1, decodes=(V1,)),)
+    )
+    blind = TargetResource(kind="Other", storage=V2, decodable=(V2,))
+    worse = Target(name="worse", resources={**RELEASES[0].resources, OTHERS: blind})
+    cluster = ClusterView(resources=(running(V1), other), scan=StoreScan(revision=1))
+    found = judge(cluster, LAST, releases=lambda: (worse,)).blockers
+    assert all("worse" not in each.advice for each in found)
+
+
+def test_kubernetes_is_not_upgraded_by_restow() -> None:
+    """There the versions are named, and no command."""
+    found = intermediate(running(V1), LAST.resources[WIDGETS], release("1.30", V2, minor=30))
+    assert "restow upgrade" not in str(found)

@@ -1,0 +1,266 @@
+"""Installing the kinds of migration.k8s.io: created, upgraded in place, never deleted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.client import Answer, ApiClient, InProcessTransport
+from restow.machinery import status
+from restow.machinery.names import GroupResource
+from restow.migration import crds
+from restow.migration.installing import InstallFailed, Outcome, install, missing_kinds
+from restow.runtime import Runtime, SimulatedClock
+from tests.unit.migration.running import running_server
+
+STATES = "storagestates.migration.k8s.io"
+MIGRATIONS = "storageversionmigrations.migration.k8s.io"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_NAMES = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+class Kubernetes:
+    """As much of an API server as an installation sees: definitions, and discovery made of them."""
+
+    def __init__(self, *, has_definitions: bool = True) -> None:
+        self.definitions: dict[str, dict[str, Any]] = {}
+        self.has_definitions = has_definitions
+        self.built_in: set[str] = set()
+        self.is_slow = 0
+        """So many reads of a definition pass before it is established."""
+        self.writes: list[str] = []
+        self.before_write: list[Callable[[], object]] = []
+        self.version = 1
+
+    async def handle(
+        self, method: str, target: str, _headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        try:
+            return self._answer(method, target, orjson.loads(body) if body else None)
+        except status.StatusError as error:
+            return Answer(error.code, error.to_bytes())
+
+    def _answer(self, method: str, target: str, body: Any) -> Answer:
+        path, _, query = target.partition("?")
+        if path == "/apis/apiextensions.k8s.io/v1" and self.has_definitions:
+            return _resources("customresourcedefinitions")
+        if path == "/apis/migration.k8s.io/v1alpha1":
+            served = self.built_in | {
+                each["spec"]["names"]["plural"]
+                for each in self.definitions.values()
+                if self._is_established(each)
+            }
+            if served:
+                return _resources(*served)
+        if not path.startswith(_CRDS) or not self.has_definitions:
+            raise status.resource_not_found()
+        name = path.removeprefix(_CRDS).strip("/")
+        is_dry_run = "dryRun=All" in query
+        if method == "GET":
+            return Answer(200, orjson.dumps(self._found(name)))
+        if self.before_write:
+            self.before_write.pop(0)()
+        self.writes.append(f"{method}{' dry run' if is_dry_run else ''}")
+        if method == "POST":
+            name = body["metadata"]["name"]
+            if name in self.definitions:
+                raise status.already_exists(_NAMES, name)
+        elif (
+            self._found(name)["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]
+        ):
+            raise status.conflict(_NAMES, name)
+        return Answer(200, orjson.dumps(body if is_dry_run else self.store(body)))
+
+    def store(self, value: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        stored = copy.deepcopy(value)
+        stored["metadata"]["resourceVersion"] = str(self.version)
+        stored["spec"].setdefault("conversion", {"strategy": "None"})
+        stored.setdefault("status", {})["conditions"] = [
+            {"type": "Established", "status": "True"},
+            {"type": "NamesAccepted", "status": "True"},
+        ]
+        self.definitions[stored["metadata"]["name"]] = stored
+        return stored
+
+    def _found(self, name: str) -> dict[str, Any]:
+        if name not in self.definitions:
+            raise status.not_found(_NAMES, name)
+        if self.is_slow and "status" in self.definitions[name]:
+            self.is_slow -= 1
+            return self.definitions[name] | {"status": {}}
+        return self.definitions[name]
+
+    def _is_established(self, definition: dict[str, Any]) -> bool:
+        return not self.is_slow and "status" in definition
+
+    def client(self, clock: SimulatedClock | None = None) -> ApiClient:
+        runtime = Runtime.simulated("install", clock=clock or SimulatedClock())
+        return ApiClient(InProcessTransport(self.handle), runtime=runtime)
+
+
+def _resources(*names: str) -> Answer:
+    entries = [{"name": each, "kind": "Any", "namespaced": False, "verbs": []} for each in names]
+    return Answer(200, orjson.dumps({"kind": "APIResourceList", "resources": entries}))
+
+
+def original(plural: str) -> dict[str, Any]:
+    """A definition as kube-storage-version-migrator has it: the same names, fewer fields."""
+    definition = crds.definition_of(plural)
+    definition["metadata"]["labels"] = {"team": "theirs"}
+    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, test only"}
+    definition["spec"]["preserveUnknownFields"] = False
+    version = definition["spec"]["versions"][0]
+    del version["additionalPrinterColumns"]
+    version["schema"]["openAPIV3Schema"] = {"type": "object"}
+    return definition
+
+
+def outcomes(done: list[Any]) -> dict[str, Outcome]:
+    return {each.name: each.outcome for each in done}
+
+
+async def test_both_kinds_are_created_once() -> None:
+    """On a bare server both are created; doing it again changes nothing."""
+    server = Kubernetes()
+    client = server.client()
+    assert await missing_kinds(client) == [STATES, MIGRATIONS]
+    assert outcomes(await install(client)) == {
+        STATES: Outcome.CREATED,
+        MIGRATIONS: Outcome.CREATED,
+    }
+    assert await missing_kinds(client) == []
+    server.writes.clear()
+    assert set(outcomes(await install(client)).values()) == {Outcome.UNCHANGED}
+    assert server.writes == []
+
+
+async def test_an_original_definition_is_upgraded_in_place() -> None:
+    """Fields and columns are added; what others have put there stays; nothing is deleted."""
+    server = Kubernetes()
+    for plural in crds.DEFINITIONS:
+        server.store(original(plural))
+    assert set(outcomes(await install(server.client())).values()) == {Outcome.UPDATED}
+    assert set(server.writes) == {"PUT"}
+    stored = server.definitions[STATES]
+    assert stored["metadata"]["labels"] == {"team": "theirs"}
+    assert stored["metadata"]["annotations"]["api-approved.kubernetes.io"].startswith("unapproved")
+    version = stored["spec"]["versions"][0]
+    status_fields = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert "currentStorageVersionHashes" in status_fields
+    assert version["additionalPrinterColumns"]
+
+
+def test_a_newer_version_stays_the_stored_one() -> None:
+    """Where others have added a version and store it, ours is brought up to date and not stored."""
+    existing = original("storagestates")
+    newer = copy.deepcopy(existing["spec"]["versions"][0]) | {"name": "v1beta1"}
+    existing["spec"]["versions"][0]["storage"] = False
+    existing["spec"]["versions"].append(newer)
+    result = crds.upgraded(existing, "storagestates")
+    stored = {each["name"]: each["storage"] for each in result["spec"]["versions"]}
+    assert stored == {"v1alpha1": False, "v1beta1": True}
+    assert result["spec"]["versions"][1] == newer
+    assert crds.upgraded(result, "storagestates") == result
+
+
+async def test_a_dry_run_changes_nothing() -> None:
+    """The server is asked what it would say, and nothing is stored."""
+    server = Kubernetes()
+    done = await install(server.client(), is_dry_run=True)
+    assert set(outcomes(done).values()) == {Outcome.CREATED}
+    assert set(server.writes) == {"POST dry run"}
+    assert server.definitions == {}
+
+
+async def test_two_installers_do_not_disturb_each_other() -> None:
+    """Whoever comes second, at a creation or at an update, looks again and goes on."""
+    server = Kubernetes()
+    server.before_write = [lambda: server.store(crds.definition_of("storagestates"))]
+    assert outcomes(await install(server.client()))[STATES] is Outcome.UNCHANGED
+    server.store(original("storagestates") | {"status": {}})
+    server.before_write = [lambda: server.store(original("storagestates"))]
+    assert outcomes(await install(server.client()))[STATES] is Outcome.UPDATED
+
+
+async def test_it_waits_until_the_kinds_are_served() -> None:
+    """A definition counts when it is established and in discovery, not when it is stored."""
+    server, clock = Kubernetes(), SimulatedClock()
+    server.is_slow = 5
+    done = await clock.run_until_done(install(server.client(clock)))
+    assert server.is_slow == 0
+    assert set(outcomes(done).values()) == {Outcome.CREATED}
+
+
+async def test_a_definition_that_never_is_established_is_told() -> None:
+    """After a while it is given up, with what the server says."""
+    server, clock = Kubernetes(), SimulatedClock()
+    server.is_slow = 10**9
+    with pytest.raises(
+        InstallFailed, match="not served after 30 s: the server has not established"
+    ):
+        await clock.run_until_done(install(server.client(clock)))
+
+
+async def test_what_is_not_the_definition_is_left_alone() -> None:
+    """A namespaced kind of the same name, or one that is going away, is refused in clear words."""
+    server = Kubernetes()
+    strange = original("storagestates")
+    strange["spec"]["scope"] = "Namespaced"
+    server.store(strange)
+    with pytest.raises(InstallFailed, match="scope Namespaced"):
+        await install(server.client())
+    going = original("storagestates")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    server.store(going)
+    with pytest.raises(InstallFailed, match="being deleted"):
+        await install(server.client())
+
+
+async def test_a_server_without_custom_resources() -> None:
+    """Kinds that are there without a definition are built in; otherwise it says why not."""
+    server = Kubernetes(has_definitions=False)
+    with pytest.raises(InstallFailed, match="custom resources need"):
+        await install(server.client())
+    server.built_in = set(crds.DEFINITIONS)
+    assert set(outcomes(await install(server.client())).values()) == {Outcome.BUILT_IN}
+
+
+async def test_a_restow_server_has_them_built_in(tmp_path: Path) -> None:
+    """Nothing is written to a restow server, whatever else it serves."""
+    async with (
+        running_server(tmp_path) as config,
+        ApiClient.connect(config, runtime=Runtime.system()) as client,
+    ):
+        assert await missing_kinds(client) == []
+        assert set(outcomes(await install(client)).values()) == {Outcome.BUILT_IN}
+
+
+@pytest.mark.parametrize("plural", crds.DEFINITIONS)
+def test_definitions_are_structural(plural: str) -> None:
+    """Every object of a schema says its type, and every column and rule is complete."""
+    version = crds.DEFINITIONS[plural]["spec"]["versions"][0]
+
+    def check(schema: dict[str, Any]) -> None:
+        assert schema["type"] in {"object", "array", "string", "integer", "number"}
+        for each in schema.get("properties", {}).values():
+            check(each)
+        if schema["type"] == "array":
+            check(schema["items"])
+        for name in schema.get("required", []):
+            assert name in schema["properties"]
+        for rule in schema.get("x-kubernetes-validations", []):
+            assert rule["rule"]
+            assert rule["message"]
+
+    check(version["schema"]["openAPIV3Schema"])
+    assert all(
+        {"name", "type", "jsonPath"} <= set(each) for each in version["additionalPrinterColumns"]
+    )
+    assert version["subresources"] == {"status": {}}
+    assert "preserveUnknownFields" not in crds.DEFINITIONS[plural]["spec"]

@@ -1,0 +1,256 @@
+"""Migrations by hand on real servers: with controllers and without, skipped, forced, steered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest_asyncio
+
+from restow.api.resources import STATES, STORAGE_VERSIONS
+from restow.client import Discovered, LeaderElector
+from restow.machinery.names import GroupVersionResource
+from restow.migration.manual import ByHand, Verdict
+from restow.migration.migrator.controller import MigratorController
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.jobs import Listener
+from restow.migration.migrator.options import MigratorOptions
+from restow.migration.names import (
+    MIGRATOR_LEASE,
+    PAUSED_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    TRIGGER_LEASE,
+)
+from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.requests import REQUESTS, marks_of, phase_of
+from restow.migration.trigger.records import annotations_of, record_of
+from restow.migration.trigger.values import Phase, Record
+from restow.runtime import Runtime
+from restow.storage.interface import Key
+from tests.unit.migration.by_hand import OPTIONS, migrate, requests
+from tests.unit.migration.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite
+
+CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
+STATE = "widgets.example.com"
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = await World.begin(12)
+    await made.create("namespaces", {"metadata": {"name": "kube-system"}})
+    yield made
+    await made.end()
+
+
+async def persisted(world: World) -> list[str]:
+    state = await world.client.get(STATES, STATE)
+    return list(state["status"]["persistedStorageVersionHashes"])
+
+
+def without(found: Discovered, *names: GroupVersionResource) -> Discovered:
+    """A server that does not have these."""
+    return replace(found, resources=tuple(r for r in found.resources if r.resource not in names))
+
+
+async def test_nobody_else_works(world: World) -> None:
+    """Without controllers everything is done here, down to the narrowed state; then skipped."""
+    assert len(await persisted(world)) > 1
+    result = await migrate(world)
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert await world.versions() == {V2: 12}
+    assert len(await persisted(world)) == 1
+    (request,) = await requests(world)
+    assert record_of(marks_of(request)) is not None
+    again = await migrate(world)
+    assert again.verdict is Verdict.SKIPPED
+    assert V2 in again.message
+    assert len(await requests(world)) == 1
+
+
+async def test_forced(world: World) -> None:
+    """What has not changed is migrated again when asked for, and finds nothing to do."""
+    await migrate(world)
+    result = await migrate(world, replace(OPTIONS, is_forced=True))
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 0)
+
+
+async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
+    """One that failed does not have to wait for the trigger's next try."""
+    await world.plant_raw("bad", b"no object")
+    names: list[str] = []
+    listener = Listener(failed=lambda failure: names.append(failure.name))
+    result = await migrate(world, listener=listener)
+    assert (result.verdict, result.failed, names) == (Verdict.FAILED, 1, ["bad"])
+    assert "bad" in result.message
+    whole = await world.storage.get(Key(f"{ROOT}default/w000"))
+    assert whole is not None
+    await world.plant_raw("bad", whole.value.replace(b"w000", b"bad"))
+    result = await migrate(world)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert await world.versions() == {V2: 13}
+
+
+async def test_what_has_failed_is_not_called_done(world: World) -> None:
+    """A value that was stored past the servers is found by the scan: the resource is not skipped,
+    whatever was verified before, and its state becomes unknown."""
+    await migrate(world)
+    assert len(await persisted(world)) == 1
+    await world.plant_raw("bad", b"no object")
+    found = await migrate(world)
+    assert (found.verdict, found.failed) == (Verdict.FAILED, 1)
+    assert (await persisted(world))[0] == "Unknown"
+    again = await migrate(world)
+    assert (again.verdict, again.failed) == (Verdict.FAILED, 1)
+
+
+async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
+    """The state says one hash, as on a cluster whose servers record no failures, but the migration
+    that ended last has failed on its objects."""
+    await migrate(world)
+    request, place = await world.request("by-hand"), world.requests.resource
+    await Engine(world.client).fail(request, place, reason=REASON_OBJECTS_FAILED, message="bad")
+    assert len(await persisted(world)) == 1
+    result = await migrate(world)
+    assert (result.verdict, result.objects) == (Verdict.SUCCEEDED, 12)
+
+
+async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
+    """By discovery alone, a request of the trigger that has failed makes room for a new one."""
+    found = without(await world.client.discover(), STORAGE_VERSIONS)
+    record = Record(target="t", state_uid="s", change="", epoch="", storage_version="")
+    old = await world.request("old", annotations=annotations_of(record))
+    await Engine(world.client).fail(old, world.requests.resource, reason="Test", message="failed")
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=TRIGGER_LEASE, identity="elsewhere"
+    )
+
+    async def ask_anew() -> None:
+        while await requests(world):  # noqa: ASYNC110  (nobody tells when it is gone)
+            await asyncio.sleep(0.01)
+        await world.request("new")
+
+    async with elector.leading(), asyncio.TaskGroup() as group:
+        group.create_task(ask_anew())
+        result = await migrate(world, found=found)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert [each["metadata"]["name"] for each in await requests(world)] == ["new"]
+
+
+async def test_servers_that_do_not_agree(world: World) -> None:
+    """Nothing is asked for, and it says why."""
+    await world.join("x+1")
+    result = await migrate(world)
+    assert result.verdict is Verdict.NOT_AGREED
+    assert "do not agree" in result.message
+    assert await requests(world) == []
+
+
+async def test_controllers_do_the_work(world: World) -> None:
+    """Where a migrator leads, the request is only followed, and its end is told."""
+    runtime = Runtime.system()
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
+    )
+    controller = MigratorController(
+        world.client,
+        runtime=runtime,
+        options=MigratorOptions(engine=QUICK),
+        recorder=NO_RECORDER,
+        metrics=NO_MIGRATOR_METRICS,
+    )
+    shown: list[Phase] = []
+    async with elector.leading(), runtime.tasks("test") as tasks:
+        tasks.spawn("migrator", controller.run())
+        result = await migrate(world, on_request=lambda r: shown.append(phase_of(r)))
+        await tasks.close()
+    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert await world.versions() == {V2: 12}
+    assert shown
+    assert len(await persisted(world)) == 1
+
+
+async def test_a_followed_request_is_deleted(world: World) -> None:
+    """Whoever follows hears of the end of a request that was deleted."""
+    elector = LeaderElector(
+        world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
+    )
+    seen = asyncio.Event()
+    async with elector.leading(), asyncio.TaskGroup() as group:
+        task = group.create_task(migrate(world, on_request=lambda _: seen.set()))
+        await seen.wait()
+        (request,) = await requests(world)
+        await world.delete_request(request["metadata"]["name"])
+    result = task.result()
+    assert result.verdict is Verdict.ABORTED
+    assert "deleted" in result.message
+
+
+async def test_held_and_let_go(world: World) -> None:
+    """A pause holds the work between two pages, and a resumption ends it well."""
+    found = await world.client.discover()
+    async with (
+        ByHand(world.client, found, bulk=world.client, options=OPTIONS) as steering,
+        asyncio.TaskGroup() as group,
+    ):
+        pages = 0
+
+        async def before(request: Any) -> int:
+            nonlocal pages
+            if is_rewrite(request) and (pages := pages + 1) == 1:
+                assert await steering.pause(WIDGETS, is_paused=True)
+            return 0
+
+        world.faults.before = before
+        held = asyncio.Event()
+        listener = Listener(paused=held.set)
+        task = group.create_task(migrate(world, listener=listener))
+        await held.wait()
+        assert (await world.versions())[V1] > 0
+        (request,) = await requests(world)
+        assert marks_of(request)[PAUSED_ANNOTATION] == "true"
+        assert await steering.pause(WIDGETS, is_paused=False) == [request["metadata"]["name"]]
+    assert task.result().verdict is Verdict.SUCCEEDED
+    assert await world.versions() == {V2: 12}
+
+
+async def test_cancelled(world: World) -> None:
+    """Open requests are deleted, and those that have ended are left."""
+    await migrate(world)
+    await world.request("another")
+    found = await world.client.discover()
+    async with ByHand(world.client, found, bulk=world.client, options=OPTIONS) as by_hand:
+        assert await by_hand.cancel(WIDGETS) == ["another"]
+        assert await by_hand.cancel(WIDGETS) == []
+    assert len(await requests(world)) == 1
+
+
+async def test_a_server_without_requests(world: World) -> None:
+    """It is migrated by patches, and a ConfigMap notes it, so that the next run skips it."""
+    found = without(await world.client.discover(), *REQUESTS, STATES)
+    result = await migrate(world, found=found)
+    assert (result.verdict, result.rewritten) == (Verdict.SUCCEEDED, 12)
+    assert await world.versions() == {V2: 12}
+    noted = await world.client.get(CONFIG_MAPS, "restow-migrations", namespace="kube-system")
+    assert list(noted["data"]) == [STATE]
+    again = await migrate(world, found=found)
+    assert again.verdict is Verdict.SKIPPED
+    assert "has not changed" in again.message
+
+
+async def test_a_server_that_is_interrupted(world: World) -> None:
+    """A run that a failing server interrupts is gone on with."""
+    failures = 0
+
+    async def before(request: Any) -> int:
+        nonlocal failures
+        if is_rewrite(request) and failures < 30:
+            failures += 1
+            return 500
+        return 0
+
+    world.faults.before = before
+    result = await migrate(world)
+    assert result.verdict is Verdict.SUCCEEDED, result
+    assert failures == 30

@@ -1,0 +1,316 @@
+"""What a person is told of encryption keys, and of what another server stores; on values."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from restow.api.names import (
+    IDENTITY_LABEL,
+    KEYS_ANNOTATION,
+    PREFERRED_KEYS_ANNOTATION,
+    READABLE_KEYS_ANNOTATION,
+    STORES_ANNOTATION,
+)
+from restow.api.storage_scan import StoredCount
+from restow.cli import status
+from restow.cli.hints import Hints
+from restow.client import ApiResource, Discovered
+from restow.client.discovery import ApiGroup
+from restow.machinery.names import GroupVersion, GroupVersionKind
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.overview_keys import key_problems
+from restow.migration.overview_reading import (
+    groups_stored,
+    resources_seen,
+    server_seen,
+    silent_apis,
+    with_evidence,
+)
+from restow.migration.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
+from restow.migration.remote_apis import left_alone_text, remote_apis
+from restow.migration.store_scan import StoreScan
+from restow.runtime import Runtime
+
+K1, K2 = "aesgcm:key1:11", "aesgcm:key2:22"
+HASH = storage_version_hash(GroupVersionKind("", "v1", "Secret"))
+SECRETS = ApiResource(
+    group="",
+    version="v1",
+    name="secrets",
+    kind="Secret",
+    is_namespaced=True,
+    verbs=frozenset({"get", "list", "update"}),
+    storage_version_hash=HASH,
+)
+THEIRS = ApiResource(
+    group="theirs.example.com",
+    version="v1",
+    name="things",
+    kind="Thing",
+    is_namespaced=True,
+    verbs=frozenset({"get", "list", "update"}),
+)
+FOUND = Discovered(
+    groups=(
+        ApiGroup("", ("v1",), "v1"),
+        ApiGroup("theirs.example.com", ("v1",), "v1"),
+    ),
+    resources=(SECRETS, THEIRS),
+)
+
+
+def report(
+    writes: dict[str, str], *, prefers: dict[str, str] | None = None, reads: Any = None
+) -> dict[str, Any]:
+    said = {
+        KEYS_ANNOTATION: writes,
+        PREFERRED_KEYS_ANNOTATION: prefers or {},
+        READABLE_KEYS_ANNOTATION: reads or {},
+    }
+    entries = [
+        {"apiServerID": each, "encodingVersion": "v1", "decodableVersions": ["v1"]}
+        for each in ("a", "b")
+    ]
+    return {
+        "metadata": {
+            "name": "core.secrets",
+            "annotations": {name: json.dumps(each) for name, each in said.items() if each},
+        },
+        "status": {"storageVersions": entries, "commonEncodingVersion": "v1"},
+    }
+
+
+def state(*keys: str) -> dict[str, Any]:
+    more = {"persistedEncryptionKeys": list(keys)} if keys else {}
+    return {
+        "metadata": {"name": "secrets"},
+        "spec": {"resource": {"resource": "secrets"}},
+        "status": {"persistedStorageVersionHashes": [HASH], **more},
+    }
+
+
+def seen(report: dict[str, Any], state: dict[str, Any]) -> ResourceSeen:
+    (found,) = (
+        each
+        for each in resources_seen(FOUND, [state], [report], [], frozenset())
+        if each.resource == "secrets"
+    )
+    return found
+
+
+def printed(*resources: ResourceSeen) -> str:
+    sheet = io.StringIO()
+    view = Overview("https://there", Runtime.system().clock.wall(), resources=list(resources))
+    console = Console(file=sheet, width=300, highlight=False, markup=False)
+    status.print_all(view, console, hints=Hints())
+    return sheet.getvalue()
+
+
+def test_nothing_is_said_where_nobody_encrypts() -> None:
+    """No column, no words, and null for programs."""
+    found = seen(report({}), state())
+    assert (found.keys, found.verdict) == (None, Verdict.OK)
+    assert "WRITTEN WITH" not in printed(found)
+
+
+def test_one_key_for_all() -> None:
+    """Rotated: written with it, and stored under it alone."""
+    found = seen(report({"a": K1, "b": K1}), state(K1))
+    assert found.verdict is Verdict.OK
+    text = printed(found)
+    assert "WRITTEN WITH" in text
+    assert "aesgcm:key1" in text
+    assert K1 not in text
+    fields = status._resource_fields(found)["encryption"]
+    assert (fields["key"], fields["persisted"], fields["problem"]) == (K1, [K1], None)
+    assert fields["servers"] == [{"id": "a", "key": K1}, {"id": "b", "key": K1}]
+
+
+@pytest.mark.parametrize("stored", [(), (K1,), (K1, K2)])
+def test_an_old_key_is_to_be_migrated(stored: tuple[str, ...]) -> None:
+    """Though the version is the right one: also plain values that are left."""
+    found = seen(report({"a": K2, "b": K2}), state(*stored))
+    assert found.verdict is Verdict.TO_MIGRATE
+
+
+def test_servers_with_different_keys() -> None:
+    """They disagree, and it is said who writes with what, and what to do."""
+    found = seen(report({"a": K1, "b": K2}), state(K1, K2))
+    assert found.verdict is Verdict.DISAGREEING
+    text = printed(found)
+    assert "1 aesgcm:key1, 1 aesgcm:key2" in text
+    assert "keys differ" in text
+    assert "a writes with aesgcm:key1; b writes with aesgcm:key2" in text
+    assert "the same encryption configuration" in text
+    plain = seen(report({"a": K1}), state("identity", K1))
+    assert plain.verdict is Verdict.DISAGREEING
+    assert "b writes with identity" in printed(plain)
+
+
+def test_a_key_that_is_waited_for() -> None:
+    """Who cannot read it is named, and told what to do; the resource itself is well."""
+    reads = {"a": [K1, K2], "b": [K1]}
+    found = seen(report({"a": K1, "b": K1}, prefers={"a": K2}, reads=reads), state(K1))
+    assert found.verdict is Verdict.OK
+    text = printed(found)
+    assert "aesgcm:key1, aesgcm:key2 waits" in text
+    assert "a would write with aesgcm:key2, but b cannot read aesgcm:key2" in text
+    assert "add aesgcm:key2 to the encryption configuration of those servers" in text
+    fields = status._resource_fields(found)["encryption"]
+    assert fields["blockedBy"] == [{"id": "b", "key": K2}]
+    assert fields["waiting"] == [{"id": "a", "key": K2}]
+    soon = report(
+        {"a": K1, "b": K1}, prefers={"a": K2, "b": K2}, reads={"a": [K1, K2], "b": [K1, K2]}
+    )
+    assert "by themselves" in printed(seen(soon, state(K1)))
+
+
+def test_one_problem_is_told_once() -> None:
+    """For all resources that have it."""
+    found = seen(report({"a": K1, "b": K2}), state(K1, K2))
+    ((names, _),) = key_problems([("secrets", found.keys), ("configmaps", found.keys)])
+    assert names == "secrets, configmaps"
+
+
+def test_aggregated_servers_are_told_by_component_and_store() -> None:
+    """What an aggregated server writes says whose it is: by its lease, or by the store it names."""
+    moment = Runtime.system().clock.wall()
+    lease = {"metadata": {"name": "b", "labels": {IDENTITY_LABEL: "aggregated-x"}}}
+    servers = [server_seen({"metadata": {"name": "a"}}, moment), server_seen(lease, moment)]
+    assert [each.is_aggregated for each in servers] == [False, True]
+    said: dict[str, Any] = {"status": {"storageVersions": [entry("b")]}}
+    shared: dict[str, Any] = {**said, "metadata": {"name": "theirs.example.com.things"}}
+    annotations = {STORES_ANNOTATION: json.dumps({"b": "0f"})}
+    own = {**said, "metadata": {**shared["metadata"], "annotations": annotations}}
+    for report, components, stores in ((shared, ("aggregated-x",), ()), (own, (), ("0f",))):
+        known = servers if components else ()
+        found = resources_seen(FOUND, [], [report], [], frozenset(), servers=known)
+        [secrets, things] = found
+        assert (things.components, things.stores) == (components, stores)
+        assert (secrets.components, secrets.stores) == ((), ())
+
+
+def entry(server_id: str) -> dict[str, Any]:
+    version = "theirs.example.com/v1"
+    return {
+        "apiServerID": server_id,
+        "encodingVersion": version,
+        "decodableVersions": [version],
+        "servedVersions": [version],
+    }
+
+
+def service(name: str, *, is_remote: bool = True) -> dict[str, Any]:
+    version, _, group = name.partition(".")
+    spec = {"group": group, "version": version}
+    return {
+        "metadata": {"name": name},
+        "spec": {**spec, "service": {"name": "x", "namespace": "y"} if is_remote else None},
+    }
+
+
+def test_what_another_server_stores_unsaid_is_left_alone() -> None:
+    """It is said of each group, and of each of its resources; not of those that report."""
+    remote = remote_apis([service("v1.theirs.example.com"), service("v1.apps", is_remote=False)])
+    assert remote == {GroupVersion("theirs.example.com", "v1"): "v1.theirs.example.com"}
+    found = resources_seen(FOUND, [], [], [], frozenset(), remote=remote)
+    assert [(each.resource, each.verdict) for each in found] == [
+        ("secrets", Verdict.UNKNOWN),
+        ("things.theirs.example.com", Verdict.LEFT_ALONE),
+    ]
+    (text,) = left_alone_text(silent_apis(remote, []))
+    assert text == (
+        "theirs.example.com: served by APIService v1.theirs.example.com;"
+        " reports no storage versions: left alone"
+    )
+    told = {
+        "metadata": {"name": "theirs.example.com.things"},
+        "status": {"storageVersions": [entry("a")]},
+    }
+    assert silent_apis(remote, [told]) == {}
+    withdrawn = {"metadata": {"name": "theirs.example.com.things"}, "status": {}}
+    assert silent_apis(remote, [withdrawn]) == remote
+    reporting = resources_seen(FOUND, [], [told], [], frozenset(), remote=remote)
+    assert Verdict.LEFT_ALONE not in {each.verdict for each in reporting}
+
+
+def gone_state(name: str, *hashes: str) -> dict[str, Any]:
+    resource, _, group = name.partition(".")
+    return {
+        "metadata": {"name": name},
+        "spec": {"resource": {"group": group, "resource": resource}},
+        "status": {"persistedStorageVersionHashes": list(hashes)},
+    }
+
+
+def test_what_nobody_reports_any_more() -> None:
+    """Row and note agree on what was reported once, with versions where they can be known."""
+    kind = GroupVersion("lost.example.com", "v1beta1").with_kind("Policy")
+    states = [
+        gone_state("policies.lost.example.com", "Unknown", storage_version_hash(kind), "x+y="),
+        gone_state("ghosts.example.com", "x+y="),
+    ]
+    remote = remote_apis([service("v1.lost.example.com")])
+    rows = resources_seen(FOUND, states, [], [], frozenset(), remote=remote)
+    found = {each.resource: each for each in rows}
+    lost, ghosts = found["policies.lost.example.com"], found["ghosts.example.com"]
+    assert (lost.verdict, ghosts.verdict) == (Verdict.LEFT_ALONE, Verdict.GONE)
+    unknown = "(unknown version)"
+    assert [each.words for each in lost.persisted] == [
+        unknown,
+        "lost.example.com/v1beta1",
+        unknown,
+    ]
+    (text,) = left_alone_text(silent_apis(remote, []), groups_stored(states))
+    assert text == (
+        "lost.example.com: served by APIService v1.lost.example.com;"
+        " no server reports its storage versions any more: left alone"
+    )
+
+
+def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
+    """A server that reports and cannot be asked now has neither left nor is it left alone."""
+    report = {
+        "metadata": {"name": "lost.example.com.policies"},
+        "status": {"storageVersions": [entry("a")]},
+    }
+    states = [gone_state("policies.lost.example.com", "x+y=")]
+    remote = remote_apis([service("v1.lost.example.com")])
+    rows = resources_seen(FOUND, states, [report], [], frozenset(), remote=remote)
+    lost = next(each for each in rows if each.resource == "policies.lost.example.com")
+    assert (lost.verdict, lost.servers) == (Verdict.UNKNOWN, (("a", "theirs.example.com/v1"),))
+    assert silent_apis(remote, [report]) == {}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"), [(K2, Verdict.OK), (K1, Verdict.TO_MIGRATE), ("", Verdict.TO_MIGRATE)]
+)
+def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: Verdict) -> None:
+    """Whatever the StorageState says: the values are compared with the key that is written with."""
+    by_state = seen(report({"a": K2, "b": K2}), state(K2))
+    assert by_state.verdict is Verdict.OK
+    row = StoredCount(
+        prefix="/registry/secrets/",
+        resource="secrets",
+        scope="Namespaced",
+        api_version="v1",
+        kind="Secret",
+        encoding="json",
+        encryption_key=stored,
+        values=2,
+        examples=["/registry/secrets/default/a"],
+    )
+    scan = StoreScan(revision=1, rows=(row,))
+    (found,) = with_evidence([by_state], [], StoredSeen(is_expected=True, scan=scan))
+    assert found.verdict is expected
+    text = printed(found)
+    assert ("restow migrate secrets" in text) is (expected is Verdict.TO_MIGRATE)
+    if found.verdict is not Verdict.OK:
+        how = f"under the encryption key {stored}" if stored else "without encryption"
+        assert f"2 of its values are stored {how}, such as /registry/secrets/default/a" in text
+        assert status._resource_fields(found)["remark"] == found.remark

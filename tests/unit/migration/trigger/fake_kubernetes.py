@@ -1,0 +1,244 @@
+"""A cluster as the trigger meets it elsewhere: several servers, custom resources, no epochs.
+
+The objects are those of the small API server of the client's tests; here it also has discovery,
+one document a server, statuses apart from their objects, and conditional patches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from restow.client import Answer, ApiClient, InProcessTransport, Object
+from restow.machinery import status
+from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.trigger.records import record_of
+from restow.runtime import Runtime, SimulatedClock
+from tests.unit.client.fake_api import FakeApi, Sent
+
+WIDGETS = GroupVersionResource("example.org", "v1", "widgets")
+STATE = "/apis/migration.k8s.io/v1alpha1/storagestates/widgets.example.org"
+REQUESTS = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+STORAGE_VERSION = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.org.widgets"
+ENDPOINTS = "/api/v1/namespaces/default/endpoints/kubernetes"
+
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_NAMES = GroupResource("", "objects")
+
+
+def hash_of(version: str) -> str:
+    """What discovery shows of widgets that are stored in a version."""
+    return storage_version_hash(GroupVersionKind("example.org", version, "Widget"))
+
+
+def proof_for(request: Object) -> str:
+    """What a migrator writes that has worked a request off."""
+    record = record_of(request["metadata"]["annotations"])
+    assert record is not None
+    return orjson.dumps({"target": record.target, "mark": record.storage_version}).decode()
+
+
+class Kubernetes(FakeApi):
+    """What all servers of the cluster share."""
+
+    def __init__(self, *, storage_versions: bool = False) -> None:
+        super().__init__()
+        self.clock = SimulatedClock()
+        self.servers: dict[str, Server] = {}
+        self.groups = {
+            "v1": [("endpoints", "Endpoints")],
+            "example.org/v1": [("widgets", "Widget")],
+            "migration.k8s.io/v1alpha1": [
+                ("storagestates", "StorageState"),
+                ("storageversionmigrations", "StorageVersionMigration"),
+            ],
+        }
+        if storage_versions:
+            self.groups["internal.apiserver.k8s.io/v1alpha1"] = [
+                ("storageversions", "StorageVersion")
+            ]
+
+    def server(self, name: str, version: str) -> Server:
+        """A server that stores widgets in a version; also an upgrade of the one of this name."""
+        if name not in self.servers:
+            self.servers[name] = Server(self, name)
+        self.servers[name].version = version
+        return self.servers[name]
+
+    def show_endpoints(self, *hosts: str) -> None:
+        addresses = [{"ip": host} for host in hosts]
+        ports = [{"name": "https", "port": 6443, "protocol": "TCP"}]
+        self.put(
+            ENDPOINTS,
+            {
+                "apiVersion": "v1",
+                "kind": "Endpoints",
+                "subsets": [{"addresses": addresses, "ports": ports}],
+            },
+        )
+
+    def report(self, *versions: str, uid: str = "") -> None:
+        """Each server says in the StorageVersion in which version it writes."""
+        common = {"commonEncodingVersion": f"example.org/{versions[0]}"}
+        value: Object = {
+            "apiVersion": "internal.apiserver.k8s.io/v1alpha1",
+            "kind": "StorageVersion",
+            "metadata": {},
+            "spec": {},
+            "status": {
+                "storageVersions": [
+                    {
+                        "apiServerID": f"server-{number}",
+                        "encodingVersion": f"example.org/{version}",
+                        "decodableVersions": ["example.org/v1", "example.org/v2"],
+                    }
+                    for number, version in enumerate(versions)
+                ],
+                **(common if len(set(versions)) == 1 else {}),
+            },
+        }
+        old = self.objects.get(STORAGE_VERSION)
+        if old is not None:
+            value["metadata"]["uid"] = old["metadata"]["uid"]
+        self.put(STORAGE_VERSION, value)
+
+    def client(self, name: str) -> ApiClient:
+        server = self.servers[name]
+        runtime = Runtime.simulated(f"client of {name}", clock=self.clock)
+        return ApiClient(InProcessTransport(server.handle, server=name), runtime=runtime)
+
+    def connect_to(self, address: str) -> ApiClient:
+        return self.client(address.partition(":")[0])
+
+    # What a test sees and does.
+
+    @property
+    def persisted(self) -> list[str]:
+        """The hashes, by the names of their versions."""
+        names = {hash_of(version): version for version in ("v1", "v2", "v3")}
+        found = self.objects[STATE].get("status", {}).get("persistedStorageVersionHashes", [])
+        return [names.get(each, each) for each in found]
+
+    @property
+    def reported(self) -> list[str]:
+        names = {hash_of(version): version for version in ("v1", "v2", "v3")}
+        found = self.objects[STATE].get("status", {}).get("currentStorageVersionHashes", [])
+        return [names.get(each["currentStorageVersionHash"], "?") for each in found]
+
+    @property
+    def open(self) -> list[str]:
+        """The names of the requests that have not ended."""
+        return [
+            path.rsplit("/", 1)[1]
+            for path, value in self.objects.items()
+            if path.startswith(f"{REQUESTS}/") and not value.get("status", {}).get("conditions")
+        ]
+
+    def finish(self, kind: str = "Succeeded") -> None:
+        """The migrator ends all requests."""
+        moment = self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+        for name in self.open:
+            value = copy.deepcopy(self.objects[f"{REQUESTS}/{name}"])
+            value["metadata"]["annotations"]["migrator.restow.dev/proof"] = proof_for(value)
+            done = {"type": kind, "status": "True", "lastUpdateTime": moment}
+            value["status"] = {"conditions": [done]}
+            self.put(f"{REQUESTS}/{name}", value)
+
+    # What the servers do.
+
+    def _answer(self, sent: Sent) -> Object:
+        match sent.method:
+            case "PUT" if sent.path.endswith("/status"):
+                path = sent.path.removesuffix("/status")
+                self._check_all(path, sent.body["metadata"])
+                old = self._found(path)
+                return self.put(path, {**old, "status": sent.body["status"]})
+            case "PATCH":
+                self._check_all(sent.path, sent.body.get("metadata", {}))
+                return self.put(sent.path, _merged(self._found(sent.path), sent.body))
+            case "POST":
+                body = {name: each for name, each in sent.body.items() if name != "status"}
+                return super()._answer(Sent(sent.method, sent.path, sent.query, {}, body))
+            case "DELETE":
+                self._check_all(sent.path, sent.body.get("preconditions", {}))
+        return super()._answer(sent)
+
+    def _check_all(self, path: str, wanted: Mapping[str, Any]) -> None:
+        found = self._found(path)["metadata"]
+        for name in ("uid", "resourceVersion"):
+            if wanted.get(name) and wanted[name] != found[name]:
+                raise status.conflict(_NAMES, path)
+
+
+class Server:
+    """One server: the shared objects, and a discovery of its own."""
+
+    def __init__(self, cluster: Kubernetes, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.version = ""
+        """In which it stores widgets; empty: it shows no hash."""
+        self.hashes: dict[str, str] = {}
+        """Those of other resources."""
+        self.is_down = False
+        self.delay_seconds = 0.0
+        """How long each answer takes."""
+        self.hidden = ""
+        """A group whose document cannot be read."""
+
+    async def handle(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        if self.is_down:
+            raise ConnectionRefusedError
+        await self.cluster.clock.sleep(self.delay_seconds)
+        path = target.partition("?")[0]
+        if self.hidden and path.startswith(f"/apis/{self.hidden}/") and path.count("/") == 3:
+            return Answer(503, status.unavailable("starting").to_bytes())
+        document = self._document(path)
+        if document is not None:
+            return Answer(200, orjson.dumps(document))
+        group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+        if not any(group_version.startswith(each) for each in self.cluster.groups):
+            return Answer(404, b"404 page not found")
+        return await self.cluster.handle(method, target, headers, body)
+
+    def _document(self, path: str) -> Object | None:
+        groups = self.cluster.groups
+        if path == "/api":
+            return {"versions": ["v1"]}
+        if path == "/apis":
+            return {"groups": [_group(each) for each in groups if "/" in each]}
+        name = path.removeprefix("/apis/").removeprefix("/api/")
+        if name not in groups:
+            return None
+        return {"resources": [self._entry(*each) for each in groups[name]]}
+
+    def _entry(self, plural: str, kind: str) -> Object:
+        entry: Object = {"name": plural, "kind": kind, "namespaced": False, "verbs": _VERBS}
+        if plural == "widgets" and self.version:
+            entry["storageVersionHash"] = hash_of(self.version)
+        if plural in self.hashes:
+            entry["storageVersionHash"] = self.hashes[plural]
+        return entry
+
+
+def _group(group_version: str) -> Object:
+    group, _, version = group_version.partition("/")
+    entry = {"groupVersion": group_version, "version": version}
+    return {"name": group, "versions": [entry], "preferredVersion": entry}
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(old, dict):
+        return patch
+    found = dict(old)
+    for name, each in patch.items():
+        found[name] = _merged(found.get(name), each)
+        if each is None:
+            del found[name]
+    return found

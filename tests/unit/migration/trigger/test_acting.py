@@ -1,0 +1,222 @@
+"""What is sent for each action, in which order, and what a refusal does to the rest."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+
+import pytest
+
+from restow.client import ApiClient, Object
+from restow.machinery import status
+from restow.machinery.names import GroupResource
+from restow.machinery.status import AlreadyExists, Conflict
+from restow.migration.requests import REQUESTS
+from restow.migration.trigger.acting import Actor
+from restow.migration.trigger.actions import (
+    Action,
+    CreateMigration,
+    CreateState,
+    DeleteMigration,
+    Narrow,
+    Nothing,
+    Precondition,
+    UpdateState,
+    Wait,
+)
+from restow.migration.trigger.records import CHANGE_ANNOTATION, record_of
+from restow.migration.trigger.seeing import Sight, state_seen
+from restow.migration.trigger.values import UNKNOWN, MigrationRef, Record, StateStatus
+from tests.unit.migration.trigger.fake_kubernetes import (
+    REQUESTS as REQUEST_PATH,
+)
+from tests.unit.migration.trigger.fake_kubernetes import (
+    STATE,
+    WIDGETS,
+    Kubernetes,
+)
+from tests.unit.migration.trigger.stage import Told
+
+RESOURCE = WIDGETS.group_resource
+HEARTBEAT = datetime(2024, 1, 1, tzinfo=UTC)
+RECORD = Record(target="h2", state_uid="u", change="7")
+UNKNOWN_STATUS = StateStatus(persisted=(UNKNOWN,), current="h2", heartbeat=HEARTBEAT)
+BODY: Object = {
+    "apiVersion": "migration.k8s.io/v1alpha1",
+    "kind": "StorageState",
+    "metadata": {"labels": {"team": "a"}, "annotations": {"note": "mine"}},
+    "spec": {"resource": {"group": "example.org", "resource": "widgets"}},
+    "status": {"persistedStorageVersionHashes": ["h1"], "extra": "theirs"},
+}
+
+
+class Scene:
+    """One actor on one server."""
+
+    def __init__(self) -> None:
+        self.world = Kubernetes()
+        self.world.server("s1", "v1")
+        self.client: ApiClient = self.world.client("s1")
+        self.told = Told()
+        self.actor = Actor(self.client, recorder=self.told, metrics=self.told)
+
+    async def act(self, *actions: Action, requests: tuple[Object, ...] = ()) -> object:
+        state = copy.deepcopy(self.world.objects.get(STATE))
+        sight = Sight(resource=WIDGETS, state=state, requests=requests)
+        return await self.actor.act(actions, sight, request_api=REQUESTS[0])
+
+    def precondition(self) -> Precondition:
+        return Precondition.of(state_seen(self.world.objects[STATE]))
+
+    @property
+    def methods(self) -> list[str]:
+        return [f"{each.method} {each.path.rsplit('/', 1)[1]}" for each in self.world.sent]
+
+
+async def test_a_state_is_created_and_then_told() -> None:
+    """A server drops the status of a create, so it follows, conditional on what was created."""
+    scene = Scene()
+    create = CreateState(resource=RESOURCE, status=UNKNOWN_STATUS, reason="new")
+    assert await scene.act(create) == (True, None)
+    assert scene.methods == ["POST storagestates", "PUT status"]
+    assert scene.world.sent[1].body["metadata"]["resourceVersion"]
+    assert scene.world.persisted == [UNKNOWN]
+    assert scene.told.done == [("widgets.example.org", "CreateState")]
+    with pytest.raises(AlreadyExists):
+        await scene.act(create)
+
+
+async def test_a_change_is_marked_before_it_is_told() -> None:
+    """First the annotation, then the status, each conditional on what came before; what others
+    have put there stays."""
+    scene = Scene()
+    scene.world.put(STATE, BODY)
+    wanted = scene.precondition()
+    update = UpdateState(
+        resource=RESOURCE, precondition=wanted, status=UNKNOWN_STATUS, change="11", reason="gap"
+    )
+    await scene.act(update)
+    assert scene.methods == ["PATCH widgets.example.org", "PUT status"]
+    patch, put = scene.world.sent
+    assert patch.body == {
+        "metadata": {
+            "uid": wanted.uid,
+            "resourceVersion": wanted.resource_version,
+            "annotations": {CHANGE_ANNOTATION: "11"},
+        }
+    }
+    assert put.body["metadata"]["resourceVersion"] != wanted.resource_version
+    found = scene.world.objects[STATE]
+    assert found["metadata"]["annotations"] == {"note": "mine", CHANGE_ANNOTATION: "11"}
+    assert found["metadata"]["labels"] == {"team": "a"}
+    assert found["status"]["extra"] == "theirs"
+    assert scene.told.warnings == ["StoredVersionsUnknown"]
+
+
+async def test_a_state_that_has_changed_is_not_written() -> None:
+    """Neither the mark nor the status, and nothing after it is done."""
+    for change in (None, "11"):
+        scene = Scene()
+        old = scene.world.put(STATE, BODY)
+        update = UpdateState(
+            resource=RESOURCE,
+            precondition=scene.precondition(),
+            status=UNKNOWN_STATUS,
+            change=change,
+            reason="gap",
+        )
+        sight = Sight(resource=WIDGETS, state=copy.deepcopy(old), requests=())
+        newer = copy.deepcopy(scene.world.put(STATE, old))
+        create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
+        with pytest.raises(Conflict):
+            await scene.actor.act([update, create], sight, request_api=REQUESTS[0])
+        assert scene.world.objects[STATE] == newer
+        assert len(scene.world.sent) == 1
+        assert scene.told.done == []
+
+
+async def test_narrowing_is_one_write() -> None:
+    """A conditional PUT of the status; it is told by an event which migration it was."""
+    scene = Scene()
+    scene.world.put(STATE, BODY)
+    status_ = StateStatus(persisted=("h2",), current="h2", heartbeat=HEARTBEAT)
+    ref = MigrationRef("migration.k8s.io/v1alpha1", "a", "u")
+    narrow = Narrow(
+        resource=RESOURCE,
+        precondition=scene.precondition(),
+        status=status_,
+        migration=ref,
+        reason="done",
+    )
+    await scene.act(narrow)
+    assert scene.methods == ["PUT status"]
+    assert scene.world.sent[0].body["metadata"]["uid"]
+    ((about, reason, text),) = scene.told.events
+    assert (about, reason) == ("StorageState", "StoredVersionsNarrowed")
+    assert "by a" in text
+
+
+async def test_a_request_is_made_once_whoever_asks() -> None:
+    """Its annotations say for what it was made; that it is there already is fine."""
+    scene = Scene()
+    create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
+    assert await scene.act(create) == (True, None)
+    made = scene.world.objects[f"{REQUEST_PATH}/a"]
+    assert record_of(made["metadata"]["annotations"]) == RECORD
+    assert made["spec"]["resource"] == {
+        "group": "example.org",
+        "version": "v1",
+        "resource": "widgets",
+    }
+    assert await scene.act(create) == (False, None)
+    assert scene.told.reasons() == ["MigrationRequested"]
+
+
+async def test_only_the_request_that_was_meant_is_deleted() -> None:
+    """By uid: one that is gone, or has been made anew, is no error and is left alone."""
+    scene = Scene()
+    made = scene.world.put(f"{REQUEST_PATH}/a", {"kind": "StorageVersionMigration"})
+    ref = MigrationRef("migration.k8s.io/v1alpha1", "a", made["metadata"]["uid"])
+    delete = DeleteMigration(ref=ref, reason="no agreement")
+    other = DeleteMigration(ref=ref._replace(uid="another"), reason="no agreement")
+    assert await scene.act(other) == (False, None)
+    assert f"{REQUEST_PATH}/a" in scene.world.objects
+    known = {**made, "apiVersion": "migration.k8s.io/v1alpha1"}
+    assert await scene.act(delete, requests=(known,)) == (True, None)
+    assert await scene.act(delete, requests=(known,)) == (False, None)
+    assert scene.told.events == [
+        ("StorageVersionMigration", "MigrationCancelled", "a was deleted: no agreement")
+    ]
+
+
+async def test_a_request_that_is_going_is_not_deleted_again() -> None:
+    """A finalizer may hold it for long: asking again and again would only make noise."""
+    scene = Scene()
+    ref = MigrationRef("migration.k8s.io/v1alpha1", "a", "u")
+    going = {
+        "apiVersion": ref.api_version,
+        "metadata": {"name": "a", "uid": "u", "deletionTimestamp": "2024-01-01T00:00:00Z"},
+    }
+    await scene.act(DeleteMigration(ref=ref, reason="no"), requests=(going,))
+    assert scene.world.sent == []
+
+
+async def test_waiting_is_told_and_nothing_is_sent() -> None:
+    """The caller hears when to look again."""
+    scene = Scene()
+    assert await scene.act(Nothing(reason="fine"), Wait(until_seconds=7.5, reason="hold")) == (
+        False,
+        7.5,
+    )
+    assert scene.world.sent == []
+    assert scene.told.done == []
+
+
+async def test_other_errors_come_up_too() -> None:
+    """What is no refusal is the caller's to wait out, and the rest is dropped as well."""
+    scene = Scene()
+    scene.world.refuse.append(status.internal("no"))
+    create = CreateState(resource=GroupResource("", "pods"), status=UNKNOWN_STATUS, reason="new")
+    with pytest.raises(status.InternalError):
+        await scene.act(create, create)
+    assert len(scene.world.sent) == 1

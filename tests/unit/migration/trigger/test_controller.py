@@ -1,0 +1,450 @@
+"""The trigger on real servers of restow: several releases on one audited store, simulated time.
+
+The migrator is played by the tests: it has a server rewrite every object, twice, says that it has
+succeeded, and gives a proof. At the end of each test the store is audited: no object is stored in a
+version that the state does not tell of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.api.resources import STATES
+from restow.client import ApiClient, Object
+from restow.machinery.names import GroupVersionKind, GroupVersionResource
+from restow.machinery.status import Conflict, NotFound
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.names import PROOF_ANNOTATION
+from restow.migration.overview_reading import migrations_seen
+from restow.migration.requests import REQUESTS, marks_of, phase_of, resource_of
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.records import record_of
+from restow.migration.trigger.values import Phase
+from restow.runtime import SeededRandomness
+from tests.unit.coordination.world import GROUP
+from tests.unit.migration.trigger.fake_kubernetes import proof_for
+from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster
+from tests.unit.migration.trigger.stage import Stage
+
+WIDGETS = GroupVersionResource(GROUP, "v1", "widgets")
+NAME = f"widgets.{GROUP}"
+V1, V2 = (
+    storage_version_hash(GroupVersionKind(GROUP, version, "Widget")) for version in ("v1", "v2")
+)
+
+
+class Play(Stage):
+    """A cluster, the controllers on it, and a person who looks and migrates."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.clock)
+        self.cluster = cluster
+
+    @property
+    def client(self) -> ApiClient:
+        """Of any server that runs."""
+        server = next(iter(self.cluster.servers.values()))
+        return server.client(seed="person")
+
+    async def run(self, work: Any) -> Any:
+        return await self.clock.run_until_done(work, seconds_max=60)
+
+    async def state(self) -> Object | None:
+        try:
+            return await self.client.get(STATES, NAME)
+        except NotFound:
+            return None
+
+    async def persisted(self) -> list[str]:
+        names = {V1: "v1", V2: "v2"}
+        found = (await self.state() or {}).get("status", {})
+        return [names.get(each, each) for each in found.get("persistedStorageVersionHashes", ())]
+
+    async def requests(self, *phases: Phase) -> list[Object]:
+        wanted = phases or (Phase.PENDING, Phase.RUNNING)
+        return [
+            each
+            async for each in self.client.items(REQUESTS[0])
+            if resource_of(each) == WIDGETS.group_resource and phase_of(each) in wanted
+        ]
+
+    async def is_persisted(self, *hashes: str) -> bool:
+        return await self.persisted() == list(hashes)
+
+    async def is_asked(self) -> bool:
+        return bool(await self.requests())
+
+    async def is_quiet(self) -> bool:
+        return not await self.requests()
+
+    async def write(self, server: str, name: str) -> None:
+        client = self.cluster.servers[server].client()
+        body = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "Widget",
+            "metadata": {"name": name, "namespace": "ns"},
+        }
+        await client.create(WIDGETS, body)
+
+    async def migrate(self, server: str) -> int:
+        """Work off what is asked for, through one server; how many requests were ended."""
+        client, ended = self.cluster.servers[server].client(seed="migrator"), 0
+        for request in await self.requests():
+            name = request["metadata"]["name"]
+            try:
+                for _ in range(2):  # the second pass finds nothing to rewrite
+                    await client.create(REQUESTS[0], {}, name=name, subresource="rewrite")
+            except (NotFound, Conflict):
+                continue  # it was cancelled, or the servers do not agree any more
+            ended += await _succeed(client, request)
+        return ended
+
+
+async def _succeed(client: ApiClient, request: Object) -> bool:
+    name, uid = request["metadata"]["name"], request["metadata"]["uid"]
+    said = proof_for(request) if record_of(marks_of(request)) else '{"target": "?"}'
+    proof = {"metadata": {"uid": uid, "annotations": {PROOF_ANNOTATION: said}}}
+    done = {
+        "type": "Succeeded",
+        "status": "True",
+        "lastUpdateTime": client.runtime.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    try:
+        await client.patch(REQUESTS[0], name, proof)
+        await client.patch(
+            REQUESTS[0],
+            name,
+            {"metadata": {"uid": uid}, "status": {"conditions": [done]}},
+            subresource="status",
+        )
+    except (NotFound, Conflict):
+        return False  # it was cancelled meanwhile
+    return True
+
+
+@asynccontextmanager
+async def open_play(directory: Path, *, seed: int = 1) -> AsyncIterator[Play]:
+    async with open_cluster(directory, seed=seed) as cluster:
+        play = Play(cluster)
+        try:
+            yield play
+            play.check()
+        finally:
+            await play.close()
+
+
+async def test_a_first_start_ends_in_one_hash(tmp_path: Path) -> None:
+    """What nobody knows is migrated once, and then it is known."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x")
+        await play.run(play.write("s1", "a"))
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        assert await play.run(play.persisted()) == ["Unknown", "v1"]
+        assert await play.run(play.migrate("s1")) == 1
+        await play.until(lambda: play.is_persisted("v1"))
+        assert await play.run(play.is_quiet())
+        assert "MigrationRequested" in play.told.reasons("StorageVersionMigration")
+        assert (NAME, "Narrow") not in play.told.done  # the server has narrowed it
+        assert play.told.failures == []
+
+
+async def test_a_success_without_a_proof_is_not_believed(tmp_path: Path) -> None:
+    """Another migrator's word alone does not narrow."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x")
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        (request,) = await play.run(play.requests())
+        done = {"type": "Succeeded", "status": "True"}
+        await play.run(
+            play.client.patch(
+                REQUESTS[0],
+                request["metadata"]["name"],
+                {"status": {"conditions": [done]}},
+                subresource="status",
+            )
+        )
+        await play.clock.advance(30)
+        assert await play.run(play.persisted()) == ["Unknown", "v1"]
+
+
+@pytest.mark.parametrize("is_exact", [False, True], ids=["by hand", "exact"])
+@pytest.mark.parametrize("source", [Source.AUTO, Source.DISCOVERY])
+async def test_a_forged_success_narrows_nothing(
+    tmp_path: Path, source: Source, is_exact: bool
+) -> None:
+    """A client that may write migrations marks one as succeeded and proven: the state stays, the
+    overview does not call it verified, and another migration takes its place."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x+1")
+        for name in ("a", "b", "c"):
+            await play.run(play.write("s1", name))
+        await play.cluster.serve("s1", "x+2")
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions(source=source))
+        await play.until(play.is_asked)
+        (forged,) = await play.run(play.requests())
+        name, client = forged["metadata"]["name"], play.client
+        said = proof_for(forged) if is_exact else "done by hand"
+        marks = {"metadata": {"annotations": {PROOF_ANNOTATION: said}}}
+        await play.run(client.patch(REQUESTS[0], name, marks))
+        done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+        await play.run(client.patch(REQUESTS[0], name, done, subresource="status"))
+        seen = await play.run(client.get(REQUESTS[0], name))
+        assert migrations_seen([seen], [await play.run(play.state())])[0].is_proven is False
+        await play.clock.advance(30)
+        assert await play.run(play.persisted()) == ["Unknown", "v1", "v2"]
+        if is_exact:
+            assert "MigrationNotVerified" in play.told.warnings
+        else:
+            # As that of another migrator, it waits for a migrator of restow.
+            await play.run(client.delete(REQUESTS[0], name))
+        await play.until(play.is_asked)
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v2"))
+
+
+async def test_a_rolling_upgrade_and_a_rollback(tmp_path: Path) -> None:
+    """Disagreement cancels, agreement asks anew, and a success that was made for what is no
+    longer so changes nothing."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x+1")
+        await play.cluster.serve("s2", "x+1")
+        await play.run(play.write("s1", "a"))
+        play.begin(play.cluster.servers["s2"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v1"))
+        # One server is upgraded: what it may write is told at once, and nothing is migrated.
+        await play.cluster.serve("s1", "x+2")
+        await play.run(play.write("s1", "b"))
+        await play.until(lambda: play.is_persisted("v1", "v2"))
+        await play.clock.advance(5)
+        assert await play.run(play.is_quiet())
+        assert play.told.counts[1] == 1
+        # The other goes: agreement. The controller loses its server and finds another.
+        await play.end()
+        await play.cluster.serve("s2", "x+2")
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        (first,) = await play.run(play.requests())
+        # Rolled back in the middle: the request is cancelled, with a reason.
+        await play.cluster.serve("s2", "x+1")
+        await play.until(play.is_quiet)
+        cancelled = [text for _, reason, text in play.told.events if reason == "MigrationCancelled"]
+        assert any("do not agree" in each for each in cancelled)
+        # Upgraded again: another request, and only that one narrows.
+        await play.cluster.serve("s2", "x+2")
+        await play.until(play.is_asked)
+        (second,) = await play.run(play.requests())
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        assert await play.run(play.persisted()) == ["v1", "v2"]
+        await play.run(play.migrate("s2"))
+        await play.until(lambda: play.is_persisted("v2"))
+
+
+async def test_a_state_that_was_deleted_by_hand_begins_anew(tmp_path: Path) -> None:
+    """The request made for the old state does not count for the new one."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x")
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        (first,) = await play.run(play.requests())
+        await play.run(play.client.delete(STATES, NAME))
+        await play.run(_succeed(play.client, first))
+
+        async def is_anew() -> bool:
+            uids = {each["metadata"]["uid"] for each in await play.requests()}
+            return bool(uids - {first["metadata"]["uid"]})
+
+        await play.until(is_anew)
+        assert (await play.run(play.persisted()))[0] == "Unknown"
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v1"))
+
+
+async def test_a_state_without_a_status_is_unknown(tmp_path: Path) -> None:
+    """A crash between the two halves of its creation claims nothing."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x")
+        client = play.client
+        await play.run(client.delete(STATES, NAME))
+        spec = {"resource": {"group": GROUP, "resource": "widgets"}}
+        body = {"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState"}
+        await play.run(client.create(STATES, {**body, "metadata": {"name": NAME}, "spec": spec}))
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        assert (await play.run(play.persisted()))[0] == "Unknown"
+
+
+async def test_a_request_of_somebody_else_is_ended_with_the_agreement(tmp_path: Path) -> None:
+    """Whoever has asked: nothing is migrated while servers do not agree."""
+    async with open_play(tmp_path) as play:
+        await play.cluster.serve("s1", "x+1")
+        play.begin(play.cluster.servers["s1"].client(), TriggerOptions())
+        await play.until(play.is_asked)
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v1"))
+        request = {
+            "apiVersion": "migration.k8s.io/v1alpha1",
+            "kind": "StorageVersionMigration",
+            "metadata": {"name": "by-hand"},
+            "spec": {"resource": {"group": GROUP, "version": "v1", "resource": "widgets"}},
+        }
+        await play.run(play.client.create(REQUESTS[0], request))
+        await play.clock.advance(2)
+        assert await play.run(play.is_asked())
+        await play.cluster.serve("s2", "x+2")
+        await play.until(play.is_quiet)
+
+
+class Storm:
+    """Every so often a call fails, before or after it was carried out, and streams are cut."""
+
+    def __init__(self, door: Door, seed: str) -> None:
+        self._door = door
+        self._randomness = SeededRandomness(seed)
+        self.is_over = False
+        self.count = 0
+        door.fault, door.loses = self.fault, self.loses
+
+    def fault(self, _method: str, _target: str) -> Exception | None:
+        if self.is_over or self._randomness.randrange(4):
+            return None
+        self.count += 1
+        self._door.cut()
+        return ConnectionResetError()
+
+    def loses(self, _method: str, _target: str) -> bool:
+        return not self.is_over and not self._randomness.randrange(6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_two_controllers_in_a_storm_are_harmless(tmp_path: Path, seed: int) -> None:
+    """Whatever fails for whom while servers change, the store is always told right, and after the
+    storm all is migrated."""
+    async with open_play(tmp_path, seed=seed) as play:
+        await play.cluster.serve("s1", "x+1")
+        await play.cluster.serve("s2", "x+1")
+        keeper = play.cluster.servers["s2"]
+        storms: list[Storm] = []
+
+        def begin(name: str) -> None:
+            door = keeper.door()
+            storms.append(Storm(door, f"{seed}/{name}/{len(storms)}"))
+            play.begin(keeper.client(door, seed=f"{seed}/{name}"), TriggerOptions(), name=name)
+
+        begin("one")
+        begin("two")
+        randomness = SeededRandomness(f"{seed}/deeds")
+        for number in range(8):
+            await play.clock.advance(randomness.uniform(0, 4))
+            release = ("x+1", "x+2")[randomness.randrange(2)]
+            match randomness.randrange(4):
+                case 0:
+                    await play.cluster.serve("s1", release)
+                case 1:
+                    await play.run(play.write("s1", f"w{number}"))
+                case 2:
+                    await play.run(play.migrate(("s1", "s2")[randomness.randrange(2)]))
+                case _:
+                    name = ("one", "two")[randomness.randrange(2)]
+                    await play.end(name)
+                    begin(name)
+        for storm in storms:
+            storm.is_over = True
+        assert any(storm.count for storm in storms)
+        await play.cluster.serve("s1", "x+1")
+
+        async def is_done() -> bool:
+            await play.migrate("s1")
+            return await play.persisted() == ["v1"]
+
+        await play.until(is_done, seconds_max=300)
+
+
+async def test_refusals_of_the_api_are_waited_out(tmp_path: Path) -> None:
+    """Hundreds of 500s and 409s on every write end in nothing worse than a delay."""
+    async with open_play(tmp_path) as play:
+        server = await play.cluster.serve("s1", "x")
+        door = server.door()
+        calls = 0
+
+        def fault(method: str, _target: str) -> Exception | None:
+            nonlocal calls
+            calls += method != "GET"
+            return ConnectionResetError() if method != "GET" and calls < 40 else None
+
+        door.fault = fault
+        play.begin(server.client(door), TriggerOptions())
+        await play.until(play.is_asked, seconds_max=600)
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v1"), seconds_max=600)
+        assert NAME in play.told.failures
+
+
+async def test_leaders_that_do_not_lead_do_nothing(tmp_path: Path) -> None:
+    """A controller acts only while it leads, and begins at once when it does."""
+    leads = False
+    async with open_play(tmp_path) as play:
+        server = await play.cluster.serve("s1", "x")
+        play.begin(server.client(), TriggerOptions(), is_leader=lambda: leads)
+        await play.clock.advance(30)
+        assert await play.run(play.is_quiet())
+        leads = True
+        await play.until(play.is_asked, seconds_max=5)
+        leads = False
+        await play.clock.advance(2)
+        for request in await play.run(play.requests()):
+            await play.run(play.client.delete(REQUESTS[0], request["metadata"]["name"]))
+        await play.clock.advance(30)
+        assert await play.run(play.is_quiet())
+
+
+async def test_nothing_is_written_when_nothing_happens(tmp_path: Path) -> None:
+    """A cluster at rest gets heartbeats, and no other writes."""
+    async with open_play(tmp_path) as play:
+        server = await play.cluster.serve("s1", "x")
+        door = server.door()
+        play.begin(server.client(door), TriggerOptions())
+        await play.until(play.is_asked)
+        await play.run(play.migrate("s1"))
+        await play.until(lambda: play.is_persisted("v1"))
+        await play.clock.advance(5)
+        door.calls.clear()
+        await play.clock.advance(100)
+        assert [each for each in door.calls if each[0] != "GET"] == []
+        await play.clock.advance(1_100)
+        writes = [each for each in door.calls if each[0] != "GET" and NAME in each[1]]
+        assert 1 <= len(writes) <= 4
+        assert {method for method, _ in writes} == {"PUT"}
+
+
+async def test_reports_by_discovery_are_kept_by_the_servers(tmp_path: Path) -> None:
+    """The extension for HA works on servers of restow too, though they write the same state."""
+    async with open_play(tmp_path) as play:
+        for name in ("s1", "s2"):
+            server = await play.cluster.serve(name, "x+1")
+            options = TriggerOptions(
+                source=Source.DISCOVERY_HA, is_local=True, reporter_id=f"beside-{name}"
+            )
+            play.begin(server.client(), options, name=name, is_leader=lambda: False)
+
+        async def reporters() -> list[str]:
+            found = (await play.state() or {}).get("status", {})
+            reports = found.get("currentStorageVersionHashes", [])
+            return sorted(each["reporterID"] for each in reports)
+
+        async def are_both() -> bool:
+            return await reporters() == ["beside-s1", "beside-s2"]
+
+        await play.until(are_both)
+        # A server that writes another version puts its hash into the state by itself.
+        await play.cluster.serve("s3", "x+2")
+        assert V2 in (await play.run(play.state()))["status"]["persistedStorageVersionHashes"]
+        assert await play.run(are_both())

@@ -1,0 +1,458 @@
+"""The trigger on clusters that are not of restow: discovery of one server and of many, and
+StorageVersions without an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from restow.client import Answer, Object
+from restow.machinery import status
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.sources import SourceMissing
+from restow.migration.trigger.values import Settings
+from tests.unit.migration.trigger.fake_kubernetes import STATE, STORAGE_VERSION, Kubernetes
+from tests.unit.migration.trigger.stage import open_stage
+
+DISCOVERY = TriggerOptions(source=Source.DISCOVERY)
+HA = TriggerOptions(source=Source.DISCOVERY_HA)
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.org"
+MINUTE = 60.0
+
+
+@pytest.mark.parametrize("options", [DISCOVERY, HA, TriggerOptions()], ids=lambda each: each.source)
+async def test_what_shows_no_hash_is_left_alone(options: TriggerOptions) -> None:
+    """As that of an aggregated server that does not tell how it stores: no state, no request."""
+    world = Kubernetes()
+    world.server("s1", "")
+    world.show_endpoints("s1")
+    async with open_stage(world.clock) as stage:
+        controller = stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(controller.resources))
+        await world.clock.advance(25 * MINUTE)
+        await world.clock.settle()
+        stage.check()
+        assert STATE not in world.objects
+        assert world.open == []
+
+
+async def test_the_life_of_a_storage_state_by_discovery() -> None:
+    """KEP-2343's life of a StorageState happens to the object itself, from install to reset."""
+    world = Kubernetes()
+    world.server("s1", "v1")
+    async with open_stage(world.clock) as stage:
+        # "Installed for the first time": the state, unknown, and a request.
+        stage.begin(world.client("s1"), DISCOVERY)
+        await stage.until(lambda: bool(world.open))
+        assert world.persisted == ["Unknown"]
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+        # "Crashes, offline for less than 10 minutes": only the heartbeat moves.
+        await stage.end()
+        await world.clock.advance(9 * MINUTE)
+        before = world.objects[STATE]["status"]["lastHeartbeatTime"]
+        stage.begin(world.client("s1"), DISCOVERY)
+        await stage.until(lambda: world.objects[STATE]["status"]["lastHeartbeatTime"] > before)
+        assert (world.persisted, world.open) == (["v1"], [])
+        # "Upgrades the cluster".
+        world.server("s1", "v2")
+        await stage.until(lambda: bool(world.open), seconds_max=11 * MINUTE)
+        assert world.persisted == ["v1", "v2"]
+        first = world.open
+        # "Downgrades back": the request is another, each hash is there once.
+        world.server("s1", "v1")
+        await stage.until(lambda: bool(world.open) and world.open != first, seconds_max=660)
+        assert world.persisted == ["v1", "v2"]
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+        # "More than 10 minutes old": everything may have happened.
+        await stage.end()
+        await world.clock.advance(11 * MINUTE)
+        stage.begin(world.client("s1"), DISCOVERY)
+        await stage.until(lambda: bool(world.open))
+        assert world.persisted == ["Unknown"]
+        assert "StoredVersionsUnknown" in stage.told.warnings
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+
+
+async def test_the_walk_through_of_three_servers() -> None:
+    """KEP-2343's case 1, through one controller that polls all servers: the migration that a
+    rollback disturbs is cancelled, and only a second whole one narrows."""
+    world = Kubernetes()
+    for name in ("s1", "s2", "s3"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2", "s3")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), HA, connect_to=world.connect_to)
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        assert world.reported == ["v1", "v1", "v1"]
+        world.server("s1", "v2")
+        await stage.until(lambda: world.reported == ["v2", "v1", "v1"], seconds_max=11 * MINUTE)
+        assert (world.persisted, world.open) == (["v1", "v2"], [])
+        world.server("s2", "v2")
+        await world.clock.advance(6 * MINUTE)
+        world.server("s3", "v2")
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        assert world.reported == ["v2", "v2", "v2"]
+        world.server("s3", "v1")
+        await stage.until(lambda: not world.open, seconds_max=11 * MINUTE)
+        assert world.reported == ["v2", "v2", "v1"]
+        assert world.persisted == ["v1", "v2"]
+        world.server("s3", "v2")
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v2"], seconds_max=11 * MINUTE)
+        assert stage.told.reasons().count("StoredVersionsNarrowed") == 2
+
+
+@pytest.mark.parametrize("options", [DISCOVERY, HA], ids=lambda each: each.source)
+async def test_what_only_the_definition_lists_is_noticed(options: TriggerOptions) -> None:
+    """Whoever reports first, and asks for nothing, does not keep it from whoever does."""
+    world = Kubernetes()
+    world.groups["apiextensions.k8s.io/v1"] = [
+        ("customresourcedefinitions", "CustomResourceDefinition")
+    ]
+    for name in ("s1", "s2"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        assert world.open == []
+        world.put(DEFINITION, {"status": {"storedVersions": ["v1", "v2"]}})
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        assert world.persisted == ["v1"]
+
+
+async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
+    """With a controller beside each server, each writes its own report; the requests are the
+    leader's, and another goes on when the leader ends."""
+    world = Kubernetes()
+    leader = "s1"
+    async with open_stage(world.clock) as stage:
+        for name in ("s1", "s2", "s3"):
+            world.server(name, "v1")
+            options = TriggerOptions(
+                source=Source.DISCOVERY_HA, is_local=True, reporter_id=f"controller-{name}"
+            )
+            stage.begin(
+                world.client(name),
+                options,
+                name=name,
+                is_leader=lambda name=name: name == leader,
+            )
+        await stage.until(lambda: STATE in world.objects and len(world.reported) == 3)
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        leader = "s2"
+        await stage.end("s1")
+        for name in ("s1", "s2", "s3"):
+            world.server(name, "v2")
+        await stage.until(lambda: world.reported.count("v2") == 2, seconds_max=11 * MINUTE)
+        # The first has fallen silent: nothing begins until its report is taken out.
+        assert world.open == []
+        await stage.until(lambda: bool(world.open), seconds_max=61 * MINUTE)
+        assert world.reported == ["v2", "v2"]
+
+
+async def test_two_reporters_with_one_id_are_refused() -> None:
+    """The one whose report was overwritten says so and writes nothing more: they do not overwrite
+    each other's report again and again."""
+    world = Kubernetes()
+    async with open_stage(world.clock) as stage:
+        for name in ("s1", "s2"):
+            world.server(name, "v1" if name == "s1" else "v2")
+            options = TriggerOptions(source=Source.DISCOVERY_HA, is_local=True, reporter_id="one")
+            stage.begin(world.client(name), options, name=name, is_leader=lambda: False)
+            await world.clock.advance(7)
+        await stage.until(lambda: bool(stage.told.failures), seconds_max=40 * MINUTE)
+        shown = world.reported
+        for _ in range(20):
+            await world.clock.advance(3 * MINUTE)
+            assert world.reported == shown
+        assert {"v1", "v2"} <= {*world.persisted}  # what either has seen is told all the same
+
+
+async def test_a_server_that_cannot_be_reached_holds_up_only_the_migration() -> None:
+    """The reports of the other servers go on, and nothing is migrated until it is back."""
+    world = Kubernetes()
+    for name in ("s1", "s2"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s2"), HA, connect_to=world.connect_to)
+        await stage.until(lambda: STATE in world.objects and len(world.reported) == 2)
+        world.servers["s1"].is_down = True
+        await world.clock.advance(15 * MINUTE)
+        assert world.open == []
+        beats = [
+            each["lastHeartbeatTime"]
+            for each in world.objects[STATE]["status"]["currentStorageVersionHashes"]
+        ]
+        assert beats[0] < beats[1]
+        world.servers["s1"].is_down = False
+        await stage.until(lambda: bool(world.open), seconds_max=31 * MINUTE)
+
+
+async def test_slow_answers_of_several_servers_do_not_make_heartbeats_stale() -> None:
+    """All servers are read side by side and reported in one update, so a look at all resources
+    ends well within the two periods after which a heartbeat is stale. Otherwise each look would
+    find its own last heartbeat stale, set the state to "Unknown" and end the migration, for ever
+    (seeds 900078 and 900164 of the simulator at commit 04310b9)."""
+    world = Kubernetes()
+    rules = Settings(poll_seconds=15, hold_seconds=15, retry_seconds=15)
+    options = TriggerOptions(source=Source.DISCOVERY_HA, rules=rules)
+    others = [(f"gadgets{number}", "Gadget") for number in range(14)]
+    world.groups["example.org/v1"] += others
+    for name in ("s1", "s2", "s3"):
+        server = world.server(name, "v1")
+        server.hashes = {plural: "h1" for plural, _ in others}
+        server.delay_seconds = 0.4
+    world.show_endpoints("s1", "s2", "s3")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+        await stage.until(lambda: bool(world.open), seconds_max=2 * MINUTE)
+        await world.clock.advance(2 * MINUTE)  # a migration takes its time
+        assert any(each.startswith("widgets") for each in world.open)
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=MINUTE)
+        assert "StoredVersionsUnknown" not in stage.told.reasons()
+
+
+async def test_a_server_that_was_away_is_not_believed_by_the_heartbeats_of_others() -> None:
+    """All servers are reported in one update, but each by its own heartbeat: one that could not be
+    read for two periods may have written anything, though the others were read all the time."""
+    world = Kubernetes()
+    for name in ("s1", "s2"):
+        world.server(name, "v1")
+    world.show_endpoints("s1", "s2")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s2"), HA, connect_to=world.connect_to)
+        await stage.until(
+            lambda: STATE in world.objects and bool(world.open), seconds_max=31 * MINUTE
+        )
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"], seconds_max=11 * MINUTE)
+        world.servers["s1"].is_down = True
+        await world.clock.advance(25 * MINUTE)
+        assert world.persisted == ["v1"]
+        world.servers["s1"].is_down = False
+        await stage.until(lambda: world.persisted == ["Unknown", "v1"], seconds_max=5 * MINUTE)
+
+
+async def test_auto_takes_the_best_there_is() -> None:
+    """One server is polled, several are observed each, and StorageVersions win over both."""
+    options = TriggerOptions()
+    one, many = Kubernetes(), Kubernetes()
+    one.server("s1", "v1")
+    one.show_endpoints("s1")
+    for name in ("s1", "s2"):
+        many.server(name, "v1")
+    many.show_endpoints("s1", "s2")
+    for world in (one, many):
+        async with open_stage(world.clock) as stage:
+            stage.begin(world.client("s1"), options, connect_to=world.connect_to)
+            await stage.until(partial(world.objects.__contains__, STATE))
+            await world.clock.advance(1)
+    assert one.reported == []
+    assert many.reported == ["v1", "v1"]
+    reported = Kubernetes(storage_versions=True)
+    reported.server("s1", "v1")
+    reported.report("v1", "v2")
+    async with open_stage(reported.clock) as stage:
+        stage.begin(reported.client("s1"), options, connect_to=reported.connect_to)
+        await stage.until(lambda: STATE in reported.objects)
+        await reported.clock.advance(1)
+        # They do not agree; by discovery alone a migration would have begun.
+        assert (sorted(reported.persisted), reported.open) == (["Unknown", "v1", "v2"], [])
+
+
+async def test_custom_resources_fall_back_to_discovery() -> None:
+    """Where StorageVersions are served but hold nothing of a resource, its hash counts."""
+    world = Kubernetes(storage_versions=True)
+    world.server("s1", "v1")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), TriggerOptions())
+        await stage.until(lambda: bool(world.open))
+        assert world.persisted == ["Unknown"]
+
+
+async def test_without_an_epoch_a_followed_change_is_appended() -> None:
+    """The watch has shown every state of the StorageVersion, so nothing becomes unknown, though
+    one of them was never read."""
+    world = Kubernetes(storage_versions=True)
+    world.server("s1", "v1")
+    world.report("v1")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), TriggerOptions())
+        await stage.until(lambda: bool(world.open))
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+        for versions in (("v1", "v3"), ("v1", "v2"), ("v2", "v2")):
+            world.report(*versions)
+        await stage.until(lambda: bool(world.open))
+        assert sorted(world.persisted) == ["v1", "v2", "v3"]
+        assert stage.told.warnings == []
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v2"])
+
+
+async def test_without_an_epoch_a_gap_makes_everything_unknown() -> None:
+    """When the watch broke and its place is forgotten, changes were missed: nobody claims to know
+    what was stored meanwhile."""
+    world = Kubernetes(storage_versions=True)
+    world.server("s1", "v1")
+    world.report("v1")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), TriggerOptions())
+        await stage.until(lambda: bool(world.open))
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+        world.cut()
+        world.report("v3")
+        world.report("v1")
+        world.compact()
+        await stage.until(lambda: "Unknown" in world.persisted, seconds_max=120)
+        assert stage.told.warnings == ["StoredVersionsUnknown"]
+        await stage.until(lambda: bool(world.open))
+        world.finish()
+        await stage.until(lambda: world.persisted == ["v1"])
+
+
+async def test_a_deleted_storage_version_is_no_agreement() -> None:
+    """While there is none, nothing begins, and the weaker source is not asked instead."""
+    world = Kubernetes(storage_versions=True)
+    world.server("s1", "v1")
+    world.report("v1")
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), TriggerOptions())
+        await stage.until(lambda: bool(world.open))
+        world.remove(STORAGE_VERSION)
+        await stage.until(lambda: not world.open)
+        await world.clock.advance(5)
+        assert world.open == []
+        world.report("v1")
+        await stage.until(lambda: bool(world.open))
+
+
+async def test_a_failed_request_is_made_again_after_a_while() -> None:
+    """It is not repeated at once, and it is not given up."""
+    world = Kubernetes()
+    world.server("s1", "v1")
+    options = TriggerOptions(source=Source.DISCOVERY, rules=Settings(retry_seconds=120))
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), options)
+        await stage.until(lambda: bool(world.open))
+        world.finish("Failed")
+        await world.clock.advance(100)
+        assert world.open == []
+        await stage.until(lambda: bool(world.open), seconds_max=60)
+
+
+async def test_requests_are_made_where_they_are_served() -> None:
+    """A server with the in-tree API alone gets its requests there, without a version."""
+    world = Kubernetes()
+    world.groups["storagemigration.k8s.io/v1"] = [world.groups["migration.k8s.io/v1alpha1"].pop()]
+    world.server("s1", "v1")
+    path = "/apis/storagemigration.k8s.io/v1/storageversionmigrations/"
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), DISCOVERY)
+        await stage.until(lambda: any(each.startswith(path) for each in world.objects))
+    (made,) = [each for name, each in world.objects.items() if name.startswith(path)]
+    assert made["apiVersion"] == "storagemigration.k8s.io/v1"
+    assert made["spec"] == {"resource": {"group": "example.org", "resource": "widgets"}}
+
+
+async def test_what_is_missing_is_said() -> None:
+    """Without the API of states, or without the source that was asked for, it ends and says so."""
+    bare, wrong = Kubernetes(), Kubernetes()
+    del bare.groups["migration.k8s.io/v1alpha1"]
+    cases = (
+        (bare, TriggerOptions(), "storagestates"),
+        (wrong, TriggerOptions(source=Source.STORAGE_VERSION), "StorageVersionAPI"),
+    )
+    for world, options, text in cases:
+        world.server("s1", "v1")
+        async with open_stage(world.clock) as stage:
+            controller = stage.begin(world.client("s1"), options)
+            await stage.end()
+            with pytest.raises(SourceMissing, match=text):
+                await world.clock.run_until_done(controller.run())
+
+
+async def test_errors_of_one_resource_do_not_stop_others() -> None:
+    """A resource whose state cannot be written is tried again and counted; another is done."""
+    world = Kubernetes()
+    world.groups["example.org/v1"].append(("gadgets", "Gadget"))
+    server = world.server("s1", "v1")
+    handle = server.handle
+
+    async def refusing(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        if method == "POST" and b"gadgets" in body:
+            return Answer(500, status.internal("no").to_bytes())
+        return await handle(method, target, headers, body)
+
+    server.hashes["gadgets"] = "abc="
+    server.handle = refusing  # type: ignore[method-assign]
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), DISCOVERY)
+        await stage.until(lambda: bool(world.open))
+        await stage.until(lambda: stage.told.failures.count("gadgets.example.org") >= 3)
+        assert set(stage.told.failures) == {"gadgets.example.org"}
+
+
+async def test_a_hidden_group_is_not_taken_for_a_missing_one() -> None:
+    """While discovery does not show everything nothing is begun: requests would be made in another
+    API, by a weaker source, beside those that cannot be seen."""
+    world = Kubernetes(storage_versions=True)
+    world.groups["storagemigration.k8s.io/v1"] = [
+        ("storageversionmigrations", "StorageVersionMigration")
+    ]
+    server = world.server("s1", "v1")
+    world.report("v1", "v2")
+    for group in ("internal.apiserver.k8s.io", "migration.k8s.io"):
+        server.hidden = group
+        async with open_stage(world.clock) as stage:
+            stage.begin(world.client("s1"), TriggerOptions())
+            await world.clock.advance(30)
+            assert STATE not in world.objects
+            assert not any("storageversionmigrations/" in path for path in world.objects)
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), TriggerOptions())
+        await world.clock.advance(30)
+        server.hidden = ""
+        await stage.until(lambda: STATE in world.objects, seconds_max=120)
+        # Hidden again, later: nothing changes.
+        server.hidden = "migration.k8s.io"
+        await world.clock.advance(15 * MINUTE)
+        assert not any(path.startswith("/apis/storagemigration") for path in world.objects)
+        stage.check()
+
+
+async def test_what_does_not_come_to_rest_does_not_keep_the_server_busy() -> None:
+    """Somebody who undoes every write at once gets a bounded number of them."""
+    world = Kubernetes()
+    world.server("s1", "v1")
+    put = world.put
+
+    def undoing(path: str, value: Object, *, kind: str = "MODIFIED") -> Object:
+        if path == STATE:
+            value = {**value, "status": {}}
+        return put(path, value, kind=kind)
+
+    world.put = undoing  # type: ignore[method-assign]
+    async with open_stage(world.clock) as stage:
+        stage.begin(world.client("s1"), DISCOVERY)
+        await world.clock.advance(30)
+        writes = [each for each in world.sent if each.method != "GET"]
+        assert 20 < len(writes) < 1_000
+        world.put = put  # type: ignore[method-assign]
+        await stage.until(lambda: bool(world.open))

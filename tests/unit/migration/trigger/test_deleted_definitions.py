@@ -1,0 +1,89 @@
+"""The StorageState of a custom resource goes with its CRD, and no trigger brings it back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from restow.api.resources import DEFINITIONS, STATES
+from restow.client import ApiClient, Change, Informer, key_of
+from restow.machinery.names import GroupVersionResource
+from restow.machinery.status import NotFound
+from restow.migration.trigger.controller import TriggerController
+from restow.migration.trigger.options import TriggerOptions
+from restow.runtime import Runtime
+from tests.unit.migration.running import running_server, until
+
+GIZMOS = GroupVersionResource("adv.io", "v1", "gizmos")
+NAME = "gizmos.adv.io"
+AFTERWARDS_SECONDS = 3.0
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": NAME},
+    "spec": {
+        "group": "adv.io",
+        "scope": "Namespaced",
+        "names": {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+GIZMO = {
+    "apiVersion": "adv.io/v1",
+    "kind": "Gizmo",
+    "metadata": {"name": "a", "namespace": "default"},
+}
+
+
+async def test_a_deleted_crd_leaves_no_state(tmp_path: Path) -> None:
+    """The state is created once, by the server; after `kubectl delete crd` it is removed, and stays
+    removed although the trigger is told of it."""
+    creations: list[str] = []
+
+    def count(change: Change) -> None:
+        if change.old is None and change.new is not None and key_of(change.new).name == NAME:
+            creations.append(str(change.new["metadata"]["uid"]))
+
+    async with (
+        running_server(tmp_path) as config,
+        ApiClient.connect(config, runtime=Runtime.system()) as client,
+        client.runtime.tasks("test") as tasks,
+    ):
+        informer = Informer(client, STATES)
+        informer.on_change(count)
+        tasks.spawn("states", informer.run())
+        await client.create(DEFINITIONS, CRD)
+        await until(lambda: _is_created(client))
+        trigger = TriggerController(client, runtime=client.runtime, settings=TriggerOptions())
+        tasks.spawn("trigger", trigger.run())
+        await until(lambda: GIZMOS.group_resource in trigger.resources)
+        await until(lambda: len(creations) == 1)
+        await client.delete(DEFINITIONS, NAME)
+        await until(lambda: _is_gone(client))
+        await asyncio.sleep(AFTERWARDS_SECONDS)
+        assert len(creations) == 1
+        assert await _is_gone(client)
+
+
+async def _is_created(client: ApiClient) -> bool:
+    """Whether the server takes objects of the new kind."""
+    try:
+        await client.create(GIZMOS, GIZMO)
+    except NotFound:
+        return False
+    return True
+
+
+async def _is_gone(client: ApiClient) -> bool:
+    try:
+        await client.get(STATES, NAME)
+    except NotFound:
+        return True
+    return False

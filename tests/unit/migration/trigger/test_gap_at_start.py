@@ -1,0 +1,51 @@
+"""What a trigger that begins, on servers without an epoch, may conclude from requests it finds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from restow.machinery.names import GroupVersionResource
+from restow.migration.trigger.actions import UpdateState
+from restow.migration.trigger.by_storage_version import decide_by_storage_version
+from restow.migration.trigger.values import (
+    UNKNOWN,
+    MigrationRef,
+    MigrationSeen,
+    Now,
+    Phase,
+    Record,
+    Settings,
+    StateSeen,
+    StateStatus,
+    StorageVersionReading,
+    View,
+)
+
+WALL = datetime(2030, 1, 1, tzinfo=UTC)
+READING = StorageVersionReading(
+    uid="sv", resource_version="7", common="new", written=frozenset({"new"})
+)
+STATE = StateSeen(
+    uid="st",
+    resource_version="5",
+    status=StateStatus(persisted=("new",), current="new", heartbeat=WALL),
+)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_only_a_success_tells_that_nothing_was_missed(phase: Phase) -> None:
+    """A request that is merely there, which anyone can make, does not hide what was missed."""
+    record = Record(target="new", state_uid="st", change="", storage_version=READING.mark)
+    request = MigrationSeen(ref=MigrationRef("v1", "m", "u"), phase=phase, record=record)
+    view = View(
+        resource=GroupVersionResource("example.com", "v1", "widgets"),
+        state=STATE,
+        migrations=(request,),
+        reading=READING,
+    )
+    found = decide_by_storage_version(view, READING, None, now=Now(0.0, WALL), settings=Settings())
+    written = [each for each in found.actions if isinstance(each, UpdateState)]
+    is_unknown = any(UNKNOWN in each.status.persisted for each in written)
+    assert is_unknown is (phase is not Phase.SUCCEEDED)

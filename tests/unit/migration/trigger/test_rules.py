@@ -1,0 +1,489 @@
+"""Single rules of the trigger: what is eligible, read, recorded, and when two act at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from restow.api.internal_v1alpha1 import (
+    ServerStorageVersion,
+    StorageVersion,
+    StorageVersionCondition,
+    StorageVersionStatus,
+)
+from restow.api.names import LOOSE_ANNOTATION
+from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.machinery.version_hash import storage_version_hash
+from restow.migration.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
+from restow.migration.trigger.decide import decide
+from restow.migration.trigger.eligibility import Discovered, eligible, why_not
+from restow.migration.trigger.hashes import is_stale
+from restow.migration.trigger.readings import LOOSE_SECONDS_MAX, reading_of
+from restow.migration.trigger.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
+from restow.migration.trigger.values import (
+    UNKNOWN,
+    DiscoveryReading,
+    HashReport,
+    LocalReading,
+    Memory,
+    MigrationRef,
+    MigrationSeen,
+    Now,
+    Phase,
+    Record,
+    Settings,
+    Sighting,
+    StateSeen,
+    StateStatus,
+    StorageVersionReading,
+    View,
+)
+from tests.unit.migration.trigger.world import RESOURCE, START, Controller, World
+
+RECORD = Record(target="h1", state_uid="u", change="3", epoch="4", storage_version="v/epoch/4")
+NOW = Now(50_000.0, START + timedelta(seconds=50_000))
+CRUD = frozenset({"list", "update", "get"})
+
+
+def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> Discovered:
+    return Discovered(
+        name=GroupVersionResource(group, version, name), kind="Kind", verbs=verbs, hash="h"
+    )
+
+
+@pytest.mark.parametrize(
+    ("discovered", "why"),
+    [
+        (found("apps", "v1", "deployments"), ""),
+        (found("", "v1", "events"), ""),
+        (found("events.k8s.io", "v1", "events"), ""),
+        (found("apps", "v1", "deployments/status"), "it is a subresource"),
+        (found("", "v1", "bindings", frozenset({"create"})), "it has no verb list, update"),
+        (found("x", "v1", "logs", frozenset({"list", "create"})), "it has no verb update"),
+        (found("x", "v1", "sinks", frozenset({"update"})), "it has no verb list"),
+    ],
+)
+def test_what_can_be_listed_and_updated_is_eligible(discovered: Discovered, why: str) -> None:
+    """Not subresources; events are not excluded."""
+    assert why_not(discovered) == why
+    assert bool(eligible([discovered], {})) is not bool(why)
+
+
+def test_each_resource_is_taken_once() -> None:
+    """In the version that its group prefers, or the first that is shown."""
+    shown = [
+        found("apps", "v1beta1", "deployments"),
+        found("apps", "v1", "deployments"),
+        found("apps", "v1beta2", "deployments"),
+        found("x", "v2", "things"),
+        found("x", "v1", "things"),
+    ]
+    chosen = eligible(shown, {"apps": "v1", "x": "v3"})
+    assert {str(name): each.name.version for name, each in chosen.items()} == {
+        "deployments.apps": "v1",
+        "things.x": "v2",
+    }
+
+
+def test_objects_that_two_groups_show_are_migrated_once() -> None:
+    """By the group in whose version they are stored, whichever is shown first."""
+    stored = storage_version_hash(GroupVersionKind("", "v1", "Event"))
+    shown = [
+        Discovered(
+            name=GroupVersionResource(group, "v1", "events"),
+            kind="Event",
+            verbs=frozenset({"list", "update"}),
+            hash=stored,
+        )
+        for group in ("events.k8s.io", "")
+    ]
+    assert list(map(str, eligible(shown, {}))) == ["events"]
+    assert list(map(str, eligible(reversed(shown), {}))) == ["events"]
+    assert len(eligible([found("a", "v1", "things"), found("b", "v1", "things")], {})) == 1
+    unsaid = [replace(each, hash="") for each in shown]
+    assert len(eligible(unsaid, {})) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("", 0.0),
+        ('{"s1": 30, "s2": 60.5}', 60.5),
+        ("{}", 0.0),
+        ("nonsense", LOOSE_SECONDS_MAX),
+        ('{"s1": "x"}', LOOSE_SECONDS_MAX),
+        ("[1]", LOOSE_SECONDS_MAX),
+    ],
+)
+def test_servers_say_that_they_are_loose(said: str, seconds: float) -> None:
+    """The longest bound counts, and what cannot be read is believed to be long."""
+    version = version_of("apps/v1", common="apps/v1")
+    version.metadata["annotations"][LOOSE_ANNOTATION] = said
+    assert reading_of(version, kind="Deployment", follows=True).loose_seconds == seconds
+
+
+def version_of(*encodings: str, common: str | None, keys: str = "") -> StorageVersion:
+    conditions = [StorageVersionCondition(type="AllEncryptionKeysEqual", status=keys)]
+    return StorageVersion(
+        metadata={
+            "uid": "u",
+            "resourceVersion": "12",
+            "annotations": {"coordination.restow.dev/epoch": "7"},
+        },
+        status=StorageVersionStatus(
+            storage_versions=[ServerStorageVersion(encoding_version=each) for each in encodings],
+            common_encoding_version=common,
+            conditions=conditions if keys else [],
+        ),
+    )
+
+
+def hash_of(version: str) -> str:
+    return storage_version_hash(GroupVersionKind("apps", version, "Deployment"))
+
+
+def test_a_storage_version_is_read_as_hashes() -> None:
+    """Uid, epoch, common version and all that is written, also what came and went."""
+    now = version_of("apps/v1", "apps/v1", common="apps/v1")
+    before = version_of("apps/v1", "apps/v2", common=None)
+    reading = reading_of(now, kind="Deployment", passed=[before], follows=True)
+    assert reading == StorageVersionReading(
+        uid="u",
+        resource_version="12",
+        epoch="7",
+        common=hash_of("v1"),
+        written=frozenset({hash_of("v1"), hash_of("v2")}),
+        follows=True,
+    )
+    gone = reading_of(None, kind="Deployment", passed=[before], follows=True)
+    assert (gone.uid, gone.common, gone.written) == ("", "", reading.written)
+
+
+@pytest.mark.parametrize("wrong", ["", "no/such/version"])
+def test_a_version_that_is_none_may_be_any(wrong: str) -> None:
+    """A report that makes no sense is no agreement, and hides nothing that may be written."""
+    reading = reading_of(
+        version_of("apps/v1", wrong, common=wrong), kind="Deployment", follows=True
+    )
+    assert (reading.common, reading.written) == ("", frozenset({hash_of("v1"), UNKNOWN}))
+
+
+@pytest.mark.parametrize(("keys", "agrees"), [("", True), ("True", True), ("False", False)])
+def test_servers_with_different_keys_do_not_agree(keys: str, agrees: bool) -> None:
+    """A common version alone is no agreement."""
+    reading = reading_of(
+        version_of("apps/v1", common="apps/v1", keys=keys), kind="Deployment", follows=True
+    )
+    assert bool(reading.common) is agrees
+
+
+def test_the_mark_is_uid_and_epoch_or_uid_and_resource_version() -> None:
+    """An entry that comes and goes without moving agreement does not move the epoch's mark."""
+    reading = StorageVersionReading(uid="u", resource_version="5", epoch="2")
+    assert reading.mark == replace(reading, resource_version="6").mark
+    assert reading.mark != replace(reading, epoch="3").mark
+    assert reading.mark != replace(reading, uid="w").mark
+    bare = replace(reading, epoch="")
+    assert bare.mark != replace(bare, resource_version="6").mark
+    assert bare.mark != replace(bare, uid="w").mark
+
+
+def test_a_record_survives_as_annotations() -> None:
+    """There and back; one that lacks a part is not ours."""
+    annotations = annotations_of(RECORD)
+    assert record_of(annotations) == RECORD
+    for name in annotations:
+        rest = {key: value for key, value in annotations.items() if key != name}
+        assert record_of(rest) is None
+
+
+def test_a_request_is_named_by_what_it_is_made_for() -> None:
+    """The same for all who ask for the same, another for everything else, never too long."""
+    resource = GroupResource("example.org", "widgets")
+    name = name_of(resource, RECORD)
+    assert name.startswith("widgets.example.org-")
+    assert name == name_of(resource, replace(RECORD))
+    changed = ("target", "state_uid", "change", "epoch", "storage_version")
+    names = {name_of(resource, replace(RECORD, **{each: "else"})) for each in changed}
+    assert len(names | {name}) == len(changed) + 1
+    assert len(name_of(GroupResource("g" * 250, "widgets"), RECORD)) <= NAME_LENGTH_MAX
+
+
+# Two at once.
+
+
+@pytest.mark.parametrize("source", ["storageversion", "discovery"])
+def test_two_controllers_in_step_make_one_request_and_narrow_once(source: str) -> None:
+    """Both read the same and act in turn: one is refused each time, and nothing is done twice."""
+    world = World(source=source, kept=False)
+    world.serve("s0", "h1")
+    world.objects = {"a": "h0"}
+    pair = [Controller(name, world, "s0") for name in ("c0", "c1")]
+    created = narrowed = 0
+    for _ in range(60):
+        for controller in pair:
+            controller.step()
+        created = sum(isinstance(each, CreateMigration) for each in world.log)
+        narrowed = sum(isinstance(each, Narrow) for each in world.log)
+        if created:
+            world.rewrite("s0", all_of_it=True)
+    assert (created, narrowed) == (1, 1)
+    assert world.state is not None
+    assert world.state.status.persisted == ("h1",)
+
+
+def test_a_late_request_of_a_sleeping_controller_never_counts() -> None:
+    """By discovery: created while another version is written, it succeeds, and proves nothing.
+
+    Conditional updates of the state alone would not catch this: creating a request cannot be
+    conditional on the state. Its record is what catches it.
+    """
+    world = World(source="discovery", kept=False)
+    world.serve("s0", "h1")
+    world.objects = {"a": "h0", "b": "h0"}
+    awake, sleeper = (Controller(name, world, "s0") for name in ("c0", "c1"))
+    awake.step()
+    while world.state is None:
+        awake.step()
+    while not any(isinstance(each, CreateMigration) for each in sleeper.todo):
+        sleeper.step()  # now it sleeps, about to ask for h1
+    world.serve("s0", "h2")
+    awake.cycle()
+    world.rewrite("s0")
+    sleeper.step()
+    assert "h1" in world.open
+    world.rewrite("s0", all_of_it=True)  # as h2, whatever the request was made for
+    world.serve("s0", "h1")
+    awake.cycle()
+    assert world.state.status.persisted == (UNKNOWN, "h2", "h1")
+    assert world.open == ["h1"]
+
+
+# Refused updates.
+
+
+@pytest.mark.parametrize("source", ["storageversion", "discovery", "discovery-ha"])
+def test_a_hash_that_was_seen_is_owed_until_the_state_has_it(source: str) -> None:
+    """Its update is refused, and then the server has gone back: it is recorded all the same."""
+    world = World(source=source, kept=False)
+    world.serve("s0", "h1")
+    controller = Controller("c0", world, "s0")
+    world.controllers["c0"] = controller
+    while world.state is None or world.state.status.persisted != ("h1",):
+        controller.cycle()
+        world.rewrite("s0", all_of_it=True)
+        world.seconds += 310.0
+    controller.cycle()
+    world.serve("s0", "h2")
+    for _ in range(4):
+        controller.step()
+    world.state = replace(world.state, resource_version=world.fresh())
+    controller.step()
+    assert world.state.status.persisted == ("h1",)
+    world.serve("s0", "h1")
+    controller.cycle()
+    assert "h2" in world.state.status.persisted
+
+
+def test_a_controller_begins_only_when_the_stale_state_is_forgotten() -> None:
+    """The reset is refused: it is still the beginning, with the limit of the beginning."""
+    world = World(source="discovery", kept=False)
+    world.serve("s0", "h1")
+    controller = Controller("c0", world, "s0")
+    controller.cycle()
+    world.rewrite("s0", all_of_it=True)
+    controller.cycle()
+    controller.crash()
+    world.seconds += 900.0
+    for _ in range(4):
+        controller.step()
+    assert world.state is not None
+    world.state = replace(world.state, resource_version=world.fresh())
+    controller.step()
+    assert world.state.status.persisted == ("h1",)
+    controller.cycle()
+    assert world.state.status.persisted == (UNKNOWN,)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "is_believed"), [(-0.5, True), (-5, False), (9.9, True), (10.1, False)]
+)
+def test_a_heartbeat_is_believed_for_a_period_and_not_from_the_future(
+    minutes: float, is_believed: bool
+) -> None:
+    """At the beginning; one from the future was written, or is read, by a wrong clock."""
+    heartbeat = NOW.wall - timedelta(minutes=minutes)
+    assert is_stale(heartbeat, None, now=NOW, settings=Settings()) is not is_believed
+
+
+def test_what_was_read_at_different_moments_is_read_again() -> None:
+    """The state tells of another epoch than the storage version: neither is acted on."""
+    record = Record(
+        target="h1", state_uid="state", change="", epoch="5", storage_version="v/epoch/4"
+    )
+    done = MigrationSeen(
+        ref=MigrationRef("api", "m", "m-uid"), phase=Phase.SUCCEEDED, record=record
+    )
+    status = StateStatus(persisted=("h0", "h1"), current="h1", heartbeat=NOW.wall)
+    view = View(
+        resource=RESOURCE,
+        state=StateSeen(uid="state", resource_version="7", status=status, epoch="5"),
+        migrations=(done,),
+        reading=StorageVersionReading(
+            uid="v", epoch="4", common="h1", written=frozenset({"h1"}), follows=True
+        ),
+    )
+    (action,) = decide(view, None, now=NOW, settings=Settings()).actions
+    assert isinstance(action, Wait)
+    assert "different moments" in action.reason
+
+
+# Rules by reports that the stories do not show.
+
+
+def reports_view(
+    *,
+    you_minutes: float = 1,
+    persisted: tuple[str, ...] = (UNKNOWN, "h1"),
+    found: tuple[MigrationSeen, ...] = (),
+) -> View:
+    beats = {"me": NOW.wall, "you": NOW.wall - timedelta(minutes=you_minutes)}
+    reports = tuple(
+        HashReport(reporter_id=name, hash="h1", heartbeat=beat) for name, beat in beats.items()
+    )
+    status = StateStatus(persisted=persisted, current="h9", heartbeat=NOW.wall, reports=reports)
+    return View(
+        resource=RESOURCE,
+        state=StateSeen(uid="state", resource_version="7", status=status, change="3"),
+        migrations=found,
+        reading=LocalReading(reporter_id="me", hash="h1", is_leader=True),
+    )
+
+
+def remembered(view: View, *, since_minutes: float, you_seen_minutes: float) -> Memory:
+    assert view.state is not None
+    me, you = view.state.status.reports
+    return Memory(
+        key="state 3  h1",
+        since_seconds=NOW.seconds - 60 * since_minutes,
+        sightings=(
+            Sighting("me", me.heartbeat, NOW.seconds),
+            Sighting("you", you.heartbeat, NOW.seconds - 60 * you_seen_minutes),
+        ),
+        watched=frozenset({"me"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("since_minutes", "you_minutes", "you_seen_minutes", "starts"),
+    [
+        (10, 1, 1, True),
+        (9.9, 1, 1, False),  # not a whole period of agreement
+        (20, 10, 1, False),  # silent by its own clock
+        (20, 1, 10, False),  # silent by ours, though its clock says otherwise
+        (20, 9.9, 9.9, True),
+    ],
+)
+def test_a_migration_starts_after_a_whole_period_in_which_all_have_spoken(
+    since_minutes: float, you_minutes: float, you_seen_minutes: float, starts: bool
+) -> None:
+    """By reports: agreement held, and every heartbeat younger than a period on both clocks."""
+    view = reports_view(you_minutes=you_minutes)
+    memory = remembered(view, since_minutes=since_minutes, you_seen_minutes=you_seen_minutes)
+    actions = decide(view, memory, now=NOW, settings=Settings()).actions
+    assert any(isinstance(each, CreateMigration) for each in actions) is starts
+
+
+@pytest.mark.parametrize(
+    ("finished_minutes", "known_minutes", "you_minutes", "you_seen_minutes", "narrows"),
+    [
+        (5, 5, 1, 1, True),
+        (5, 1, 1, 2, False),  # its heartbeat was here before the end was
+        (0.5, 5, 1, 1, False),  # it looked before the end
+        (5, 5, 1, 5, False),
+        (30, 30, 15, 15, False),  # it has spoken since, and is silent again
+    ],
+)
+def test_a_success_is_believed_when_all_have_spoken_since(
+    finished_minutes: float,
+    known_minutes: float,
+    you_minutes: float,
+    you_seen_minutes: float,
+    narrows: bool,
+) -> None:
+    """By reports: nobody else knows what a server did since its last report."""
+    record = Record(target="h1", state_uid="state", change="3")
+    done = MigrationSeen(
+        ref=MigrationRef("api", "m", "m-uid"),
+        phase=Phase.SUCCEEDED,
+        record=record,
+        finished_at=NOW.wall - timedelta(minutes=finished_minutes),
+    )
+    view = reports_view(you_minutes=you_minutes, found=(done,))
+    memory = replace(
+        remembered(view, since_minutes=60, you_seen_minutes=you_seen_minutes),
+        succeeded=("m-uid", NOW.seconds - 60 * known_minutes),
+    )
+    actions = decide(view, memory, now=NOW, settings=Settings()).actions
+    narrowed = [each.status.persisted for each in actions if isinstance(each, Narrow)]
+    assert narrowed == ([("h1",)] if narrows else [])
+
+
+@pytest.mark.parametrize(
+    ("finished_minutes", "tries"), [(11, True), (9, False), (-0.5, False), (-60 * 24 * 365, True)]
+)
+def test_a_failure_is_tried_again(finished_minutes: float, tries: bool) -> None:
+    """After a while; nobody waits for a moment that a wrong clock has written."""
+    record = Record(target="h1", state_uid="state", change="3")
+    failed = MigrationSeen(
+        ref=MigrationRef("api", "m", "m-uid"),
+        phase=Phase.FAILED,
+        record=record,
+        finished_at=NOW.wall - timedelta(minutes=finished_minutes),
+    )
+    status = StateStatus(persisted=(UNKNOWN,), current="h1", heartbeat=NOW.wall)
+    view = View(
+        resource=RESOURCE,
+        state=StateSeen(uid="state", resource_version="9", status=status, change="3"),
+        migrations=(failed,),
+        reading=DiscoveryReading(hash="h1"),
+    )
+    actions = decide(view, Memory(), now=NOW, settings=Settings()).actions
+    assert any(isinstance(each, CreateMigration) for each in actions) is tries
+
+
+@pytest.mark.parametrize(
+    ("own_minutes", "others_minutes", "forgets"),
+    [(11, 1, True), (9, 11, False), (None, 11, True), (None, 9, False)],
+)
+def test_what_nobody_watched_is_forgotten(
+    own_minutes: float | None, others_minutes: float, forgets: bool
+) -> None:
+    """By reports: the own server while this controller was away, or all while all were."""
+    beats = {"you": others_minutes, "it": 30.0}
+    if own_minutes is not None:
+        beats["me"] = own_minutes
+    reports = tuple(
+        HashReport(reporter_id=name, hash="h1", heartbeat=NOW.wall - timedelta(minutes=age))
+        for name, age in beats.items()
+    )
+    view = reports_view(persisted=("h1",))
+    assert view.state is not None
+    status = replace(view.state.status, reports=reports)
+    view = replace(view, state=replace(view.state, status=status))
+    actions, memory = decide(view, None, now=NOW, settings=Settings())
+    (update,) = [each for each in actions if isinstance(each, UpdateState)]
+    assert (UNKNOWN in update.status.persisted) is forgets
+    assert update.change == ("7" if forgets else None)
+    assert (memory is None) is forgets  # it begins only when this is done
+
+
+def test_a_new_leader_waits_a_whole_period() -> None:
+    """Without memory it has not seen any agreement hold."""
+    first = decide(reports_view(), None, now=NOW, settings=Settings())
+    assert not any(isinstance(each, CreateMigration) for each in first.actions)
+    later = Now(NOW.seconds + 1, NOW.wall)
+    second = decide(reports_view(), first.memory, now=later, settings=Settings())
+    assert not any(isinstance(each, CreateMigration) for each in second.actions)

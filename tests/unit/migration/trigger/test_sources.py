@@ -1,0 +1,244 @@
+"""Which source a resource has, who observes it, and where the servers are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from restow.client import ApiClient, ApiGroup, ApiResource, Object
+from restow.client import Discovered as Discovery
+from restow.machinery import status
+from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
+from restow.migration.requests import REQUESTS
+from restow.migration.trigger.addresses import read_addresses
+from restow.migration.trigger.eligibility import Discovered
+from restow.migration.trigger.following import Following
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.sources import (
+    NotKnownYet,
+    SourceMissing,
+    Sources,
+    eligible_resources,
+    served_requests,
+)
+from restow.migration.trigger.values import (
+    DiscoveryReading,
+    ServerHash,
+    ServersReading,
+    Settings,
+)
+from restow.runtime import Runtime
+from tests.unit.migration.trigger.fake_kubernetes import (
+    ENDPOINTS,
+    WIDGETS,
+    Kubernetes,
+    hash_of,
+)
+
+RESOURCE = Discovered(name=WIDGETS, kind="Widget", verbs=frozenset({"list", "update"}))
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+VERBS = frozenset({"get", "list", "watch", "create", "update", "delete"})
+
+
+def shown(*names: GroupVersionResource, **failures: Exception) -> Discovery:
+    """A discovery with these resources, and groups that could not be read."""
+    groups: dict[str, list[str]] = {}
+    for each in names:
+        groups.setdefault(each.group, []).append(each.version)
+    return Discovery(
+        tuple(ApiGroup(name, tuple(found), found[0]) for name, found in groups.items()),
+        tuple(
+            ApiResource(
+                group=each.group,
+                version=each.version,
+                name=each.resource,
+                kind="Kind",
+                is_namespaced=False,
+                verbs=VERBS,
+            )
+            for each in names
+        ),
+        {GroupVersion.parse(name.replace("__", "/")): each for name, each in failures.items()},
+    )
+
+
+async def addresses_of(world: Kubernetes) -> tuple[str, ...]:
+    return await read_addresses(world.client("s1"))
+
+
+def new_world() -> Kubernetes:
+    world = Kubernetes()
+    world.server("s1", "v1")
+    world.groups["discovery.k8s.io/v1"] = [("endpointslices", "EndpointSlice")]
+    return world
+
+
+def sources(
+    world: Kubernetes,
+    tasks: Any,
+    options: TriggerOptions,
+    connect_to: Callable[[str], ApiClient] | None = None,
+) -> Sources:
+    return Sources(
+        world.client("s1"), options, tasks=tasks, is_leader=lambda: True, connect_to=connect_to
+    )
+
+
+# Where the servers are.
+
+
+async def test_slices_tell_where_all_servers_are() -> None:
+    """Also those that are not ready, which may write; of several ports that of HTTPS counts."""
+    world = new_world()
+    slice_: Object = {
+        "metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": False}},
+            {"addresses": ["10.0.0.1"]},
+        ],
+        "ports": [{"name": "metrics", "port": 9}, {"name": "https", "port": 6443}],
+    }
+    world.put(f"{SLICES}/a", slice_)
+    world.put(f"{SLICES}/b", {**slice_, "endpoints": [{"addresses": ["fd00::1"]}, "junk"]})
+    assert await addresses_of(world) == ("10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443")
+
+
+async def test_endpoints_tell_it_where_there_are_no_slices() -> None:
+    """Served or not, slices that tell nothing are no answer."""
+    world = new_world()
+    ports = [{"port": 443}]
+    subsets = [{"addresses": [{"ip": "1.1.1.1"}], "notReadyAddresses": [{"ip": "1.1.1.2"}]}]
+    world.put(ENDPOINTS, {"subsets": [{**subsets[0], "ports": ports}, {"addresses": 5}]})
+    assert await addresses_of(world) == ("1.1.1.1:443", "1.1.1.2:443")
+    del world.groups["discovery.k8s.io/v1"]
+    assert await addresses_of(world) == ("1.1.1.1:443", "1.1.1.2:443")
+
+
+# What there is.
+
+
+def test_each_resource_and_each_request_api_counts_once() -> None:
+    """A resource in the version that is preferred, a group of requests in its best version."""
+    found = shown(*REQUESTS, WIDGETS, WIDGETS._replace(version="v2"))
+    assert eligible_resources(found)[GroupResource("example.org", "widgets")].name == WIDGETS
+    assert served_requests(found) == REQUESTS[:2]
+    assert served_requests(shown(REQUESTS[2])) == (REQUESTS[2],)
+    assert served_requests(shown(WIDGETS)) == ()
+
+
+async def test_a_group_that_cannot_be_read_is_not_missing() -> None:
+    """While the groups in question are hidden nothing is said; a foreign one does not matter."""
+    world = new_world()
+    async with Runtime.system().tasks("test") as tasks:
+        at = sources(world, tasks, TriggerOptions())
+        hidden = {"migration.k8s.io__v1alpha1": status.unavailable("starting")}
+        foreign = {"metrics.k8s.io__v1": status.unavailable("down")}
+        assert not at.check(shown(WIDGETS, **hidden))
+        with pytest.raises(SourceMissing, match="restow controllers --install"):
+            at.check(shown(WIDGETS, **foreign))
+
+
+# Who observes.
+
+
+async def test_one_server_is_read_by_discovery() -> None:
+    """Its hash, or none; a group that is gone shows none."""
+    world = new_world()
+    async with Runtime.system().tasks("test") as tasks:
+        at = sources(world, tasks, TriggerOptions(source=Source.DISCOVERY))
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
+        assert await observer.read() == DiscoveryReading(hash=hash_of("v1"))
+        del world.groups["example.org/v1"]
+        assert await observer.read() == DiscoveryReading(hash="")
+
+
+async def test_all_servers_are_read_at_once() -> None:
+    """Each under its address; one that does not answer shows no hash."""
+    world = new_world()
+    world.server("s2", "v2")
+    world.show_endpoints("s1", "s2")
+    async with Runtime.system().tasks("test") as tasks:
+        options = TriggerOptions(source=Source.DISCOVERY_HA)
+        at = Sources(
+            world.client("s2"),
+            options,
+            tasks=tasks,
+            is_leader=lambda: True,
+            connect_to=world.connect_to,
+        )
+        world.servers["s1"].is_down = True
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
+        silent, told = ServerHash("s1:6443", ""), ServerHash("s2:6443", hash_of("v2"))
+        assert await observer.read() == ServersReading(servers=(silent, told))
+        assert at.silent == {"s1:6443"}
+        world.show_endpoints()
+        with pytest.raises(NotKnownYet, match="no endpoints"):
+            await at.observer(RESOURCE)
+        await at.close()
+
+
+async def test_before_the_first_list_nobody_guesses() -> None:
+    """A resource is not given a weaker source because the better one is still being read, and
+    where servers keep epochs not at all."""
+    world = new_world()
+    async with Runtime.system().tasks("test") as tasks:
+        at = sources(world, tasks, TriggerOptions())
+        at.following = Following(world.client("s1"), on_change=lambda _resource: None)
+        with pytest.raises(NotKnownYet):
+            await at.observer(RESOURCE)
+        at.following.is_synced = True
+        observer = await at.observer(RESOURCE)
+        assert observer is not None
+        assert observer.name == "discovery"
+        at.following.keeps_epochs = True
+        assert await at.observer(RESOURCE) is None
+
+
+async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
+    """Once many have been seen, though, they are many: a rolling upgrade may leave one of them."""
+    world = new_world()
+    world.server("s2", "v1")
+    async with Runtime.system().tasks("test") as tasks:
+        at = sources(world, tasks, TriggerOptions(), world.connect_to)
+        await at.look_around()
+        one = await at.observer(RESOURCE)
+        assert one is not None
+        assert one.name == "discovery"
+        world.show_endpoints("s1", "s2")
+        await at.look_around()
+        world.show_endpoints("s1")
+        await at.look_around()
+        many = await at.observer(RESOURCE)
+        assert many is not None
+        assert many.name == "discovery-ha"
+        await at.close()
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"workers": 0}, "workers"),
+        ({"rules": Settings(poll_seconds=0)}, "poll_seconds"),
+        ({"is_local": True}, "reporter_id"),
+        ({"is_local": True, "reporter_id": "a", "source": Source.DISCOVERY}, "discovery"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:
+    """Each with the name of what is wrong."""
+    with pytest.raises(ValueError, match=text):
+        TriggerOptions(**options)
+
+
+async def test_all_servers_cannot_be_asked_without_a_way_to_them() -> None:
+    """It is said at once, and not when the first resource is looked at."""
+    world = new_world()
+    async with Runtime.system().tasks("test") as tasks:
+        with pytest.raises(ValueError, match="a way to each server"):
+            sources(world, tasks, TriggerOptions(source=Source.DISCOVERY_HA))
