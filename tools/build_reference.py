@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 from prometheus_client import Metric
 
+from restow.aio import Runtime
 from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
@@ -30,7 +31,6 @@ from restow.cli.tree import Argument, Group, Node, Option, whole_tree
 from restow.kinds.definitions import VERBS_ALL, Subresource
 from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.resources.definition import Resource
-from restow.runtime import Runtime
 from restow.serving.metrics import HealthMetrics
 from restow.testing.encryption_files import write_encryption_file
 

@@ -21,7 +21,7 @@ from benchmarks.coordination.processes import (
     write_release,
 )
 from benchmarks.rounds import Comparison
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.opening import open_storage
 from restow.testing.etcd_process import start_etcd
 

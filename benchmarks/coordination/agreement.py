@@ -14,12 +14,12 @@ from typing import Self
 
 from benchmarks.api.connection import Connection
 from benchmarks.api.target import of_kubeconfig
+from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import release_catalog
 from restow.resources.definition import Resource
-from restow.runtime import Runtime
 from restow.storage.opening import open_storage
 from restow.testing.server_process import ServerProcess
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from benchmarks.rounds import Comparison, measure_both
+from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
@@ -17,7 +18,6 @@ from restow.resources.catalog import release_catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import FixedPolicy
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.storage.interface import Storage
 
 WRITERS = 16

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.runtime import Runtime
 from restow.testing.server_process import ServerProcess
 
 START_SECONDS_MAX = 120.0

@@ -32,7 +32,7 @@ from benchmarks.migration.passes import (
     rewrite_all,
 )
 from benchmarks.migration.seeding import check, seed
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import Storage
 from restow.storage.opening import open_storage
 from restow.testing.etcd_process import start_etcd

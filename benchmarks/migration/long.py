@@ -22,7 +22,7 @@ from benchmarks.coordination.processes import START_SECONDS_MAX, make_server
 from benchmarks.migration.migrating import PassDone, migrator
 from benchmarks.migration.passes import prepare
 from benchmarks.migration.seeding import check, seed
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.opening import open_storage
 from restow.testing.server_process import ServerProcess
 

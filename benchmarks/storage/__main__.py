@@ -10,7 +10,7 @@ import uvloop
 
 from benchmarks.rounds import Comparison
 from benchmarks.storage import etcd, sqlite, watches
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.memory import MemoryStorage
 from restow.storage.sqlite import open_sqlite
 

@@ -13,7 +13,7 @@ import grpc.aio
 
 from benchmarks.rounds import Comparison, measure_both, rate
 from benchmarks.storage import watches, workload
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.etcd import EtcdOptions, EtcdStorage, open_etcd
 from restow.storage.etcd.messages import COMPARE_MOD, TXN, TxnRequest
 from restow.storage.interface import Absent, Guard, Key, Revision, RevisionIs

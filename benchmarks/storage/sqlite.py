@@ -10,7 +10,7 @@ import apsw
 
 from benchmarks.rounds import Comparison, measure_both, rate
 from benchmarks.storage import workload
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import (
     Absent,
     Done,

@@ -50,4 +50,4 @@ def test_hidden_inputs_are_refused(code: str) -> None:
 
 def test_runtime_is_their_home() -> None:
     """The runtime package may use them all."""
-    assert not _is_refused("\n".join(HIDDEN), path="src/restow/runtime/sample.py")
+    assert not _is_refused("\n".join(HIDDEN), path="src/restow/aio/sample.py")

@@ -24,7 +24,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.opening import open_storage
 from restow.testing.api_client import Reply
 from tests.conformance.api.servers import RunningServer, start_server

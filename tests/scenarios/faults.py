@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from restow.runtime import SimulatedClock
+from restow.aio import SimulatedClock
 from restow.storage.interface import Outcome, Storage, Transaction
 from restow.testing import wires
 

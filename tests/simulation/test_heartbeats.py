@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio.clock import SIMULATED_START
 from restow.client import Answer
 from restow.migration.times import time_text
-from restow.runtime.clock import SIMULATED_START
 from restow.testing.sim.clock import ProcessClock
 from restow.testing.sim.heartbeats import STATES, HeartbeatCheck
 from restow.testing.sim.ledger import Ledger

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Runtime
 from restow.apiserver.aggregated_namespaces import MainNamespaces
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.aggregated_registration import (
@@ -54,7 +55,6 @@ from restow.resources.housekeeping import Address
 from restow.resources.housekeeping.compaction import Compactor
 from restow.resources.housekeeping.repeating import repeat
 from restow.resources.housekeeping.turns import Turn
-from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

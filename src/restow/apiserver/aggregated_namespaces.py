@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
+from restow.aio import Runtime
 from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
 from restow.client.informer import Change
 from restow.machinery import status
@@ -26,7 +27,6 @@ from restow.resources.definition import Resource
 from restow.resources.housekeeping.places import read_metadata, stored_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.watch_cache import Entry
-from restow.runtime import Runtime
 from restow.serving.admission import Attributes, WriteOf
 from restow.storage.errors import StorageError
 

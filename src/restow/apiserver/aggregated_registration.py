@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from restow.aio import Backoff, Runtime
 from restow.apiserver.aggregated_options import GROUP_PRIORITY_DEFAULT, VERSION_PRIORITY_MAX
 from restow.client import ApiClient, ClientError, Object
 from restow.coordination.identity import SERVERS_PREFIX
@@ -25,7 +26,6 @@ from restow.machinery.names import GroupVersion, GroupVersionResource
 from restow.machinery.status import AlreadyExists, Conflict, NotFound
 from restow.machinery.status_error import StatusError
 from restow.resources.housekeeping import Address
-from restow.runtime import Backoff, Runtime
 from restow.storage.interface import Item, Key
 
 SERVICES: Final = GroupVersionResource("", "v1", "services")

@@ -15,12 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from restow.aio import Runtime, TaskHandle
 from restow.client import ApiClient, ClientError
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain
-from restow.runtime import Runtime, TaskHandle
 from restow.serving.authentication.tokens import bearer_token
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Request

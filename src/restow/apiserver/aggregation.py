@@ -11,11 +11,11 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from restow.aio import Runtime
 from restow.apiserver.pki import Pki
 from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.repeating import repeat
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.aggregation.backends import ClientCertificate, Identity, RemoteBackends
 from restow.serving.aggregation.contents import RemoteNamespaceContents
 from restow.serving.aggregation.directory import ApiDirectory

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from restow.aio import Runtime, Tasks
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.audit import Audit
@@ -46,7 +47,6 @@ from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy, FixedPolicy
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime, Tasks
 from restow.serving.admission import Admission
 from restow.serving.admission.owners import OwnerCheck
 from restow.serving.app import Actions, App, Barrier, Handler, open_barrier

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.audit_options import AuditOptions
-from restow.runtime import Runtime, Tasks, in_own_thread
 from restow.serving.audit import (
     LEVEL_NAMES,
     Auditor,

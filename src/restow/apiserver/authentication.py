@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
+from restow.aio import Runtime, in_own_thread
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
     RequestHeaderOptions,
 )
 from restow.apiserver.option_files import named, read_authorities, read_option
-from restow.runtime import Runtime, in_own_thread
 from restow.serving.authentication import (
     EVERYWHERE,
     NOWHERE,

@@ -5,10 +5,10 @@ Composition only. An aggregated server has none of it: it asks the main servers.
 
 from __future__ import annotations
 
+from restow.aio import Runtime
 from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.bootstrap_roles import default_objects
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.authorization.escalation import EscalationCheck
 from restow.serving.authorization.rbac import Rbac

@@ -21,10 +21,10 @@ from typing import Final
 import msgspec
 import orjson
 
+from restow.aio import Clock, Tasks
 from restow.apiserver.used_tickets import UsedTickets
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
 from restow.machinery import status
-from restow.runtime import Clock, Tasks
 from restow.serving.answers import respond_text
 from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.sessions import Sessions, cookie_line

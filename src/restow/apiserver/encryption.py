@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Runtime
 from restow.apiserver.kms_probes import StoredProbes
 from restow.coordination.coordinator import Coordinator
 from restow.coordination.errors import CoordinationError
-from restow.runtime import Runtime
 from restow.serving.health import Health
 from restow.serving.metrics import Metrics
 from restow.storage.encryption.interface import Keys

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.serving.listener import Counters
 
 LOOK_SECONDS: Final = 5.0

@@ -26,10 +26,10 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from restow.aio import Runtime, read_regular_file
 from restow.apiserver import certificates as certs
 from restow.apiserver.certificates import Issuer, OwnKey, PkiError
 from restow.apiserver.option_files import FILE_BYTES_MAX, named, read_authorities, read_option
-from restow.runtime import Runtime, read_regular_file
 from restow.serving.listener import TlsFiles, TlsPart, check_pair
 from restow.storage import private_files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.storage.errors import StorageError
 from restow.storage.interface import Storage
 

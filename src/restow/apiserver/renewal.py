@@ -24,11 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from restow.aio import Runtime, in_own_thread, read_regular_file
 from restow.apiserver import certificates as certs
 from restow.apiserver.option_files import check_authorities, named
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, check_mode, refresh_pki
 from restow.apiserver.tls_options import TlsOptions
-from restow.runtime import Runtime, in_own_thread, read_regular_file
 from restow.serving.listener import (
     NamedPair,
     TlsError,

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from restow.aio import Runtime, end_process
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.resources.definition import Resource
-from restow.runtime import Runtime, end_process
 
 if TYPE_CHECKING:
     from restow.serving.admission import Admission

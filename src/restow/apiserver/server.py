@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.audit import load_audit
@@ -59,7 +60,6 @@ from restow.resources.housekeeping import (
     ProxyTrust,
 )
 from restow.resources.housekeeping.repeating import repeat
-from restow.runtime import Runtime, Tasks, in_own_thread
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

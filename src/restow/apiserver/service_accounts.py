@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from restow.aio import Clock
 from restow.apiserver.certificates import PkiError
 from restow.apiserver.option_files import named, read_option
 from restow.apiserver.pki import Pki
@@ -15,7 +16,6 @@ from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.machinery.jwt_keys import KeySet, VerifyingKey, read_keys, read_signing_key
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
-from restow.runtime import Clock
 from restow.serving.authentication.service_accounts import AccountAuthenticator, AccountTrust
 from restow.serving.authentication.service_accounts_claims import make_legacy
 from restow.serving.authentication.service_accounts_objects import AccountObjects

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.interface import (
     Absent,

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
+from restow.aio import Runtime
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ConfigInvalid, ConnectionFailed
@@ -37,7 +38,6 @@ from restow.machinery.errors import ConversionFailed
 from restow.resources.custom.conversion import ConversionError, ConversionRefused
 from restow.resources.custom.definitions import Conversion, Definition, Webhook
 from restow.resources.definition import Object, RemoteConversion
-from restow.runtime import Runtime
 
 CALL_SECONDS_MAX: Final = 30.0
 """For one question, from the wait for a place until its answer has been read."""

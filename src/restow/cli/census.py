@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.api.encryption_keys import IDENTITY
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
@@ -29,7 +30,6 @@ from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.cli.stores import add_data_dir, chosen_store
 from restow.cluster.errors import ClusterRefused
-from restow.runtime import Runtime
 from restow.storage.census import (
     SOURCE_FORMS,
     Census,

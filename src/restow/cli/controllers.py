@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from restow.aio import Runtime, end_process
 from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
@@ -55,7 +56,6 @@ from restow.migration.process import (
 )
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.values import POLL_SECONDS, Settings
-from restow.runtime import Runtime, end_process
 from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Backoff, Tasks
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import (
@@ -44,7 +45,6 @@ from restow.migration import requests
 from restow.migration.overview_reading import migration_seen
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.trigger.values import UNKNOWN, Phase
-from restow.runtime import Backoff, Tasks
 
 WIDGETS: Final = GroupResource("example.com", "widgets")
 KIND: Final = "Widget"

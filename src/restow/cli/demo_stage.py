@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from restow.aio import Randomness, Runtime, Tasks
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
@@ -29,7 +30,6 @@ from restow.cluster.safety import Blocker, check_step
 from restow.cluster.supervisor import CONTROLLERS
 from restow.cluster.talking import Talk
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Randomness, Runtime, Tasks
 from restow.storage.census import Selection, open_source, take_census
 from restow.storage.census.naming import PREFIX_DEFAULT
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from restow.aio import Randomness
 from restow.cli.demo_board import Board
 from restow.cli.demo_stage import Pace, Stage, StoryFailed
 from restow.cli.demo_telling import Narrator
 from restow.migration.trigger.values import Phase
-from restow.runtime import Randomness
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"
 SERVERS: Final = 3

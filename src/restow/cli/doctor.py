@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
@@ -42,7 +43,6 @@ from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
 from restow.cluster.lock import supervisor_of
-from restow.runtime import Runtime
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.opening import place_name

@@ -18,6 +18,7 @@ from typing import Final
 
 from cryptography import x509
 
+from restow.aio import Runtime
 from restow.api.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
@@ -53,7 +54,6 @@ from restow.migration.preflight.values import UNKNOWN
 from restow.migration.readability import Unread, find_unread
 from restow.migration.times import read_time
 from restow.migration.trigger.values import Phase
-from restow.runtime import Runtime
 
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import orjson
 
+from restow.aio import Runtime
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
 from restow.cli.migrate_board import Board
@@ -40,7 +41,6 @@ from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.eligibility import Discovered as Eligible
 from restow.migration.trigger.sources import eligible_resources
-from restow.runtime import Runtime
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
@@ -40,7 +41,6 @@ from restow.migration.preflight import (
     shipped_targets,
 )
 from restow.migration.preflight.reading import is_restow
-from restow.runtime import Runtime
 from restow.storage.census import SOURCE_FORMS
 from restow.storage.errors import OpenRefused, StorageError
 

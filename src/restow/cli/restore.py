@@ -14,6 +14,7 @@ from pathlib import Path
 
 import orjson
 
+from restow.aio import Runtime
 from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
@@ -32,7 +33,6 @@ from restow.cluster.restored import (
     write_record,
 )
 from restow.cluster.state import ClusterState, read_state
-from restow.runtime import Runtime
 from restow.storage.census.tally import Opener
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.private_files import make_data_directory

@@ -372,10 +372,10 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
     """Several processes in place of one. Raises ValueError for what cannot work."""
     import asyncio
 
+    from restow.aio import Runtime
     from restow.apiserver.pki import PkiError, PkiOptions
     from restow.cluster.errors import ClusterError
     from restow.cluster.workers import WorkerOptions, run_workers
-    from restow.runtime import Runtime
 
     if options.store.startswith("memory"):
         raise ValueError("--workers with --store memory: each would have a store of its own")

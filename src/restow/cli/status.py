@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
@@ -45,7 +46,6 @@ from restow.migration.overview_values import (
     agreement_of,
 )
 from restow.migration.times import time_text
-from restow.runtime import Runtime
 
 WIDTH_OF_FILES = 1_000
 """Wide enough that no line is broken: programs read these."""

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from restow.aio import Backoff, TaskFailure, Tasks
 from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.foreign_text import shown
@@ -65,7 +66,6 @@ from restow.migration.remote_apis import (
     remote_apis,
 )
 from restow.migration.times import time_text
-from restow.runtime import Backoff, TaskFailure, Tasks
 
 REFRESH_SECONDS: Final = 1.0
 """When nothing happens, so often it is seen to what time alone has changed."""

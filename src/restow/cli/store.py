@@ -12,6 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
+from restow.aio import Runtime
 from restow.cli import store_verbs as verbs
 from restow.cli.argument_types import directory
 from restow.cli.hints import Hints
@@ -19,7 +20,6 @@ from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.cluster.errors import ClusterRefused
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import ADDRESS_FORMS, open_storage

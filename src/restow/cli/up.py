@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.apiserver.pki import PkiError
 from restow.cli.argument_types import directory, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
@@ -30,7 +31,6 @@ from restow.cluster.planning import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, 
 from restow.cluster.running import run_cluster
 from restow.cluster.supervisor import Supervisor
 from restow.kinds.releases import ReleaseError
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from restow.aio import Runtime
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.argument_types import directory, whole_number
 from restow.cli.hints import Hints
@@ -44,7 +45,6 @@ from restow.cluster.talking import Talk
 from restow.kinds.releases import ReleaseError
 from restow.machinery.names import GroupResource
 from restow.migration.preflight import Reason
-from restow.runtime import Runtime
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

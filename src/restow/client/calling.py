@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Runtime
 from restow.client.errors import ConnectionFailed, connection_failed, status_of_answer
 from restow.client.retrying import RetryPolicy
 from restow.client.transport import Request, Response, Transport
 from restow.machinery.status_error import StatusError
-from restow.runtime import Runtime
 
 __all__ = ["ClientLimits"]
 

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import restow
+from restow.aio import Runtime
 from restow.client import discovery
 from restow.client.calling import Caller, ClientLimits
 from restow.client.config import ClientConfig
@@ -50,7 +51,6 @@ from restow.client.watching import Event, Watcher, WatchPolicy
 from restow.machinery.names import GroupVersion, GroupVersionResource
 from restow.machinery.status import Expired, NotFound
 from restow.machinery.status_error import StatusError
-from restow.runtime import Runtime
 
 __all__ = ["ApiClient", "Page"]
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Clock
 from restow.client.config import ClientConfig
 from restow.client.errors import ConnectionFailed, connection_failed
 from restow.client.http1 import STREAM_BYTES_MAX
-from restow.runtime import Clock
 
 CLOSE_SECONDS_MAX: Final = 2.0
 # A dead peer is noticed after about a minute, also when nothing is being sent.

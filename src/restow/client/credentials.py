@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.aio import Clock
 from restow.client.config import ClientConfig, read_text
 from restow.client.errors import ConfigInvalid
-from restow.runtime import Clock
 
 # A kubelet renews a token long before it ends; client-go looks as often.
 TOKEN_FILE_SECONDS: Final = 60.0

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from restow.aio import Backoff
 from restow.client.client import ApiClient
 from restow.client.errors import CacheFull, ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
@@ -28,7 +29,6 @@ from restow.client.watching import Event, EventType, WatchPolicy
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import Expired
 from restow.machinery.status_error import StatusError
-from restow.runtime import Backoff
 
 __all__ = ["Change", "Handler", "Informer"]
 

@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
+from restow.aio import Ids
 from restow.api.resources import LEASES
 from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
@@ -31,7 +32,6 @@ from restow.client.objects import Object
 from restow.client.retrying import NO_RETRY
 from restow.machinery.status import AlreadyExists, Conflict, NotFound
 from restow.machinery.status_error import StatusError
-from restow.runtime import Ids
 
 __all__ = ["LeaderElector", "LeaderTiming", "Leadership", "unique_identity"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Randomness
 from restow.machinery.status_error import StatusError
-from restow.runtime import Randomness
 
 __all__ = ["NO_RETRY", "RetryPolicy"]
 

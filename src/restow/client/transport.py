@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Protocol
 
+from restow.aio import Clock
 from restow.client.config import ClientConfig
 from restow.client.connections import Connection, ConnectionLimits, Connections
 from restow.client.credentials import Credentials
 from restow.client.errors import AnswerTooLarge, ConnectionFailed, connection_failed
 from restow.client.http1 import Head, body_pieces, encode_request, read_head, read_small
-from restow.runtime import Clock
 
 __all__ = [
     "Answer",

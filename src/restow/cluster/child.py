@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Clock
 from restow.cluster.logs import Lines, Sink
 from restow.cluster.orphans import BOOT_ID_UNKNOWN, boot_id, started_ticks
 from restow.cluster.state import ProcessRecord
-from restow.runtime import Clock
 
 READ_BYTES: Final = 64 * 1024
 READY_WORD: Final = "ready"

@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Runtime
 from restow.cluster.errors import ClusterError
 from restow.cluster.messages import LINE_BYTES_MAX, VERSION, Answer, Request
-from restow.runtime import Runtime
 
 SOCKET_NAME: Final = "control.sock"
 CALLERS_MAX: Final = 16

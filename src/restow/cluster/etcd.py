@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from restow.aio import Clock
 from restow.apiserver.pki import ETCD_CA_FILE, ETCD_CLIENT_FILES, ETCD_MEMBER_FILES
 from restow.cluster.child import Launch
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
 from restow.cluster.state import EtcdState
-from restow.runtime import Clock
 
 HOST: Final = "127.0.0.1"
 MEMBERS: Final = (1, 3)

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
+from restow.aio import Backoff, Runtime
 from restow.apiserver.pki import ETCD_CA_FILE, ETCD_CLIENT_FILES
 from restow.cluster.errors import ClusterFailed
 from restow.cluster.etcd import HOST
 from restow.cluster.layout import Layout
 from restow.cluster.state import EtcdState
-from restow.runtime import Backoff, Runtime
 
 CALL_SECONDS_MAX: Final = 5.0
 ATTEMPTS_MAX: Final = 10

@@ -15,10 +15,10 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final
 
+from restow.aio import Backoff, Runtime
 from restow.cluster.child import Child, Launch
 from restow.cluster.errors import ClusterFailed
 from restow.cluster.logs import Sink
-from restow.runtime import Backoff, Runtime
 
 RESTART_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.1)
 FAILURES_UNREADY_MAX: Final = 3

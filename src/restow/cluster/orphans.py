@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from restow.aio import Clock
 from restow.cluster.errors import ClusterFailed
 from restow.cluster.state import ProcessRecord
-from restow.runtime import Clock
 
 PATIENCE_SECONDS: Final = 12.0
 KILL_SECONDS: Final = 5.0

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Randomness
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.ports import IsFree, PortChooser
 from restow.cluster.release_files import release_label, releases_in_use, with_file
 from restow.cluster.state import ClusterState, EtcdState, ServerState, Upgrade
-from restow.runtime import Randomness
 
 SERVERS_DEFAULT: Final = 3
 SERVERS_MAX: Final = 32

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from restow.aio import Randomness
 from restow.cluster.errors import ClusterRefused
-from restow.runtime import Randomness
 
 IsFree = Callable[[int], bool]
 

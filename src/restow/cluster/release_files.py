@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import read_regular_file
 from restow.apiserver.pki import write_secret
 from restow.apiserver.releases import find_release
 from restow.cluster.layout import Layout
@@ -29,7 +30,6 @@ from restow.kinds.releases import (
     ReleaseError,
     parse_release,
 )
-from restow.runtime import read_regular_file
 
 DIGEST_CHARACTERS_SHOWN: Final = 12
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")

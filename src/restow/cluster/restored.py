@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from restow.aio import Runtime, read_regular_file
 from restow.api.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
 from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
@@ -31,7 +32,6 @@ from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
 from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource
 from restow.migration.preflight import target_of_release
-from restow.runtime import Runtime, read_regular_file
 from restow.storage.census import Census, Source, open_source, take_census
 from restow.storage.census.tally import Opener
 from restow.storage.errors import StorageError

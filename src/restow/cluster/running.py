@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
@@ -48,7 +49,6 @@ from restow.cluster.restored import apply_record, check_keys, read_record
 from restow.cluster.state import ClusterState, read_state, write_state
 from restow.cluster.supervisor import Supervisor, SupervisorOptions
 from restow.kinds.releases import ReleaseError
-from restow.runtime import Runtime
 from restow.serving.listener.front import open_front_sockets
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import make_data_directory

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Runtime
 from restow.cluster.child import Launch
 from restow.cluster.commands import controllers_launch, server_launch
 from restow.cluster.errors import ClusterFailed, ClusterRefused, ControlRefused
@@ -41,7 +42,6 @@ from restow.cluster.release_files import (
 )
 from restow.cluster.state import ClusterState, Upgrade, write_state
 from restow.kinds.releases import ReleaseError
-from restow.runtime import Runtime
 
 HEALTH_SECONDS: Final = 2.0
 HEALTH_FAILURES_MAX: Final = 2

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
@@ -25,7 +26,6 @@ from restow.cluster.errors import ClusterFailed, ClusterRefused
 from restow.cluster.health import reachable
 from restow.cluster.keeper import Keeper, State
 from restow.cluster.ports import PortChooser, is_free
-from restow.runtime import Runtime
 from restow.serving.listener.front import open_front_sockets
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from restow.aio import BoundedQueue, Clock, QueueFull, Runtime
 from restow.api import internal_v1alpha1
 from restow.coordination.changes import View
 from restow.coordination.mirror import Mirror
@@ -21,7 +22,6 @@ from restow.machinery.status import AlreadyExists, ServiceUnavailable
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
-from restow.runtime import BoundedQueue, Clock, QueueFull, Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from restow.aio import Runtime
 from restow.coordination.ballots import BALLOTS_PREFIX, name_of_ballot
 from restow.coordination.changes import View
 from restow.coordination.identity import (
@@ -56,7 +57,6 @@ from restow.machinery.errors import InvalidName, MachineryError
 from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import definition_key
-from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from restow.aio import Runtime
 from restow.api import migration_v1alpha1
 from restow.api.storage_scan import Contradiction
 from restow.coordination.changes import View, contradicted_change
@@ -22,7 +23,6 @@ from restow.machinery.status import AlreadyExists
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Done, Refused
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from restow.aio import Backoff, Runtime, TaskHandle
 from restow.coordination.agreements import Agreements, Announcer
 from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
 from restow.coordination.changes import View
@@ -65,7 +66,6 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
 from restow.resources.housekeeping.repeating import repeat
-from restow.runtime import Backoff, Runtime, TaskHandle
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage

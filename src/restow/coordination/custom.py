@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from restow.aio import Runtime, Tasks, WorkQueue
 from restow.coordination.errors import (
     CoordinationError,
     DefinitionMoved,
@@ -39,7 +40,6 @@ from restow.resources.custom.definitions import (
 )
 from restow.resources.definition import Resource
 from restow.resources.housekeeping.repeating import work_off
-from restow.runtime import Runtime, Tasks, WorkQueue
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from restow.aio import Clock
 from restow.machinery import status
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding, Readable
-from restow.runtime import Clock
 from restow.storage.interface import Revision
 
 OLDER_WRITES_SECONDS: Final = 30.0

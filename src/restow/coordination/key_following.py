@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from restow.aio import Runtime
 from restow.coordination.errors import CoordinationError
 from restow.coordination.records import name_of, resource_of_name
 from restow.coordination.registrar import Registrar
@@ -21,7 +22,6 @@ from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.runtime import Runtime
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StorageError
 

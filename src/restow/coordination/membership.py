@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from restow.aio import Runtime
 from restow.api.names import (
     ADDRESS_ANNOTATION,
     HOSTNAME_LABEL,
@@ -38,7 +39,6 @@ from restow.coordination.identity import (
 )
 from restow.coordination.records import MODES_KEY, UNREPORTED_KEY
 from restow.coordination.wire import encode_lease, lease_key, new_metadata
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import (
     Absent,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from restow.runtime import Backoff, Runtime, Tasks
+from restow.aio import Backoff, Runtime, Tasks
 from restow.storage.errors import Compacted, StorageError, StoreReplaced
 from restow.storage.interface import Batch, Item, Key, Revision, Span, Storage, Watch
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from restow.aio import Runtime
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.ballots import (
     BallotIndex,
@@ -46,7 +47,6 @@ from restow.coordination.voting import (
 from restow.coordination.wire import REPORTS_PREFIX, new_metadata, report_key
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
-from restow.runtime import Runtime
 from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import (

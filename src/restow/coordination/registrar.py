@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
+from restow.aio import Backoff, Runtime
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import EncodingTable
@@ -35,7 +36,6 @@ from restow.coordination.roster import Roster
 from restow.coordination.rules import UNFENCED, UNKNOWN_HASH, undecodable
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
-from restow.runtime import Backoff, Runtime
 from restow.storage.checks import holds
 from restow.storage.encryption.interface import Keys
 from restow.storage.interface import (

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from restow.aio import Runtime
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import CoordinationError
 from restow.coordination.identity import SERVERS_PREFIX, server_of
@@ -30,7 +31,6 @@ from restow.coordination.rules import Agreement, Entry
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping.repeating import for_each, repeat
-from restow.runtime import Runtime
 from restow.storage.interface import Item, Key, Span, Storage
 
 LOOK_SECONDS: Final = 30.0

@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from restow.aio import Runtime
 from restow.coordination.changes import encoder_of
 from restow.coordination.errors import MembershipLost, ModeRefused, NotReported, NotSettled
 from restow.coordination.identity import ServerId, server_key
@@ -42,7 +43,6 @@ from restow.coordination.records import encoder_key, held_encoder, name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.rules import Entry
 from restow.resources.definition import Resource
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused, Unavailable
 from restow.storage.interface import (
     Absent,

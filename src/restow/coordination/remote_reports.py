@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from restow.aio import Backoff, Runtime
 from restow.coordination.changes import View, change
 from restow.coordination.errors import NotSettled, ReportRefused
 from restow.coordination.identity import ServerId, server_key
@@ -22,7 +23,6 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.remote_registration import forget_advice
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry, Report, with_entry, without
-from restow.runtime import Backoff, Runtime
 from restow.storage.interface import Absent, Done, Guard, Refused, Storage
 
 ENTRIES_MAX: Final = 64

@@ -35,6 +35,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from restow.aio import Clock
 from restow.coordination.records import decode_epoch, epoch_key, name_of
 from restow.coordination.rewrite_others import Others
 from restow.coordination.rewrite_page import Page, PageWork, Source, Values
@@ -46,7 +47,6 @@ from restow.machinery import status
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy
 from restow.resources.store import ResourceStore
-from restow.runtime import Clock
 from restow.storage.interface import Span
 
 LIMIT_MAX: Final = 10_000

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from restow.aio import Clock, find_violation
 from restow.coordination.rewrite_plan import Aborted, RewritePlan, rewritten_form
 from restow.coordination.rewrite_remote import Outcome, converted_forms
 from restow.coordination.rules import Agreement
@@ -16,7 +17,6 @@ from restow.machinery.errors import MachineryError
 from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
 from restow.resources.store import ResourceStore
-from restow.runtime import Clock, find_violation
 from restow.storage.encryption.asking import PLAIN_REFUSED, open_value
 from restow.storage.errors import CannotOpen, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Refused, Span, Storage, Unknown

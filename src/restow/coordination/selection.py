@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from restow.aio import Runtime, Tasks
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import CoordinationError, VersionUnsupported
 from restow.coordination.mirror import Mirror
@@ -18,7 +19,6 @@ from restow.coordination.records import SELECTED_PREFIX, name_of, resource_of_na
 from restow.coordination.registrar import Registrar
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.runtime import Runtime, Tasks
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 

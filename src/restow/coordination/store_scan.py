@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Clock
 from restow.api.encryption_keys import IDENTITY
 from restow.api.storage_scan import (
     EXAMPLES_MAX,
@@ -43,7 +44,6 @@ from restow.machinery.errors import InvalidName
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
 from restow.resources.stored import load
-from restow.runtime import Clock
 from restow.storage.census.counting import Counter, Group, Place
 from restow.storage.census.naming import name_of
 from restow.storage.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value

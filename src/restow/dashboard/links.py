@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Clock
 from restow.client import ConnectionFailed, Transport
 from restow.client.errors import status_of_answer
 from restow.client.transport import Request
-from restow.runtime import Clock
 
 TICKETS_PATH: Final = "/dashboard/tickets"
 ANSWER_BYTES_MAX: Final = 64 * 1024

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.aio import Ids
 from restow.machinery import field_errors
 from restow.machinery.errors import InvalidName
 from restow.machinery.name_formats import (
@@ -21,7 +22,6 @@ from restow.machinery.name_formats import (
 )
 from restow.machinery.names import GroupVersion
 from restow.machinery.status import BadRequest, Cause, bad_request
-from restow.runtime import Ids
 
 ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
 # With five more characters such a name is still a label.

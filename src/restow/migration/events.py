@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from restow.aio import Backoff, BoundedQueue, QueueClosed, QueueFull
 from restow.client import (
     NO_RETRY,
     ApiClient,
@@ -34,7 +35,6 @@ from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.machinery.status_error import StatusError
 from restow.migration.times import time_text
-from restow.runtime import Backoff, BoundedQueue, QueueClosed, QueueFull
 
 __all__ = ["EventRecorder"]
 

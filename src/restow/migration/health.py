@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 
 __all__ = ["Health"]
 

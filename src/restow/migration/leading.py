@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from restow.aio import Backoff, Runtime
 from restow.client import LeaderElector, LeadershipLost
 from restow.migration.health import Health
 from restow.migration.metrics import ControllerMetrics
-from restow.runtime import Backoff, Runtime
 
 __all__ = ["MIGRATOR", "TRIGGER", "Led", "Part", "Runs"]
 

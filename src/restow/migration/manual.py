@@ -20,6 +20,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
+from restow.aio import Backoff, retry
 from restow.api.encryption_keys import IDENTITY
 from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
 from restow.api.storage_scan import STORAGE_SCANS
@@ -83,7 +84,6 @@ from restow.migration.trigger.sources import (
     served_requests,
 )
 from restow.migration.trigger.values import Phase
-from restow.runtime import Backoff, retry
 
 __all__ = ["ByHand", "Result", "Verdict"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from restow.runtime import Runtime, TasksClosed, TasksFull
+from restow.aio import Runtime, TasksClosed, TasksFull
 
 __all__ = ["Page", "Probes"]
 

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from restow.aio import Runtime, Tasks
 from restow.api.resources import STATES
 from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
 from restow.machinery.status_error import StatusError
@@ -31,7 +32,6 @@ from restow.migration.probes import Page, Probes
 from restow.migration.requests import REQUESTS
 from restow.migration.rights import missing_rights, rights_of
 from restow.migration.trigger.seeing import state_seen
-from restow.runtime import Runtime, Tasks
 
 __all__ = ["PORT_DEFAULT", "ControllersProcess", "NotPossible", "ProcessOptions"]
 

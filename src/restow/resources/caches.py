@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
+from restow.aio import Runtime
 from restow.resources.stored import Splicer, is_protobuf
 from restow.resources.watch_cache import WatchCache
-from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import (
     Compacted,

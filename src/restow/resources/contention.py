@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 
 TURN_SECONDS_MAX: Final = 2.0
 """Then one tries without a turn: those who wait may be waited for."""

@@ -15,12 +15,12 @@ from typing import Final
 
 import orjson
 
+from restow.aio import Backoff, Runtime, retry
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore
 from restow.resources.watch_cache import Entry, WatchCache
-from restow.runtime import Backoff, Runtime, retry
 from restow.storage.errors import StorageError
 
 RELOAD_ATTEMPTS_MAX: Final = 1_000_000

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from restow.aio import Runtime
 from restow.kinds.validation import NO_CONTENT
 from restow.machinery import status
 from restow.machinery.apply import tracking
@@ -23,7 +24,6 @@ from restow.resources.known_entries import KnownEntries
 from restow.resources.managing import SERVER, Apply, Converting
 from restow.resources.plans import CreatePlan, RemovePlan, UpdatePlan
 from restow.resources.watch_cache import Entry
-from restow.runtime import Runtime
 from restow.storage.interface import RevisionIs
 
 _NO_CONTENT: Final = frozenset(f"f:{name}" for name in NO_CONTENT)

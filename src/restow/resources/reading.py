@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from restow.aio.clock import Clock
 from restow.machinery import status
 from restow.resources import plans
 from restow.resources.caches import Caches
@@ -23,7 +24,6 @@ from restow.resources.encoding import EncodingPolicy
 from restow.resources.errors import translate
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import Entry, Foreign, ForNow, WatchCache
-from restow.runtime.clock import Clock
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Storage
 

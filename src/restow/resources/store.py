@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.machinery.apply.entries import Manager
 from restow.resources import managing, ownership, plans, strategy
@@ -32,7 +33,6 @@ from restow.resources.managing import SERVER, Apply, Converting, NotConverted, s
 from restow.resources.planning import Change, DeleteWish, Facts, Planner, by_path
 from restow.resources.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
 from restow.resources.reading import RETRY_SECONDS, ObjectReader
-from restow.runtime import Runtime
 from restow.storage.interface import Refused, RevisionIs, Storage, Unknown
 
 ATTEMPTS_MAX: Final = 16

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Ids
 from restow.kinds.definitions import Kind
 from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
 from restow.machinery import field_errors, status
@@ -29,7 +30,6 @@ from restow.machinery.names import GroupKind
 from restow.machinery.status_error import StatusError
 from restow.resources import graceful
 from restow.resources.definition import Object, Resource
-from restow.runtime import Ids
 
 NAME_SHOWN_MAX: Final = 256
 TIMES_KEPT_MAX: Final = 16

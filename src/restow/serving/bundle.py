@@ -16,10 +16,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.machinery.status_reading import status_from_response
-from restow.runtime import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.serving.context import Context
 from restow.serving.listener import (
     Headers,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.serving.health import Check, Health
 
 PREFIX: Final = "poststarthook/"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from restow.aio import Clock
 from restow.machinery import status
 from restow.machinery.errors import MachineryError
 from restow.machinery.status import of_machinery_error
 from restow.machinery.status_error import StatusError
 from restow.resources.errors import translate
-from restow.runtime import Clock
 from restow.serving.answers import error_answer
 from restow.serving.audit import Auditor
 from restow.serving.context import Context

@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
+from restow.aio import InvariantViolation, TasksClosed, TasksFull
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain, ResourceReplaced
 from restow.resources.watch_cache import WatchCache
-from restow.runtime import InvariantViolation, TasksClosed, TasksFull
 from restow.serving.answers import error_answer
 from restow.serving.audit import Auditor
 from restow.serving.context import Context

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import (
     NO_SPACE,
     OpenRefused,

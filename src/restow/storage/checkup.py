@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.identity import IDENTITY_KEY, Seen, decode_record
 from restow.storage.private_files import changeable_by_others

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from restow.runtime import Ids
+from restow.aio import Ids
 from restow.storage.errors import Compacted, StoreReplaced, Unavailable
 from restow.storage.interface import (
     Absent,

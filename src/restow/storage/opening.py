@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Storage
 

@@ -25,7 +25,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from restow.runtime import FileRefused, read_regular_file
+from restow.aio import FileRefused, read_regular_file
 from restow.storage.errors import OpenRefused
 
 FILE_MODE: Final = 0o600

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from restow.runtime import Ids, Runtime
+from restow.aio import Ids, Runtime
 from restow.storage.backup import Progress, cannot_write, sync, unseen
 from restow.storage.census.sources import Source, open_source
 from restow.storage.checks import check_key

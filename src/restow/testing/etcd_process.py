@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from restow.runtime import SystemRandomness
+from restow.aio import SystemRandomness
 from restow.testing.certificates import CertificateFiles
 from restow.testing.child_process import die_with_parent
 

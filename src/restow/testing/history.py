@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from restow.runtime import Clock, SystemClock
+from restow.aio import Clock, SystemClock
 from restow.storage.checks import holds
 from restow.storage.feed import Entry
 from restow.storage.interface import (

@@ -24,7 +24,7 @@ import grpc
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from restow.runtime import Clock, Randomness, Runtime
+from restow.aio import Clock, Randomness, Runtime
 from restow.storage.encryption.kms_messages import DECRYPT, ENCRYPT, SERVICE, STATUS, Method
 
 ANNOTATION: Final = "version.kms.restow.dev"

@@ -134,7 +134,7 @@ class KeepNothing:
 
 
 class Chance(Protocol):
-    """The part of `restow.runtime.Randomness` that a random cut needs."""
+    """The part of `restow.aio.Randomness` that a random cut needs."""
 
     def randrange(self, stop: int) -> int: ...
 

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted
 from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite

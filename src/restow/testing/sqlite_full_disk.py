@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import StoreFull
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite

@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
-from restow.runtime import Runtime, TaskFailure
+from restow.aio import Runtime, TaskFailure
 
 _READ_BYTES: Final = 65_536
 

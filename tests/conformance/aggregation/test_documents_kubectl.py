@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime
 from restow.client.transport import Answer
 from restow.resources.catalog import Catalog
-from restow.runtime import Runtime
 from restow.serving.context import Context
 from restow.serving.listener import Listener
 from restow.serving.listener.request import Request

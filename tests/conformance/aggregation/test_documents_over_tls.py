@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from restow.aio import Runtime
 from restow.resources.catalog import Catalog
-from restow.runtime import Runtime
 from restow.serving.aggregation.backends import ClientCertificate, RemoteBackends
 from restow.serving.aggregation.documents import RemoteDocuments
 from restow.serving.aggregation.services import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer
 

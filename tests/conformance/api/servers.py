@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
@@ -17,7 +18,6 @@ from restow.kinds.releases import Release, ReleaseVersion, default_release, ship
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.committing import Sealed
 from restow.resources.encoding import EncodingPolicy
-from restow.runtime import Runtime
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.app import Barrier, open_barrier

@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.audit_options import AuditOptions
-from restow.runtime import Runtime
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient

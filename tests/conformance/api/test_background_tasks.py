@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.probe import StorageProbe
 from restow.resources.caches import Caches
-from restow.runtime import Runtime
 from restow.storage.interface import Storage
 from tests.conformance.api.servers import config_map, start_server
 

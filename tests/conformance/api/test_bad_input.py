@@ -15,7 +15,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.bad_bodies import (

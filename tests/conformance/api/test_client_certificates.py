@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions, RequestHeaderOptions
-from restow.runtime import Runtime
 from restow.serving.answers import error_body
 from restow.serving.context import User
 from restow.serving.listener import Listener, TlsFiles, TlsMaterial

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.apiserver.assembly import assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions, OidcOptions
-from restow.runtime import Runtime
 from restow.serving.answers import error_body
 from restow.serving.context import User
 from restow.serving.listener import Listener

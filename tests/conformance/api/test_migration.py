@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from restow.aio import Backoff, Runtime
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import Request
 from restow.coordination.changes import hash_of
@@ -29,7 +30,6 @@ from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.resources.catalog import Catalog
-from restow.runtime import Backoff, Runtime
 from restow.serving.admission import Admission
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage

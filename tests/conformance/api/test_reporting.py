@@ -12,6 +12,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.api.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
 from restow.client import NO_RETRY, Answer, InProcessTransport
@@ -22,7 +23,6 @@ from restow.coordination.membership import MembershipOptions
 from restow.coordination.remote_registration import Remote, ensure_store_id
 from restow.coordination.remote_reports import RemoteReports
 from restow.resources.catalog import Catalog
-from restow.runtime import Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import encoder_key
 from restow.resources.stored import encode
-from restow.runtime import Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Storage, Transaction
 from restow.testing.api_client import ApiClient, Reply

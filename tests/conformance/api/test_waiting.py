@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import server_key
 from restow.coordination.membership import MembershipOptions
-from restow.runtime import Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage

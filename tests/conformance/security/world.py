@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.service_accounts import AccountRules
@@ -19,7 +20,6 @@ from restow.coordination.remote_reports import RemoteReports
 from restow.machinery.jwt_keys import KeySet, SigningKey
 from restow.resources.catalog import Catalog, builtin_catalog
 from restow.resources.definition import Resource
-from restow.runtime import Runtime
 from restow.serving.answers import error_body
 from restow.serving.authentication import NOWHERE
 from restow.serving.authentication.service_accounts import AccountTrust

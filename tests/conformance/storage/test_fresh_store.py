@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import (
     EVERYTHING,
     REVISION_FIRST,

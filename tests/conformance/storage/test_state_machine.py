@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import (
     EVERYTHING,
     REVISION_FIRST,

@@ -16,13 +16,13 @@ from typing import Any, Final, Self, TypeVar
 
 import orjson
 
+from restow.aio import Runtime
 from restow.coordination.changes import hash_of
 from restow.coordination.identity import ServerId
 from restow.coordination.raw_scan import version_of
 from restow.coordination.records import ENCODERS_PREFIX, is_held, parse_encoder_key
 from restow.coordination.rules import UNKNOWN_HASH, Report
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
-from restow.runtime import Runtime
 from restow.storage.interface import Event, Item, Revision, Span, Storage
 from restow.storage.opening import open_storage
 from tests.e2e.custom.replaying import replay

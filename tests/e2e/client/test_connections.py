@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Backoff, Runtime, Tasks
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -26,7 +27,6 @@ from restow.client import (
 )
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Backoff, Runtime, Tasks
 from restow.testing.certificates import make_certificate
 from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
 from restow.client import (
     ApiClient,
     ListOptions,
@@ -23,7 +24,6 @@ from restow.client import (
 )
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Runtime
 from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import restow
+from restow.aio import Runtime
 from restow.client import ApiClient, ClientConfig
 from restow.machinery.names import GroupVersionResource
 from restow.migration.crds import DEFINITIONS
@@ -27,7 +28,6 @@ from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.requests import REQUESTS, phase_of
 from restow.migration.rights import ANY, OWN, RIGHTS
 from restow.migration.trigger.values import Phase
-from restow.runtime import Runtime
 from tests.unit.migration.running import Call, Recording, recording_client, running_server, until
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

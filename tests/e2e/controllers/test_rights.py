@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.audit_options import AuditOptions
 from restow.client import ApiClient, ClientConfig
 from restow.machinery import status
@@ -25,7 +26,6 @@ from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.requests import REQUESTS, phase_of
 from restow.migration.rights import missing_rights, rights_of
 from restow.migration.trigger.values import Phase
-from restow.runtime import Runtime
 from tests.e2e.controllers.test_manifests import (
     ACCOUNT,
     CONFIG_MAPS,

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.runtime import Runtime
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import Cluster
 from tests.e2e.dashboard.browser import Browser, Page, start_browser

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.opening import open_storage
 from restow.testing.child_process import ProcessFailed

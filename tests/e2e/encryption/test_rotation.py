@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.census.values import read_value
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring

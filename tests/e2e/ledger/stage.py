@@ -32,9 +32,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Self
 
+from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.resources.catalog import release_catalog
-from restow.runtime import Runtime
 from restow.storage.interface import EVERYTHING, Key
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply

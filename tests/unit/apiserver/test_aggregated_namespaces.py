@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.aggregated_namespaces import MainNamespaces
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
 from restow.machinery.status import NotFound
-from restow.runtime import Runtime
 from tests.unit.resources.housekeeping.world import InterruptedStorage, World, open_world
 
 FINALIZED = {"finalizers": ["example.com/keep"]}

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.aggregated_registration import (
     ATTEMPTS_MAX,
     Identity,
@@ -18,7 +19,6 @@ from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
 from restow.coordination.identity import ServerId, server_key
 from restow.machinery.names import GroupVersion
 from restow.resources.housekeeping import Address
-from restow.runtime import Runtime
 from restow.storage.interface import Item, Revision
 
 OWN, PEER, DEAD = Address("10.0.0.1", 443), Address("10.0.0.2", 443), Address("10.0.0.3", 443)

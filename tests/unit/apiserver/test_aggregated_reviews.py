@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
 from restow.machinery.status import ServiceUnavailable
 from restow.resources.errors import DoAgain
-from restow.runtime import Runtime
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Headers, Peer, Request
 from restow.serving.request_info import RequestInfo

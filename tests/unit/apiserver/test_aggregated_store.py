@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.aggregated_store import (
     CLUSTER_KEY,
     MAIN_KEY,
@@ -16,7 +17,6 @@ from restow.apiserver.aggregated_store import (
     is_shared,
 )
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

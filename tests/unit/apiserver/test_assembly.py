@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.assembly import Secrets, assemble
 from restow.apiserver.feature_gates import FeatureGates
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import builtin_catalog
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.memory import MemoryStorage
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.audit import open_audit
 from restow.apiserver.audit_options import AuditOptions
 from restow.cli.serve_audit import add_audit, audit_options
-from restow.runtime import Runtime
 from restow.serving.audit import PolicyError
 from restow.serving.audit.log_file import LogRefused
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
     RequestHeaderOptions,
 )
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication import NOWHERE
 from restow.serving.context import User
 from restow.testing.certificates import CertificateFiles, make_certificate

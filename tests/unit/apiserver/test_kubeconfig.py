@@ -11,9 +11,9 @@ import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import kube_config
 
+from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, make_kubeconfig, write_kubeconfig
 from restow.apiserver.pki import Pki, ensure_pki
-from restow.runtime import Runtime
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.apiserver.memory import (
     BUSY_BYTES,
     LOOK_SECONDS,
@@ -14,7 +15,6 @@ from restow.apiserver.memory import (
     find_trim,
     give_back_memory,
 )
-from restow.runtime import SimulatedClock
 from restow.serving.listener import Counters
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
@@ -23,7 +24,6 @@ from restow.apiserver.renewal import make_material
 from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions
-from restow.runtime import Runtime
 from restow.serving.audit import read_policy
 from restow.storage.etcd.credentials import load_credentials
 from restow.storage.etcd.options import EtcdOptions

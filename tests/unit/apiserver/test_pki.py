@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.pki import (
     Pki,
     PkiError,
@@ -29,7 +30,6 @@ from restow.apiserver.pki import (
     refresh_pki,
     write_secret,
 )
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.listener import TlsMaterial
 
 SECRET_FILES = {
@@ -124,7 +124,7 @@ def test_the_second_start_changes_nothing(directory: Path) -> None:
 def test_starts_at_once_agree(directory: Path) -> None:
     """Several processes and threads that begin with nothing end with the same keys."""
     code = (
-        "import sys; from pathlib import Path; from restow.runtime import Runtime;"
+        "import sys; from pathlib import Path; from restow.aio import Runtime;"
         "from restow.apiserver.pki import ensure_pki;"
         "pki = ensure_pki(Path(sys.argv[1]), Runtime.system());"
         "print(pki.fingerprint, pki.admin_token)"

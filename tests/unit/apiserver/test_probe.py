@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.probe import TIMEOUT_SECONDS, StorageProbe
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.listener import Listener, Request, Response
 from restow.serving.listener.tls import CIPHER_SUITES
 from restow.serving.metrics import Metrics

@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from restow.aio import Runtime
 from restow.apiserver.pki import PkiError, PkiOptions, ensure_pki
 from restow.apiserver.service_account_options import ISSUER_DEFAULT, ServiceAccountOptions
 from restow.apiserver.service_accounts import account_rules
 from restow.cli.serve_service_accounts import add_service_accounts, service_account_options
 from restow.machinery.jwt import read
-from restow.runtime import Runtime
 
 
 def options_of(*words: str) -> ServiceAccountOptions:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
 from restow.apiserver.store_guard import StoreGuard, open_guarded
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
     IDENTITY_KEY,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.webhooks import (
     CALLS_MAX,
     OBJECTS_MAX,
@@ -29,7 +30,6 @@ from restow.resources.custom.definitions import (
     Webhook,
     definition_of,
 )
-from restow.runtime import Runtime, SimulatedClock
 from restow.testing.conversion_webhook import ConversionWebhook
 
 V1, V2 = "example.com/v1", "example.com/v2"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from restow.aio import Runtime, SeededRandomness
 from restow.cli import demo
 from restow.cli.demo_board import (
     HASHES,
@@ -32,7 +33,6 @@ from restow.cluster.messages import Overview, ProcessView
 from restow.migration.overview_reading import migration_seen
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.values import Phase
-from restow.runtime import Runtime, SeededRandomness
 from restow.testing.server_process import ServerProcess
 
 MIXED = Board(

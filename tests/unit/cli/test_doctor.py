@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.cli.doctor import exit_code
@@ -31,7 +32,6 @@ from restow.migration.overview_values import MigrationSeen
 from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan
-from restow.runtime import Runtime
 from restow.storage.checkup import EtcdFacts, FileFacts
 from restow.storage.etcd.checkup import MemberFacts
 

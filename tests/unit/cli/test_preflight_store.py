@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.machinery.names import GroupResource
@@ -19,7 +20,6 @@ from restow.migration.preflight import (
     find_target,
     judge,
 )
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.opening import open_storage

@@ -15,11 +15,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import Answer, ApiClient, InProcessTransport, Object
 from restow.machinery import status
 from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.machinery.status import StatusError
-from restow.runtime import Runtime, SimulatedClock
 
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 _NAMES = GroupResource("", "configmaps")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import (
     NO_RETRY,
     Answer,
@@ -24,7 +25,6 @@ from restow.client import (
 from restow.client.client import EXPIRATIONS_MAX
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, new_client
 
 PATH = "/api/v1/namespaces/n/configmaps"

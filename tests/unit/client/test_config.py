@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from restow.aio import SimulatedClock
 from restow.client import (
     ClientConfig,
     ConfigInvalid,
@@ -19,7 +20,6 @@ from restow.client import (
     read_kubeconfig,
 )
 from restow.client.credentials import TOKEN_FILE_SECONDS, Credentials
-from restow.runtime import SimulatedClock
 from restow.testing.certificates import CertificateFiles, make_certificate
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime
 from restow.client import Answer, ApiClient, InProcessTransport, NoSuchResource
 from restow.client.discovery import read_core, read_groups, read_resources
 from restow.machinery import status
 from restow.machinery.names import GroupVersion
-from restow.runtime import Runtime
 
 
 def resource(name: str, kind: str, **more: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from restow.aio import Runtime, SimulatedClock, TaskHandle, Tasks
 from restow.client import (
     Answer,
     ApiClient,
@@ -22,7 +23,6 @@ from restow.client import (
 )
 from restow.client.lease_record import LeaseRecord
 from restow.machinery import status
-from restow.runtime import Runtime, SimulatedClock, TaskHandle, Tasks
 from tests.sizes import SIZES
 from tests.unit.client.fake_api import FakeApi
 

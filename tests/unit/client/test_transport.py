@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from restow.aio import Runtime, SystemClock
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -19,7 +20,6 @@ from restow.client import (
 from restow.client.transport import Request
 from restow.machinery import status
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Runtime, SystemClock
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import orjson
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import (
     Answer,
     ApiClient,
@@ -19,7 +20,6 @@ from restow.client import (
     WatchPolicy,
 )
 from restow.machinery import status
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, Sent, new_client
 
 PATH = "/api/v1/namespaces/n/configmaps"

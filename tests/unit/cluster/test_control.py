@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from restow.aio import Runtime
 from restow.cluster.control import SOCKET_NAME, ControlServer, socket_address
 from restow.cluster.errors import ControlRefused, NoClusterRuns
 from restow.cluster.messages import Answer, Overview, ProcessView, Request
 from restow.cluster.talking import Talk
-from restow.runtime import Runtime
 
 OVERVIEW = Overview(
     pid=1,

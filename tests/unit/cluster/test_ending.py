@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.cluster.ending import SAME_SECONDS, Ending
-from restow.runtime import SimulatedClock
 
 
 async def test_the_first_signal_ends_the_work() -> None:

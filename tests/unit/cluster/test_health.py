@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
 from restow.cluster.health import ServerProbe
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.listener import Listener, Request, Response
 
 HOST = "127.0.0.1"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Backoff, Runtime
 from restow.cluster.child import Launch, launcher
 from restow.cluster.errors import ClusterFailed
 from restow.cluster.keeper import FAILURES_UNREADY_MAX, Keeper, State
 from restow.cluster.logs import RotatingLog
 from restow.cluster.orphans import started_ticks
-from restow.runtime import Backoff, Runtime
 
 WAIT_SECONDS = 20.0
 QUICK = Backoff(initial_seconds=0.01, factor=1, max_seconds=0.01, jitter=0)

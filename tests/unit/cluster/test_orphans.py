@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from restow.aio import SystemClock
 from restow.cluster.orphans import boot_id, end_orphans, is_alive, started_ticks
 from restow.cluster.state import ProcessRecord
-from restow.runtime import SystemClock
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import SeededRandomness
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.etcd import store_address
 from restow.cluster.layout import Layout
 from restow.cluster.planning import PORT_DEFAULT, Plan, Wishes, plan_cluster
 from restow.cluster.state import ClusterState, EtcdState, Upgrade
-from restow.runtime import SeededRandomness
 from restow.storage.etcd.options import parse_address
 
 

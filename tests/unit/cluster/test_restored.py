@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.api.names import RELEASE_ANNOTATION
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
@@ -23,7 +24,6 @@ from restow.cluster.restored import (
     write_record,
 )
 from restow.cluster.state import ClusterState, ServerState, Upgrade
-from restow.runtime import Runtime
 from restow.storage.backup import write_backup
 from tests.unit.storage.census.stores import as_json, fill
 

@@ -8,6 +8,7 @@ from typing import Self
 import msgspec
 import pytest
 
+from restow.aio import Runtime
 from restow.client import ApiClient, ClientError
 from restow.cluster import rolling
 from restow.cluster.errors import ClusterRefused
@@ -26,7 +27,6 @@ from restow.cluster.safety import Report, Situation
 from restow.cluster.state import Upgrade
 from restow.kinds.releases import Release, default_release, shipped_release
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime
 
 WIDGETS = GroupResource("example.com", "widgets")
 V1, V2 = "example.com/v1", "example.com/v2"

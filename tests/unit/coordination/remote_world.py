@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Runtime
 from restow.coordination.errors import NotReported, ReportRefused
 from restow.coordination.identity import ServerId
 from restow.coordination.raw_scan import version_of
@@ -28,7 +29,6 @@ from restow.coordination.remote_registration import Remote, ensure_store_id
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rules import Entry, Report
 from restow.coordination.wire import REPORTS_PREFIX, decode_report, report_key
-from restow.runtime import Runtime
 from restow.storage.interface import Done, Outcome, Put, Span, Storage, Transaction, ValueIs
 from restow.testing.coordination_audit import AuditedStorage, PromiseBroken
 from tests.unit.coordination.world import GROUP, Server, World

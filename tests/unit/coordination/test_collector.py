@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from restow.aio import Runtime, SimulatedClock
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import (
     SERVERS_PREFIX,
@@ -26,7 +27,6 @@ from restow.coordination.wire import (
 )
 from restow.kinds.releases import load_release
 from restow.resources.catalog import Catalog, release_catalog
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.interface import Delete, Item, Key, Put, Revision, Span, Transaction
 from tests.scenarios.lossy import Fate, LossyStorage
 from tests.unit.coordination.world import GROUP, write_release

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.coordination.identity import SERVERS_PREFIX, decode_record, server_key
 from restow.coordination.membership import JOIN_ATTEMPTS_MAX, Membership, MembershipOptions
 from restow.coordination.wire import LEASES_PREFIX, lease_key
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import (
     Absent,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from restow.aio import Runtime, SimulatedClock
 from restow.coordination.mirror import Mirror
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.interface import Delete, Done, Item, Key, Put, Revision, Transaction
 from tests.scenarios.lossy import LossyStorage
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from restow.aio import Runtime
 from restow.api.encryption_keys import IDENTITY
 from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring
 from restow.storage.interface import Key, Put, Transaction

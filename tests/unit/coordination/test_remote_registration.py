@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.errors import ModeRefused, NotReported
 from restow.coordination.identity import ServerId, server_key
@@ -20,7 +21,6 @@ from restow.coordination.remote_registration import (
 )
 from restow.machinery.status_error import StatusError
 from restow.resources.stored import encode
-from restow.runtime import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Refused, Transaction
 from restow.storage.memory import MemoryStorage

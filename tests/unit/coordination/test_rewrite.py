@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.coordination import rewrite, rewrite_page
 from restow.coordination.rewrite import Rewriter
 from restow.resources.caches import Caches
@@ -15,7 +16,6 @@ from restow.resources.catalog import builtin_catalog
 from restow.resources.encoding import FixedPolicy
 from restow.resources.store import ResourceStore
 from restow.resources.stored import encode
-from restow.runtime import Runtime
 from restow.storage.interface import Event, Key, Put, Revision, Span, Storage, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import stored_versions

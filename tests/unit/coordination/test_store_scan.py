@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
 from restow.coordination.rewrite_others import Others
 from restow.coordination.store_scan import StoreScanner
 from restow.kinds.derived_types import all_types
 from restow.machinery import protobuf
 from restow.resources.stored import Splicer
-from restow.runtime import Runtime
 from restow.storage.encryption.interface import Keys
 from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.encryption.providers import fingerprint

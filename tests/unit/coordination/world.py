@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Runtime, SimulatedClock
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.custom import CustomResources
 from restow.coordination.identity import Mode
@@ -33,7 +34,6 @@ from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore, Written
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

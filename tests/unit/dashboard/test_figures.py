@@ -6,11 +6,11 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime
 from restow.api.names import FIGURES_ANNOTATION
 from restow.apiserver.lease_notes import LeaseNotes
 from restow.coordination.membership import Membership, MembershipOptions
 from restow.coordination.wire import lease_key
-from restow.runtime import Runtime
 from restow.serving.metrics import Labels, Metrics, Totals
 from restow.storage.opening import open_storage
 

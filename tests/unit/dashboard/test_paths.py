@@ -14,10 +14,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
 from restow.dashboard import load_assets
 from restow.resources.errors import DoAgain
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication.sessions import COOKIE, TICKET_SECONDS
 from restow.serving.context import User
 from restow.serving.listener import Request

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime, SimulatedClock
 from restow.machinery import status
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication import (
     Authentication,
     CertificateAuthenticator,

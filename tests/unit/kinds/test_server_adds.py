@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from restow.aio import Runtime
 from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource
 from restow.resources.strategy import begin_create, check, timestamp
-from restow.runtime import Runtime
 
 Object = dict[str, Any]
 

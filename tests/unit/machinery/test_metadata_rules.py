@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from restow.aio import RandomIds, SeededRandomness
 from restow.machinery import metadata_rules as rules
 from restow.machinery import name_formats as formats
 from restow.machinery.status import BadRequest, Cause
-from restow.runtime import RandomIds, SeededRandomness
 
 # The patterns as Kubernetes prints them: short to read, but with many ways to match.
 LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -12,11 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from restow.aio import Runtime
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
 from restow.client.transport import Request, Response, Transport
-from restow.runtime import Runtime
 
 WAIT_SECONDS_MAX = 60.0
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.machinery import status
 from restow.machinery.names import GroupResource
@@ -25,7 +26,6 @@ from restow.migration.events import (
     REPEAT_SECONDS,
     EventRecorder,
 )
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.migration.running import running_server
 
 REQUEST: dict[str, Any] = {

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.migration import crds
 from restow.migration.installing import InstallFailed, Outcome, install, missing_kinds
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.migration.running import running_server
 
 STATES = "storagestates.migration.k8s.io"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
 from restow.machinery.names import GroupVersionResource
@@ -27,7 +28,6 @@ from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.requests import REQUESTS, marks_of, phase_of
 from restow.migration.trigger.records import annotations_of, record_of
 from restow.migration.trigger.values import Phase, Record
-from restow.runtime import Runtime
 from restow.storage.interface import Key
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite

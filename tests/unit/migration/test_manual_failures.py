@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.client import LeaderElector
 from restow.client.transport import Request
 from restow.migration.manual import ByHandOptions, Verdict
@@ -16,7 +17,6 @@ from restow.migration.migrator.jobs import Listener
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
 from restow.migration.names import MIGRATOR_LEASE
 from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
-from restow.runtime import Runtime
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, World
 

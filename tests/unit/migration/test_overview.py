@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
 from restow.client import ApiClient, ApiResource, ClientConfig, HttpTransport, NoSuchResource
 from restow.client.transport import Request, Response
@@ -25,7 +26,6 @@ from restow.migration import readability
 from restow.migration.overview import look
 from restow.migration.overview_values import Hash, ResourceSeen, StoredSeen, Verdict
 from restow.migration.store_scan import StoreScan
-from restow.runtime import Runtime
 from tests.unit.migration.running import running_server
 
 KEYS = st.sampled_from(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from restow.aio import Runtime
 from restow.api.names import (
     IDENTITY_LABEL,
     KEYS_ANNOTATION,
@@ -34,7 +35,6 @@ from restow.migration.overview_reading import (
 from restow.migration.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
 from restow.migration.remote_apis import left_alone_text, remote_apis
 from restow.migration.store_scan import StoreScan
-from restow.runtime import Runtime
 
 K1, K2 = "aesgcm:key1:11", "aesgcm:key2:22"
 HASH = storage_version_hash(GroupVersionKind("", "v1", "Secret"))

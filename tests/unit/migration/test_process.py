@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.api.resources import LEASES, STATES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
 from restow.migration.events import EventRecorder
@@ -25,7 +26,6 @@ from restow.migration.process import (
     ProcessOptions,
 )
 from restow.migration.rights import rights_of
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.client.fake_api import FakeApi, new_client
 from tests.unit.migration.running import running_server, until, with_token
 

@@ -9,10 +9,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.resources.caches import Caches
 from restow.resources.stored import Splicer
 from restow.resources.watch_cache import DAMAGED_LOGGED_MAX, WatchCache
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import (
     Delete,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from restow.aio import SimulatedClock, SystemClock
 from restow.resources.contention import TURN_SECONDS_MAX, Queues
-from restow.runtime import SimulatedClock, SystemClock
 
 
 async def test_one_after_another() -> None:

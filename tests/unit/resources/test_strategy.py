@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime
 from restow.machinery.status import Invalid
 from restow.resources import strategy
 from restow.resources.catalog import builtin_catalog
-from restow.runtime import Runtime
 from tests.unit.resources.custom.samples import BETA, V1, Json, resource, widget
 
 

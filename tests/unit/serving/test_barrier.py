@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.aio import Runtime
 from restow.kinds.definitions import VERBS_ALL
 from restow.machinery.status import ServiceUnavailable
 from restow.resources.caches import Caches
@@ -20,7 +21,6 @@ from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource
 from restow.resources.encoding import FixedPolicy
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving import app as app_module
 from restow.serving.actions import ACTIONS, UNSTORED
 from restow.serving.answers import respond_text

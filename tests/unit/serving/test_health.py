@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from restow.runtime import SimulatedClock
+from restow.aio import SimulatedClock
 from restow.serving.context import Context
 from restow.serving.health import Health, Probe
 from restow.serving.hooks import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage import private_files
 from restow.storage.backup import write_backup
 from restow.storage.census import open_source

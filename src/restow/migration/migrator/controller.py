@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from restow.aio import Runtime, TaskFailure
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -49,7 +50,6 @@ from restow.migration.requests import (
 )
 from restow.migration.trigger.records import record_of
 from restow.migration.trigger.values import Phase
-from restow.runtime import Runtime, TaskFailure
 
 STARTED: Final = "MigrationStarted"
 RESUMED: Final = "MigrationResumed"

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from restow.aio import Runtime
 from restow.client import ApiClient, ApiResource
 from restow.migration.migrator.classify import NOT_ASKED
 from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
-from restow.runtime import Runtime
 
 __all__ = ["DryRunDone", "dry_run"]
 

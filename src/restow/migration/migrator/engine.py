@@ -23,6 +23,7 @@ import asyncio
 import logging
 from typing import Final
 
+from restow.aio import find_violation
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import BadRequest, Gone, NotFound
@@ -63,7 +64,6 @@ from restow.migration.names import (
 )
 from restow.migration.requests import has_ended, marks_of
 from restow.migration.trigger.records import record_of
-from restow.runtime import find_violation
 
 MESSAGE_LENGTH_MAX: Final = 1_024
 FAILURE_LENGTH_MAX: Final = 300

@@ -19,6 +19,7 @@ from typing import Final
 
 import orjson
 
+from restow.aio import Backoff, Runtime
 from restow.client import (
     AnswerTooLarge,
     ApiClient,
@@ -31,7 +32,6 @@ from restow.client import Page as ListPage
 from restow.machinery.status import Expired, NotAcceptable, StatusError, UnsupportedMediaType
 from restow.migration.migrator.classify import Means, classify, message_of
 from restow.migration.migrator.writing import Ref, ref_of
-from restow.runtime import Backoff, Runtime
 
 EXPIRATIONS_MAX: Final = 8
 WAIT_SECONDS_MAX: Final = 60.0

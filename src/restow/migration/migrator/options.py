@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Backoff
 from restow.migration.migrator.patching import PatchOptions
-from restow.runtime import Backoff
 
 FAILURES_SHOWN_MAX: Final = 100
 """Objects that the status of a request names."""

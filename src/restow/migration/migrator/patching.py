@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from restow.aio import Backoff, Runtime
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, ConnectionLimits
 from restow.machinery.status import StatusError
 from restow.migration.migrator.classify import (
@@ -32,7 +33,6 @@ from restow.migration.migrator.listing import Listed, Listing
 from restow.migration.migrator.pace import Pace, PaceOptions
 from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.writing import Ref, Writer
-from restow.runtime import Backoff, Runtime
 
 __all__ = ["FIELD_MANAGER", "PatchOptions", "Patching", "connections_for"]
 

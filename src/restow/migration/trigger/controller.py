@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from restow.aio import Backoff, Runtime, TaskFailure, Tasks, WorkQueue
 from restow.api.resources import STATES
 from restow.client import (
     ApiClient,
@@ -54,7 +55,6 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
-from restow.runtime import Backoff, Runtime, TaskFailure, Tasks, WorkQueue
 
 __all__ = ["TriggerController"]
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from restow.aio import Backoff
 from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
 from restow.api.names import EPOCH_ANNOTATION
 from restow.api.resources import STORAGE_VERSIONS
@@ -39,7 +40,6 @@ from restow.migration.trigger.seeing import (
     storage_version_of,
 )
 from restow.migration.trigger.values import StorageVersionReading
-from restow.runtime import Backoff
 
 __all__ = ["Behind", "Following"]
 

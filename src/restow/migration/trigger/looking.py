@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
+from restow.aio import Clock, Tasks
 from restow.api.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Object
 from restow.kinds.builtin import has_group
@@ -39,7 +40,6 @@ from restow.migration.trigger.values import (
     StorageVersionReading,
     View,
 )
-from restow.runtime import Clock, Tasks
 
 __all__ = ["CensusOf", "Known", "Looker"]
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from restow.runtime import Tasks
+from restow.aio import Tasks
 
 __all__ = ["SharedReading"]
 

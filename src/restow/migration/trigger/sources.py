@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from restow.aio import Tasks
 from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import Discovered as Discovery
@@ -39,7 +40,6 @@ from restow.migration.trigger.values import (
     ServerHash,
     ServersReading,
 )
-from restow.runtime import Tasks
 
 __all__ = [
     "ConnectTo",

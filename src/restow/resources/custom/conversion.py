@@ -20,12 +20,12 @@ from typing import Final
 
 import orjson
 
+from restow.aio import Clock
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object, RemoteConversion, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.stored import encode, head_of, splice
 from restow.resources.watch_cache import Entry
-from restow.runtime import Clock
 
 OBJECTS_AT_ONCE: Final = 500
 """As many as a page of a list usually has."""

@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -20,7 +21,6 @@ from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.stored import check_opened, load
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision
 
 TYPE: Final = "kubernetes.io/service-account-token"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -16,7 +17,6 @@ from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import DELETING, read_metadata, working_version
 from restow.resources.store import PlaceMoved, ResourceStore
 from restow.resources.stored import check_opened, load
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision, RevisionIs
 
 ACCOUNT_NAME: Final = "default"

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from restow.aio import Runtime
 from restow.resources.housekeeping.sightings import Sightings
 from restow.resources.stored import to_keep
-from restow.runtime import Runtime
 from restow.storage.interface import (
     Absent,
     Delete,

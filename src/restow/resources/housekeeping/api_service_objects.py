@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from restow.aio import Clock
 from restow.machinery import status
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.definition_conditions import set_conditions
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import ResourceStore
 from restow.resources.strategy import timestamp
-from restow.runtime import Clock
 
 GROUP: Final = "apiregistration.k8s.io"
 KIND: Final = "APIService"

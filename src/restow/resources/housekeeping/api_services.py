@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from restow.aio import Runtime, WorkQueue
 from restow.kinds.builtin import api_service_priorities
 from restow.machinery import status
 from restow.resources.catalog import Catalog
@@ -34,7 +35,6 @@ from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.stored import load
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Item, Revision
 
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"

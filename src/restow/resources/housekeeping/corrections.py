@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from restow.runtime import Clock
-from restow.runtime.backoff import Backoff
+from restow.aio import Clock
+from restow.aio.backoff import Backoff
 
 AT_ONCE_MAX: Final = 3
 """How often something is set right without a wait."""

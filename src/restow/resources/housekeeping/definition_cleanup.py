@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Backoff, Runtime, WorkQueue
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.machinery import status
 from restow.machinery.names import GroupResource
@@ -33,7 +34,6 @@ from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.strategy import timestamp, uid_conflict
 from restow.resources.watch_cache import Entry
-from restow.runtime import Backoff, Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Span
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from restow.aio import Runtime, WorkQueue
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
 from restow.machinery import status
@@ -46,7 +47,6 @@ from restow.resources.housekeeping.definition_names import (
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import ResourceStore
 from restow.resources.strategy import timestamp, uid_conflict
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
 
 ESTABLISH_SECONDS_MAX: Final = 5.0

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import status
 from restow.machinery.names import GroupKind
 from restow.resources.catalog import Catalog
@@ -42,7 +43,6 @@ from restow.resources.housekeeping.places import (
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.strategy import FOREGROUND, ORPHAN, uid_conflict
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import SEALED_PREFIX, Batch, Event, Item, Key, Revision, Span
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Runtime
 from restow.machinery.status import Conflict, NotFound
 from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.places import working_version
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.watch_cache import Entry, WatchCache
-from restow.runtime import Runtime
 from restow.storage.interface import Revision, Span
 
 TTL_SECONDS: Final = 3600.0

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from restow.aio import Runtime, retry
 from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog, OnChange
 from restow.resources.housekeeping import compaction, events_expiry, turns
@@ -42,7 +43,6 @@ from restow.resources.housekeeping.repeating import BACKOFF, repeat, work_off
 from restow.resources.housekeeping.roles import RoleKeeper, ensure_roles, hosts_roles
 from restow.resources.housekeeping.turns import Turn
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime, retry
 from restow.storage.errors import StorageError
 from restow.storage.interface import Storage
 

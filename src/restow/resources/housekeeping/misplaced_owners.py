@@ -13,6 +13,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
@@ -26,7 +27,6 @@ from restow.resources.housekeeping.places import (
 )
 from restow.resources.store import ResourceStore
 from restow.resources.strategy import timestamp
-from restow.runtime import Runtime
 
 REASON: Final = "OwnerRefInvalidNamespace"
 COMPONENT: Final = "garbage-collector-controller"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, Protocol
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources import strategy
@@ -38,7 +39,6 @@ from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.stored import check_opened, load
 from restow.resources.watch_cache import Entry
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Revision, Span
 

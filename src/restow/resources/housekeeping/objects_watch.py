@@ -11,8 +11,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from restow.aio import Runtime
 from restow.resources.housekeeping.repeating import repeat
-from restow.runtime import Runtime
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import Compacted
 from restow.storage.interface import Batch, Revision, Span, Storage, Watch

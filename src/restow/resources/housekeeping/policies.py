@@ -10,13 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.places import working_version
 from restow.resources.housekeeping.policy_types import check
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision
 
 GROUP: Final = "admissionregistration.k8s.io"

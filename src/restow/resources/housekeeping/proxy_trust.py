@@ -20,14 +20,14 @@ import orjson
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from restow.aio import Clock, WorkQueue
+from restow.aio.runtime import Runtime
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import ResourceStore
 from restow.resources.stored import check_opened, load
-from restow.runtime import Clock, WorkQueue
-from restow.runtime.runtime import Runtime
 from restow.storage.interface import Batch, Revision
 
 NAMESPACE: Final = "kube-system"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import quotas
 from restow.machinery.quotas import Number, Quota
 from restow.machinery.status import NotFound
@@ -26,7 +27,6 @@ from restow.resources.housekeeping.paging import items_below
 from restow.resources.housekeeping.places import Places, working_version
 from restow.resources.store import ResourceStore
 from restow.resources.stored import load
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 

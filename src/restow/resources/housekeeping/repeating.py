@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
+from restow.aio import Backoff, Runtime, WorkQueue
 from restow.machinery.status import Conflict
 from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain
-from restow.runtime import Backoff, Runtime, WorkQueue
 from restow.storage.errors import StorageError
 
 BACKOFF: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=30, jitter=0.3)

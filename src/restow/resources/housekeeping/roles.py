@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Runtime, WorkQueue
 from restow.machinery import rbac, status
 from restow.machinery.rbac import Rule
 from restow.machinery.rbac_objects import (
@@ -35,7 +36,6 @@ from restow.resources.housekeeping.places import working_version
 from restow.resources.housekeeping.repeating import for_each
 from restow.resources.store import DeleteWish, ResourceStore
 from restow.resources.watch_cache import Entry, WatchCache
-from restow.runtime import Runtime, WorkQueue
 from restow.storage.interface import Batch, Revision
 
 LOOK_SECONDS: Final = 300.0

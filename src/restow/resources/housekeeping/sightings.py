@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.storage.interface import Item, Key, Revision
 
 

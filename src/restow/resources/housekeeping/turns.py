@@ -18,9 +18,9 @@ from typing import Final
 
 import orjson
 
+from restow.aio import Runtime
 from restow.resources.housekeeping.sightings import Sightings
 from restow.resources.stored import to_keep
-from restow.runtime import Runtime
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Absent,

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.aio import Runtime
 from restow.machinery import pod_accounts
 from restow.resources.definition import Object, Resource
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 ATTEMPTS_MAX: Final = 10

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from restow.aio import Runtime
 from restow.machinery import limit_ranges
 from restow.machinery.limit_ranges import LimitRange
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 

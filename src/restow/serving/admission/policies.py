@@ -21,6 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.machinery.structural.cel import admission as cel
@@ -29,7 +30,6 @@ from restow.resources.definition import Object, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import (
     ADMISSION_GROUP,

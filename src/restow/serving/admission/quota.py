@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from restow.aio import Runtime, TasksClosed, TasksFull
 from restow.machinery import quotas, status
 from restow.machinery.names import GroupVersion
 from restow.machinery.quotas import Number, Quota, Usage
@@ -31,7 +32,6 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime, TasksClosed, TasksFull
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.context import Context
 

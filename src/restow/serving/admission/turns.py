@@ -14,9 +14,9 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
-from restow.runtime import Runtime
 from restow.serving.context import User
 from restow.serving.limits import Room, Seat
 

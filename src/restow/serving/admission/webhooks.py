@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.machinery.admission_review import (
     AnswerInvalid,
@@ -34,7 +35,6 @@ from restow.machinery.admission_review import (
 from restow.machinery.errors import MachineryError
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object
-from restow.runtime import Runtime
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Hosted, Namespaces
 from restow.serving.admission.request_values import request_values

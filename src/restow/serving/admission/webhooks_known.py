@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from restow.aio import Runtime
 from restow.machinery.admission_review import review_version
 from restow.machinery.status_error import StatusError
 from restow.machinery.structural.cel.admission import Expression, Scope
@@ -19,7 +20,6 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.admission.matching import (
     ADMISSION_GROUP,
     Hosted,

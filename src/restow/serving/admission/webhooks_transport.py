@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from restow.aio import Runtime
 from restow.client.config import ClientConfig
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object
-from restow.runtime import Runtime
 from restow.serving.admission.turns import TOO_LATE, Line
 from restow.serving.aggregation.exchanges import Question
 from restow.serving.aggregation.interface import ServiceRef

@@ -19,11 +19,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct, field
 
+from restow.aio import Clock
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
 from restow.client.transport import Request
 from restow.resources.housekeeping.namespace_conditions import Leftovers
 from restow.resources.housekeeping.repeating import for_each
-from restow.runtime import Clock
 from restow.serving.aggregation.documents_known import Remotes, RemoteVersion
 from restow.serving.aggregation.interface import Backends, Directory, RemoteApi
 from restow.serving.aggregation.pools import BackendBusy

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from restow.aio import Backoff, Runtime, Tasks, WorkQueue
 from restow.client.errors import ConnectionFailed
 from restow.client.transport import Request
 from restow.machinery.status_error import StatusError
@@ -26,7 +27,6 @@ from restow.resources.housekeeping.api_service_objects import (
 )
 from restow.resources.housekeeping.repeating import repeat, work_off
 from restow.resources.store import ResourceStore
-from restow.runtime import Backoff, Runtime, Tasks, WorkQueue
 from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.interface import Backends, RemoteApi
 from restow.serving.aggregation.pools import BackendBusy

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from restow.runtime import Backoff, QueueFull, Runtime, WorkQueue
+from restow.aio import Backoff, QueueFull, Runtime, WorkQueue
 from restow.serving.aggregation.documents_backend import BackendDocuments, Origin
 from restow.serving.aggregation.documents_fetching import FetchFailed
 from restow.serving.aggregation.documents_known import RemoteVersion

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 import orjson
 
+from restow.aio import Clock
 from restow.machinery.names import GroupVersion
-from restow.runtime import Clock
 from restow.serving.aggregation.documents_discovery import (
     AGGREGATED_ACCEPT,
     DiscoveryBad,

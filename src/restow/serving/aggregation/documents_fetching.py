@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Clock
 from restow.client.errors import ConnectionFailed
 from restow.client.transport import Request, Response
-from restow.runtime import Clock
 from restow.serving.aggregation.interface import Backends, RemoteApi
 
 TAG_CHARACTERS_MAX: Final = 256

@@ -23,10 +23,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Runtime
 from restow.client.config import ClientConfig
 from restow.client.connections import Connection, ConnectionLimits, Connections
 from restow.client.errors import ConfigInvalid, ConnectionFailed, connection_failed
-from restow.runtime import Runtime
 from restow.serving.aggregation.addresses import parse_address, refusal_of
 from restow.serving.aggregation.exchanges import Exchange, Question, talk
 from restow.serving.aggregation.services import Place

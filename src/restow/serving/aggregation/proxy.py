@@ -25,10 +25,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.client.errors import ConnectionFailed
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
-from restow.runtime import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.serving.aggregation.backends import RemoteBackends, authority_of
 from restow.serving.aggregation.exchanges import Exchange, Question
 from restow.serving.aggregation.interface import Directory, RemoteApi

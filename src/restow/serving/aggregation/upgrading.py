@@ -15,7 +15,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from restow.runtime import Clock, Tasks
+from restow.aio import Clock, Tasks
 from restow.serving.aggregation.exchanges import Exchange, Question
 from restow.serving.aggregation.passing import answer_lines, names_token
 from restow.serving.listener import Tunnel, TunnelEnd, header_block

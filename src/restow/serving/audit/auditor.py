@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.serving.audit.bodies import (
     NOTHING,
     STATUS_BEGIN,

@@ -14,7 +14,7 @@ from typing import Final
 
 import orjson
 
-from restow.runtime import Ids
+from restow.aio import Ids
 from restow.serving.listener.request import Request
 
 HEADER: Final = "audit-id"

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.serving.audit.policy import LEVEL_NAMES
 from restow.serving.audit.redaction import TRUNCATED
 from restow.serving.context import User

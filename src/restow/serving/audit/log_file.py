@@ -27,7 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from restow.runtime import Clock
+from restow.aio import Clock
 
 STANDARD_OUTPUT: Final = "-"
 MODE: Final = 0o600

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from typing import Final
 
-from restow.runtime import Clock, Tasks, TasksClosed, TasksFull, Timer
+from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.serving.audit.lines import Event, Stamps
 from restow.serving.audit.log_file import LogFile
 

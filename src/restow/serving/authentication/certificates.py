@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from restow.aio import Clock
 from restow.machinery import status
-from restow.runtime import Clock
 from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.tokens import shows_token

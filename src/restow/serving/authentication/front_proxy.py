@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from restow.aio import Clock
 from restow.machinery import status
-from restow.runtime import Clock
 from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User

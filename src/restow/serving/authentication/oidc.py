@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from restow.aio import Runtime
 from restow.machinery import jwt, status
 from restow.machinery.jwt import Jwt, JwtInvalid
-from restow.runtime import Runtime
 from restow.serving.authentication.credentials import WITHOUT_END, Credential
 from restow.serving.authentication.oidc_claims import user_of_claims
 from restow.serving.authentication.oidc_config import ALGORITHMS, JwtAuthenticator

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from restow.aio import Runtime, TaskHandle
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ClientError
@@ -25,7 +26,6 @@ from restow.client.transport import HttpTransport, Request
 from restow.machinery import status
 from restow.machinery.jwt_keys import KEYS_MAX, KeySet, VerifyingKey, read_jwk
 from restow.resources.errors import DoAgain
-from restow.runtime import Runtime, TaskHandle
 from restow.serving.authentication.oidc_config import Issuer
 
 FETCH_SECONDS_MAX: Final = 10.0

@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from restow.aio import Clock
 from restow.machinery import jwt, status
 from restow.machinery.jwt import JwtInvalid
 from restow.machinery.jwt_keys import KeySet, SigningKey
 from restow.machinery.type_values import parse_time
 from restow.resources.watch_cache import Entry
-from restow.runtime import Clock
 from restow.serving.authentication import service_accounts_claims as account_claims
 from restow.serving.authentication.service_accounts_claims import (
     LEEWAY_SECONDS,

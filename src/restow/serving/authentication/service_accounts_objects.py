@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.aio import Clock
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain, translate
 from restow.resources.store import ResourceStore
 from restow.resources.watch_cache import Entry, WatchCache
-from restow.runtime import Clock
 from restow.storage.errors import StorageError
 
 FRESH_SECONDS: Final = 0.5

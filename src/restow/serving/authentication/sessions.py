@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.serving.authentication.credentials import WITHOUT_END, Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Request

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from restow.aio import Runtime
 from restow.machinery.name_formats import path_segment_problem
 from restow.machinery.rbac import Rule
 from restow.machinery.rbac_objects import GROUP, RoleRef
@@ -23,7 +24,6 @@ from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime
 from restow.serving.authorization.role_book import PLURALS, RoleBook
 from restow.serving.authorization.rules import always_allowed
 from restow.serving.context import User

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from restow.aio import Runtime, Tasks
 from restow.coordination.store_scan import StoreScanner
 from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
-from restow.runtime import Runtime, Tasks
 from restow.serving.admission import Chain
 from restow.serving.continue_tokens import ContinueTokens
 from restow.serving.parameters import WATCH_SECONDS_MIN

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import orjson
 
+from restow.aio import Timer
 from restow.machinery import field_errors, status
 from restow.machinery.names import GroupKind
 from restow.machinery.status_error import StatusError
 from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Change, Entry, WatchCache
-from restow.runtime import Timer
 from restow.serving.answers import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
 from restow.serving.context import Context
 from restow.serving.forms import event_in_form

@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from restow.runtime import TaskHandle, TasksClosed, TasksFull, Timer
+from restow.aio import TaskHandle, TasksClosed, TasksFull, Timer
 from restow.serving.listener.request import Request
 from restow.serving.listener.response import (
     Answer,

@@ -11,7 +11,7 @@ import asyncio
 import math
 from typing import Final
 
-from restow.runtime import InvariantViolation, Timer
+from restow.aio import InvariantViolation, Timer
 from restow.serving.listener.answering import Answering
 from restow.serving.listener.head import Refused
 from restow.serving.listener.reader import HEAD, IDLE, Phase, RequestReader

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from restow.runtime import Runtime, TasksClosed, TasksFull, Timer
+from restow.aio import Runtime, TasksClosed, TasksFull, Timer
 from restow.serving.listener.limits import Budgets, Limits
 from restow.serving.listener.secured import Secured
 from restow.serving.listener.turns import Turns

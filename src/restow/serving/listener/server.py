@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from email.utils import format_datetime
 from typing import Final
 
-from restow.runtime import Runtime, Timer
+from restow.aio import Runtime, Timer
 from restow.serving.listener.connection import Connection
 from restow.serving.listener.front import FrontDoor, open_sockets
 from restow.serving.listener.limits import Limits

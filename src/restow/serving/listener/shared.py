@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from restow.runtime import Clock, InvariantViolation, Tasks
+from restow.aio import Clock, InvariantViolation, Tasks
 from restow.serving.listener.limits import Budgets, Limits
 from restow.serving.listener.reader import Lines
 from restow.serving.listener.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from restow.runtime import Clock, Timer
+from restow.aio import Clock, Timer
 from restow.serving.listener import PushStream, StreamWriter, Tunnel, TunnelEnd
 from restow.serving.listener.stream import split_chunks
 from restow.serving.websocket.frames import (

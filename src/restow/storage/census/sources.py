@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Span
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from restow.aio import Runtime
 from restow.api.encryption_keys import ANY, IDENTITY
 from restow.kinds.builtin import all_kinds
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime
 from restow.storage.checks import resource_of
 from restow.storage.encryption.asking import key_named_in
 from restow.storage.encryption.configuration import (

@@ -20,8 +20,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from restow.aio import Clock, Runtime, TaskHandle
 from restow.api.encryption_keys import ANY
-from restow.runtime import Clock, Runtime, TaskHandle
 from restow.storage.encryption.configuration import KmsProvider
 from restow.storage.encryption.interface import NotPrepared, Opened
 from restow.storage.encryption.kms_channel import CallFailed, Cause, Channel

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.storage.encryption.kms_messages import DECRYPT, ENCRYPT, STATUS, Method
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024

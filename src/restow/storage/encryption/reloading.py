@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from restow.aio import Runtime, check_regular, in_own_thread
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime, check_regular, in_own_thread
 from restow.storage.encryption.configuration import (
     FILE_BYTES_MAX,
     NOTHING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from restow.runtime import TaskHandle, Tasks
+from restow.aio import TaskHandle, Tasks
 from restow.storage.errors import StorageClosed, StorageError
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.errors import CallFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.errors import CallFailed
 from restow.storage.etcd.messages import (

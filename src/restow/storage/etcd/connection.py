@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from restow.runtime import Backoff, Runtime, in_own_thread
+from restow.aio import Backoff, Runtime, in_own_thread
 from restow.storage.continuity import Continuity
 from restow.storage.errors import StorageClosed
 from restow.storage.etcd.credentials import Credentials, load_credentials

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from restow.runtime import Tasks
+from restow.aio import Tasks
 from restow.storage.errors import Compacted, StorageError
 from restow.storage.etcd.backlog import EtcdBacklog
 from restow.storage.etcd.connection import Connection

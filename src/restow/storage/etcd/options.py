@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from restow.runtime import Backoff
+from restow.aio import Backoff
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import FileExposed, read_kept
 

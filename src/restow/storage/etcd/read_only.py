@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted, Unavailable
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.encoding import encode_span

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from restow.runtime import Tasks
+from restow.aio import Tasks
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StorageError
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.encoding import (

@@ -16,7 +16,7 @@ from typing import IO, Final
 
 import grpc
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.etcd.connection import Connection, is_cancelled
 from restow.storage.etcd.errors import CallFailed, Cause, failure_of, translate_opening

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from restow.runtime import Runtime, TaskFailure
+from restow.aio import Runtime, TaskFailure
 from restow.storage.checks import check_key
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, StoreReplaced
 from restow.storage.etcd.commit import Committer

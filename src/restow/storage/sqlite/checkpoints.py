@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from restow.runtime import Tasks, TasksClosed
+from restow.aio import Tasks, TasksClosed
 from restow.storage.errors import StorageError
 from restow.storage.sqlite import opening
 

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import apsw
 
-from restow.runtime import Clock
+from restow.aio import Clock
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StoreDamaged
 from restow.storage.feed import Chunk, Entry
 from restow.storage.interface import Event, Item, Key, Page, Revision, Span

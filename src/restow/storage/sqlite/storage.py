@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from restow.runtime import Runtime, TaskHandle
+from restow.aio import Runtime, TaskHandle
 from restow.storage.checks import check_key, check_span, check_transaction
 from restow.storage.errors import (
     Compacted,

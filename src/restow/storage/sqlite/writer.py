@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import apsw
 
-from restow.runtime import Tasks
+from restow.aio import Tasks
 from restow.storage.errors import StorageClosed, StorageError, StoreReplaced, Unavailable
 from restow.storage.interface import Outcome, Revision, Transaction, Unknown
 from restow.storage.sqlite import opening, schema

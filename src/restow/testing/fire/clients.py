@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.runtime import Randomness, SystemClock
+from restow.aio import Randomness, SystemClock
 from restow.testing.api_client import ApiClient, Reply, WatchStream
 
 REQUEST_SECONDS_MAX: Final = 3.0

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 import uvloop
 
-from restow.runtime import SystemClock
+from restow.aio import SystemClock
 from restow.testing.child_process import ChildProcess, ProcessFailed
 from restow.testing.fire.clients import Target
 from restow.testing.fire.objects import KINDS, WIDGETS

@@ -19,7 +19,7 @@ from typing import Final
 
 import apsw
 
-from restow.runtime import SystemClock
+from restow.aio import SystemClock
 from restow.storage.sqlite.locks import WriteLock
 from restow.storage.sqlite.opening import peers_directory
 from restow.testing.child_process import ChildProcess

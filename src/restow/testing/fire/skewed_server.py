@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from restow.aio import SystemClock
 from restow.cli.main import main as restow
-from restow.runtime import SystemClock
 from restow.testing.server_process import ServerProcess
 
 

@@ -17,9 +17,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
+from restow.aio import Runtime, SystemClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
-from restow.runtime import Runtime, SystemClock
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import open_storage
 from restow.testing.controllers_process import ControllersProcess

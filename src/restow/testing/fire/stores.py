@@ -24,7 +24,7 @@ from typing import Final
 
 import apsw
 
-from restow.runtime import Clock, Runtime, SystemClock
+from restow.aio import Clock, Runtime, SystemClock
 from restow.testing.etcd_process import (
     EtcdCluster,
     EtcdFailed,

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from typing import Any, Final
 
-from restow.runtime import SeededRandomness, SystemClock
+from restow.aio import SeededRandomness, SystemClock
 from restow.testing.api_client import JSON, WatchStream
 from restow.testing.fire.clients import Connections, Health, NoAnswer, NotSent, Target
 from restow.testing.fire.objects import END, NAMESPACES, WIDGETS

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
-from restow.runtime import Clock, SeededRandomness, SystemClock
+from restow.aio import Clock, SeededRandomness, SystemClock
 from restow.testing.api_client import JSON, MERGE_PATCH, Reply
 from restow.testing.fire.clients import Connections, Health, NoAnswer, NotSent, Target
 from restow.testing.fire.objects import (

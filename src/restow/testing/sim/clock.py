@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
-from restow.runtime import InvariantViolation, RandomIds, Runtime, SeededRandomness
-from restow.runtime.clock import SIMULATED_START, Timer
+from restow.aio import InvariantViolation, RandomIds, Runtime, SeededRandomness
+from restow.aio.clock import SIMULATED_START, Timer
 
 
 class ProcessClock:
-    """Satisfies `restow.runtime.Clock` on the loop that runs the world."""
+    """Satisfies `restow.aio.Clock` on the loop that runs the world."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, skew_seconds: float = 0.0) -> None:
         self._loop = loop

@@ -18,7 +18,7 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.encryption.reloading import ReloadedKeys
 from restow.testing.sim.releases import CUSTOM_GROUP, GROUP, PLURAL
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from restow.aio import InvariantViolation, Runtime, Tasks
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
@@ -24,7 +25,6 @@ from restow.coordination.membership import MembershipOptions
 from restow.resources.catalog import Catalog, version_hash_of
 from restow.resources.committing import Sealed
 from restow.resources.housekeeping import DefinitionsOptions, Housekeeping, HousekeepingOptions
-from restow.runtime import InvariantViolation, Runtime, Tasks
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Request, Response

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from restow.runtime import InvariantViolation
+from restow.aio import InvariantViolation
 from restow.storage.identity import Mark
 from restow.testing.sim.controllers import SimControllers
 from restow.testing.sim.doors import Door, Listening

@@ -7,7 +7,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
-from restow.runtime import Runtime, SeededRandomness
+from restow.aio import Runtime, SeededRandomness
 from restow.storage.interface import (
     EVERYTHING,
     Absent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.checks import resource_of
 from restow.storage.interface import (
     EVERYTHING,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from restow.runtime import SeededRandomness, SystemClock
+from restow.aio import SeededRandomness, SystemClock
 from restow.storage.feed import Entry
 from restow.storage.interface import (
     EVERYTHING,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from restow.runtime import SeededRandomness
+from restow.aio import SeededRandomness
 from restow.storage.errors import StorageClosed
 from restow.storage.feed import BYTES_MAX, Entry
 from restow.storage.interface import EVERYTHING, Batch, Event, Put, Revision, Span, Storage

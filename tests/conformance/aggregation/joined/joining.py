@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from restow.aio import Runtime
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
 from restow.client.transport import Request
 from restow.machinery.names import GroupVersionResource
-from restow.runtime import Runtime
 from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 
 GROUP = "samples.example.com"

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.serving.aggregation.backends import ClientCertificate
 from restow.storage.opening import open_storage
 from restow.testing.aggregated_backend import AggregatedBackend

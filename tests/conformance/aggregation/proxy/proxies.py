@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.serving.aggregation.backends import ClientCertificate, RemoteBackends
 from restow.serving.aggregation.interface import RemoteApi, ServiceRef
 from restow.serving.aggregation.pools import BackendLimits, Resolve, resolve_by_system

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from restow.aio import Runtime
 from restow.apiserver.webhooks import WebhookConversion, webhook_of
 from restow.resources.catalog import Catalog, builtin_catalog
 from restow.resources.custom.definitions import definition_of
 from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import RemoteConversion, Resource
-from restow.runtime import Runtime
 from restow.testing.conversion_webhook import ConversionWebhook
 
 GROUP = "example.com"

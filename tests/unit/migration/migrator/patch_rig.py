@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from restow.aio import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response
 from restow.machinery.status import StatusError
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
 from restow.resources.stored import encode
-from restow.runtime import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.serving.admission import Admission
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

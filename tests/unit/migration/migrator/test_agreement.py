@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.api.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.machinery import status
@@ -20,7 +21,6 @@ from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed,
 from restow.migration.migrator.controller import find_resource
 from restow.migration.migrator.passes import Lost
 from restow.migration.trigger.values import Record
-from restow.runtime import Runtime
 from tests.unit.client.fake_api import FakeApi
 from tests.unit.migration.migrator.world import QUICK, World, until
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Backoff, Runtime
 from restow.client import CacheFull
 from restow.client.transport import Request
 from restow.machinery.names import GroupResource
@@ -37,7 +38,6 @@ from restow.migration.names import (
 from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.trigger.records import annotations_of
 from restow.migration.trigger.values import Record
-from restow.runtime import Backoff, Runtime
 from tests.unit.migration.migrator.world import (
     QUICK,
     V1,

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.machinery import status
 from restow.machinery.names import GroupResource
@@ -19,7 +20,6 @@ from restow.migration.migrator.passes import Failure, Lost
 from restow.migration.migrator.patching import PatchOptions
 from restow.migration.migrator.rewriting import LIMIT_MIN, REWRITE_FAILED, Rewriting
 from restow.migration.trigger.values import MigrationRef
-from restow.runtime import Runtime, SimulatedClock
 from tests.unit.migration.migrator.world import QUICK
 
 REF = MigrationRef("migration.k8s.io/v1alpha1", "m", "u")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime
 from restow.client import ApiClient, ApiResource, InProcessTransport
 from restow.machinery import status
 from restow.machinery.names import GroupResource
 from restow.migration.migrator.stored_versions import Definition, note_definition, trim
-from restow.runtime import Runtime
 from tests.unit.migration.migrator.definitions import DEFINITIONS, Definitions, definition
 
 PATH = f"{DEFINITIONS}/things.example.com"

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Backoff, Runtime
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response, Transport
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
@@ -25,7 +26,6 @@ from restow.migration.migrator.jobs import Job, Listener, Outcome
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.patching import PatchOptions
 from restow.resources.stored import encode
-from restow.runtime import Backoff, Runtime
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

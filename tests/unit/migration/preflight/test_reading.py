@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.machinery.names import GroupResource, GroupVersionKind
 from restow.machinery.version_hash import storage_version_hash
@@ -21,7 +22,6 @@ from restow.migration.preflight import (
     read_cluster,
 )
 from restow.migration.preflight.reading import is_restow
-from restow.runtime import Runtime
 
 VERBS = ["get", "list", "update", "delete"]
 INTERNAL = "internal.apiserver.k8s.io/v1alpha1"

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.resources.catalog import Catalog
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.app import App
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User

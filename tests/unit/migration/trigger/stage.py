@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from restow.aio import Runtime, SimulatedClock
 from restow.client import ApiClient, Object
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
-from restow.runtime import Runtime, SimulatedClock
 
 STEP_SECONDS = 0.25
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from restow.aio import SeededRandomness
 from restow.api.resources import STATES
 from restow.client import ApiClient, Object
 from restow.machinery.names import GroupVersionKind, GroupVersionResource
@@ -25,7 +26,6 @@ from restow.migration.requests import REQUESTS, marks_of, phase_of, resource_of
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.records import record_of
 from restow.migration.trigger.values import Phase
-from restow.runtime import SeededRandomness
 from tests.unit.coordination.world import GROUP
 from tests.unit.migration.trigger.fake_kubernetes import proof_for
 from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster

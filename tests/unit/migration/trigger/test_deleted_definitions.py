@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from restow.aio import Runtime
 from restow.api.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Change, Informer, key_of
 from restow.machinery.names import GroupVersionResource
 from restow.machinery.status import NotFound
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
-from restow.runtime import Runtime
 from tests.unit.migration.running import running_server, until
 
 GIZMOS = GroupVersionResource("adv.io", "v1", "gizmos")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from restow.aio import Runtime
 from restow.migration.trigger.sharing import SharedReading
-from restow.runtime import Runtime
 
 
 class Source:

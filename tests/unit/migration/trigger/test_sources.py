@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from restow.aio import Runtime
 from restow.client import ApiClient, ApiGroup, ApiResource, Object
 from restow.client import Discovered as Discovery
 from restow.machinery import status
@@ -29,7 +30,6 @@ from restow.migration.trigger.values import (
     ServersReading,
     Settings,
 )
-from restow.runtime import Runtime
 from tests.unit.migration.trigger.fake_kubernetes import (
     ENDPOINTS,
     WIDGETS,

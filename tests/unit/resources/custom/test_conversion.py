@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.machinery import status
 from restow.resources.custom.conversion import (
     ENTRY_BYTES,
@@ -20,7 +21,6 @@ from restow.resources.custom.conversion import (
 from restow.resources.declared import declare_kind
 from restow.resources.definition import Object, Resource
 from restow.resources.watch_cache import Entry
-from restow.runtime import SimulatedClock
 
 V1, V2 = "example.com/v1", "example.com/v2"
 CLOCK = SimulatedClock()

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.machinery.status import InternalError
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.store import DeleteWish
-from restow.runtime import SimulatedClock
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import (

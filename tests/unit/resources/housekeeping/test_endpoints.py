@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.resources.housekeeping.addresses import ADDRESSES_PREFIX, Address, Addresses
 from restow.resources.housekeeping.endpoints import EndpointsKeeper
-from restow.runtime import SimulatedClock
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import World, open_world

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.resources.housekeeping import events_expiry
 from restow.resources.housekeeping.events_expiry import EventExpiry
 from restow.resources.strategy import timestamp
-from restow.runtime import SimulatedClock
 from restow.storage.memory import MemoryStorage
 from tests.unit.resources.housekeeping.world import InterruptedStorage, World, open_world
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.resources.housekeeping import (
     Address,
     DefinitionsOptions,
@@ -13,7 +14,6 @@ from restow.resources.housekeeping import (
     ProxyTrust,
 )
 from restow.resources.housekeeping.definitions import Wake
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Item, Key, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.machinery.status import Conflict
 from restow.resources.housekeeping import namespaces
@@ -16,7 +17,6 @@ from restow.resources.housekeeping.namespaces import (
     NamespaceKeeper,
     ensure_namespaces,
 )
-from restow.runtime import SimulatedClock
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Delete, Key, Page, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.resources.housekeeping.proxy_trust import (
     NAME,
     NAMESPACE,
@@ -13,7 +14,6 @@ from restow.resources.housekeeping.proxy_trust import (
     ProxyTrustKeeper,
     merged,
 )
-from restow.runtime import SimulatedClock
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Put, Transaction
 from restow.testing.certificates import make_certificate

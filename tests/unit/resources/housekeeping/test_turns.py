@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.resources.housekeeping.turns import TURNS_PREFIX, Turn
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Runtime, SimulatedClock, WorkQueue
 from restow.machinery.status import Conflict
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, builtin_catalog
@@ -17,7 +18,6 @@ from restow.resources.encoding import FixedPolicy
 from restow.resources.housekeeping.objects_watch import ObjectsWatch, Observer
 from restow.resources.housekeeping.places import working_version
 from restow.resources.store import DeleteWish, ResourceStore
-from restow.runtime import Runtime, SimulatedClock, WorkQueue
 from restow.storage.interface import (
     Delete,
     Key,

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.machinery import status
 from restow.machinery.structural.cel.admission import Scope
 from restow.machinery.structural.cel.budget import CALL_COST_MAX
@@ -16,7 +17,6 @@ from restow.machinery.structural.cel.library_authorizer import Authorizer
 from restow.machinery.structural.cel.run import Trial
 from restow.machinery.structural.cel.values import TrialOver
 from restow.resources.catalog import builtin_catalog
-from restow.runtime import Runtime
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork, asked_on_loop
 from restow.serving.admission.review import Attributes
 from restow.serving.context import Context, User

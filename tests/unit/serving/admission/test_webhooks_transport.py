@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime
 from restow.machinery import status
-from restow.runtime import Runtime
 from restow.serving.admission import webhooks_transport
 from restow.serving.admission.webhooks_transport import CallFailed, HookCalls, HookClient
 from restow.serving.aggregation.interface import ServiceRef

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.client.transport import Answer, InProcessTransport, Request, Response
 from restow.resources.housekeeping.namespace_conditions import Leftovers
-from restow.runtime import SimulatedClock
 from restow.serving.aggregation.contents import (
     API_SECONDS_MAX,
     PAGE,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import Runtime, SimulatedClock
+from restow.aio import Runtime, SimulatedClock
 from restow.serving.audit.ids import AuditIds, id_in, quoted_line
 from restow.serving.audit.lines import (
     AGENT_LENGTH_MAX,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime, SimulatedClock, SystemClock
+from restow.aio import Runtime, SimulatedClock, SystemClock
 from restow.serving.audit.lines import Event, parts_of
 from restow.serving.audit.log_file import LogFile, LogRefused, Rotation
 from restow.serving.audit.sink import EVENT_BYTES, TEXT_BYTES, BatchSink, BlockingSink

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from restow.aio import SimulatedClock
 from restow.machinery import status
 from restow.machinery.status_error import StatusError
-from restow.runtime import SimulatedClock
 from restow.serving.authentication import (
     NOWHERE,
     AnonymousAccess,

@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from restow.aio import SimulatedClock, SystemClock
 from restow.apiserver import certificates
 from restow.machinery.status_error import StatusError
-from restow.runtime import SimulatedClock, SystemClock
 from restow.serving.aggregation.passing import user_lines
 from restow.serving.authentication import (
     Authentication,

@@ -13,10 +13,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.aio import Runtime, SimulatedClock
 from restow.machinery.jwt import encode_base64
 from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain
-from restow.runtime import Runtime, SimulatedClock
 from restow.serving.authentication import Authentication, TokenAuthenticator
 from restow.serving.authentication.oidc import OidcAuthenticator
 from restow.serving.authentication.oidc_config import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.serving.listener import (
     App,
     Limits,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.serving.listener import (
     PushStream,
     Response,

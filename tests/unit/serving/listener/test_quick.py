@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.runtime import InvariantViolation
+from restow.aio import InvariantViolation
 from restow.serving.listener import Headers, Quick, Request, RequestLine
 from restow.serving.listener.reader import LINE_BYTES_KEPT_MAX, LINES_KEPT_MAX, Lines
 from tests.unit.serving.listener.conftest import Client, Harness, Recorder, request_bytes, until

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from restow.runtime import InvariantViolation
+from restow.aio import InvariantViolation
 from restow.serving.listener import Headers, Request, Response, encode_chunk, header_block
 from restow.serving.listener.chunks import ChunkScanner
 from tests.unit.serving.listener.conftest import Client, Harness, request_bytes, short, until
@@ -289,7 +289,7 @@ async def test_a_broken_invariant_is_fatal() -> None:
     """The application's InvariantViolation reaches whoever ends the process."""
     from dataclasses import replace
 
-    from restow.runtime import Runtime
+    from restow.aio import Runtime
     from restow.serving.listener import Listener
 
     broken: list[InvariantViolation] = []

@@ -102,7 +102,7 @@ async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:
 async def test_two_listeners_share_a_port(harness: Harness) -> None:
     """With `reuse_port` several processes may listen side by side."""
     first = await harness.start(reuse_port=True)
-    from restow.runtime import Runtime
+    from restow.aio import Runtime
     from restow.serving.listener import Listener
 
     second = await Listener.start(
@@ -119,7 +119,7 @@ async def test_two_listeners_share_a_port(harness: Harness) -> None:
 
 def test_the_standard_loop_serves_too() -> None:
     """Nothing needs uvloop: answers, streams and the stop work on asyncio's own loop."""
-    from restow.runtime import Runtime
+    from restow.aio import Runtime
     from restow.serving.listener import Listener, PullStream
     from tests.unit.serving.listener.conftest import Client
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from restow.aio import Runtime
 from restow.apiserver.pki import ensure_pki
-from restow.runtime import Runtime
 from restow.serving.listener import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
 from restow.serving.listener.tls import whole_chain
 from restow.testing.certificates import CertificateFiles, make_certificate

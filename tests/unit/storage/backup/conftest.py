@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import pytest_asyncio
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.etcd import open_etcd, parse_address
 from restow.testing.etcd_process import EtcdCluster, start_etcd
 from restow.testing.storage_suite.harness import wipe

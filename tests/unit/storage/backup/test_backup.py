@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.backup import write_backup
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, StoreFull, Unavailable
 from restow.storage.interface import Key, Put, Transaction

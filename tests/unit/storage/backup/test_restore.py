@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.backup import write_backup
 from restow.storage.census.bolt import BoltFile
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, Unavailable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.census import open_source, take_census
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.etcd import read_only as etcd_reading

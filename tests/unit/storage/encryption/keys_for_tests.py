@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
+from restow.aio import Runtime
 from restow.kinds.builtin import find_kind
 from restow.machinery.names import GroupResource
 from restow.resources.stored import Splicer
-from restow.runtime import Runtime
 from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.encryption.keyring import Keyring
 from restow.storage.encryption.opened import OpenedStorage

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from restow.aio import Runtime, SimulatedClock
 from restow.machinery.names import GroupResource
-from restow.runtime import Runtime, SimulatedClock
 from restow.storage.encryption.configuration import ConfigurationRefused
 from restow.storage.encryption.interface import Keys
 from restow.storage.encryption.reloading import (

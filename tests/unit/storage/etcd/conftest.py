@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.etcd import EtcdOptions, EtcdStorage, open_etcd
 from restow.testing.etcd_process import EtcdCluster, start_etcd
 

@@ -1,6 +1,6 @@
 """The look at each member of an etcd, for the doctor."""
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.checkup import EtcdFacts, check_up
 from restow.testing.etcd_process import EtcdCluster
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.etcd import EtcdStorage
 from restow.storage.interface import (
     Absent,

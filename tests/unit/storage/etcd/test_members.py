@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import StoreFull, Unavailable
 from restow.storage.etcd import EtcdStorage
 from restow.storage.interface import (

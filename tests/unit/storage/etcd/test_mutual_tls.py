@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.backup import write_backup
 from restow.storage.census import open_source
 from restow.storage.checkup import EtcdFacts, check_up

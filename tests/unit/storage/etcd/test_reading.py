@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.etcd import EtcdStorage
 from restow.storage.etcd.reading import PAGE_KEYS_FIRST, SharedQuestion

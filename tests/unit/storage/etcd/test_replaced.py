@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted, StoreReplaced
 from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.connection import Connection

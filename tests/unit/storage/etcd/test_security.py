@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, Unavailable
 from restow.storage.etcd import EtcdOptions, open_etcd, parse_address
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Transaction

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.etcd import EtcdStorage
 from restow.storage.etcd.stream import EventStream

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.interface import (
     Absent,

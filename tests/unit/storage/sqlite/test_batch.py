@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import (
     REVISION_FIRST,
     Absent,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import StorageClosed, Unavailable
 from restow.storage.interface import (
     EVERYTHING,

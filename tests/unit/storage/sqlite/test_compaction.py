@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Transaction
 from restow.storage.sqlite import SqliteStorage, open_sqlite, storage

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from restow.runtime import Runtime, SeededRandomness
+from restow.aio import Runtime, SeededRandomness
 from restow.storage.errors import OpenRefused, StoreDamaged
 from restow.storage.interface import EVERYTHING, Delete, Done, Item, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite

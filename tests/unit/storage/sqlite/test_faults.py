@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import StorageError, StoreFull, Unavailable
 from restow.storage.interface import Absent, Done, Key, Put, Refused, Transaction, Unknown
 from restow.storage.sqlite import open_sqlite

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite, writer
 from restow.testing.faulty_vfs import FaultyVfs

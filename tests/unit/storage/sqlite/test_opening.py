@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, StoreDamaged
 from restow.storage.interface import Done, Key, Put, Transaction
 from restow.storage.sqlite import open_sqlite, opening, schema

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from restow.runtime import Runtime, SeededRandomness
+from restow.aio import Runtime, SeededRandomness
 from restow.storage.interface import Done
 from restow.storage.sqlite import open_sqlite, opening
 from restow.testing.faulty_vfs import Fault, FaultyVfs, How, Marked

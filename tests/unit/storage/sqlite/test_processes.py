@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite, writer
 from restow.storage.sqlite.notices import Notices

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Transaction
 from restow.storage.sqlite import open_sqlite, pulse
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.interface import Done, Key, Put, Transaction
 from restow.storage.sqlite import SqliteStorage, open_sqlite

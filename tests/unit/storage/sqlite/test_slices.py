@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Self
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.feed import Chunk
 from restow.storage.interface import (
     EVERYTHING,

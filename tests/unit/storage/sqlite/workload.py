@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 import pytest
 
-from restow.runtime import Runtime
+from restow.aio import Runtime
 from restow.storage.errors import Compacted, Unavailable
 from restow.storage.interface import (
     EVERYTHING,

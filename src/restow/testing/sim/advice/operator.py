@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+from restow.aio import InvariantViolation
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.cluster.safety import Situation, check_step
@@ -25,7 +26,6 @@ from restow.migration.preflight import (
     read_keys,
     target_of_release,
 )
-from restow.runtime import InvariantViolation
 from restow.storage.census import Source
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import readable_ids

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from restow.runtime import RandomIds, SeededRandomness
+from restow.aio import RandomIds, SeededRandomness
 from restow.storage.identity import ID_BYTES, Record, accept
 from restow.storage.interface import Item, Key, Put, Revision, Transaction
 from restow.storage.restore import fill

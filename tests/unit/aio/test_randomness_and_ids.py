@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import RandomIds, Randomness, SeededRandomness, SystemRandomness
-from restow.runtime.ids import SUFFIX_ALPHABET, SUFFIX_LENGTH
+from restow.aio import RandomIds, Randomness, SeededRandomness, SystemRandomness
+from restow.aio.ids import SUFFIX_ALPHABET, SUFFIX_LENGTH
 
 SOURCES: list[Randomness] = [SystemRandomness(), SeededRandomness(1)]
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 import uvloop
 
-from restow.runtime import (
+from restow.aio import (
     InvariantViolation,
     SimulatedClock,
     StrayCancellation,
@@ -17,8 +17,8 @@ from restow.runtime import (
     TasksFull,
     invariant,
 )
-from restow.runtime.invariants import EXIT_CODE_INVARIANT
-from restow.runtime.tasks import FAILURES_KEPT_MAX
+from restow.aio.invariants import EXIT_CODE_INVARIANT
+from restow.aio.tasks import FAILURES_KEPT_MAX
 
 
 async def settle() -> None:

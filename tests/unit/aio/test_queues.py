@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import BoundedQueue, QueueClosed, QueueFull, SimulatedClock
+from restow.aio import BoundedQueue, QueueClosed, QueueFull, SimulatedClock
 
 
 async def settle() -> None:

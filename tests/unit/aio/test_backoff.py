@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import Backoff, SeededRandomness, SimulatedClock, retry
+from restow.aio import Backoff, SeededRandomness, SimulatedClock, retry
 
 BACKOFFS = st.builds(
     lambda initial, growth, factor, jitter: Backoff(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from restow.runtime.clock import Clock, SimulatedClock, SystemClock
-from restow.runtime.ids import Ids, RandomIds
-from restow.runtime.invariants import InvariantViolation, stop_loop
-from restow.runtime.randomness import Randomness, SeededRandomness, SystemRandomness
-from restow.runtime.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
+from restow.aio.clock import Clock, SimulatedClock, SystemClock
+from restow.aio.ids import Ids, RandomIds
+from restow.aio.invariants import InvariantViolation, stop_loop
+from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
+from restow.aio.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.runtime import in_own_thread, read_regular_file
+from restow.aio import in_own_thread, read_regular_file
 
 
 def test_files_are_read_whole(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-import restow.runtime
-from restow.runtime import (
+import restow.aio
+from restow.aio import (
     InvariantViolation,
     Runtime,
     SeededRandomness,
@@ -67,6 +67,6 @@ async def test_tasks_carry_the_fatal_hook() -> None:
 
 def test_all_is_true() -> None:
     """Every name in __all__ exists, and the list is sorted and without repeats."""
-    names = restow.runtime.__all__
-    assert all(hasattr(restow.runtime, name) for name in names)
+    names = restow.aio.__all__
+    assert all(hasattr(restow.aio, name) for name in names)
     assert list(names) == sorted(set(names))

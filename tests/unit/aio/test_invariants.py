@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from restow.runtime import InvariantViolation, find_violation, invariant
-from restow.runtime.invariants import EXIT_CODE_INVARIANT
+from restow.aio import InvariantViolation, find_violation, invariant
+from restow.aio.invariants import EXIT_CODE_INVARIANT
 
 ENDING = """
 import asyncio, logging
-from restow.runtime import Runtime, end_process, invariant
+from restow.aio import Runtime, end_process, invariant
 
 async def bad():
     invariant(False, "two and two are five")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import (
+from restow.aio import (
     Backoff,
     QueueClosed,
     QueueFull,

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from restow.runtime.clock import Clock
-from restow.runtime.randomness import Randomness
+from restow.aio.clock import Clock
+from restow.aio.randomness import Randomness
 
 T = TypeVar("T")
 

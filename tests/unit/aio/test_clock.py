@@ -9,8 +9,8 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.runtime import Clock, SimulatedClock, SystemClock
-from restow.runtime.clock import CANCELLED_TIMERS_MAX, SIMULATED_START
+from restow.aio import Clock, SimulatedClock, SystemClock
+from restow.aio.clock import CANCELLED_TIMERS_MAX, SIMULATED_START
 
 SECONDS = st.integers(0, 2_000).map(lambda thousandths: thousandths / 1_000)
 
@@ -77,7 +77,7 @@ async def test_advance_lets_chains_of_tasks_finish() -> None:
 
 async def test_settle_names_a_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that never waits is reported instead of hanging the test."""
-    monkeypatch.setattr("restow.runtime.clock.SETTLE_ROUNDS_MAX", 50)
+    monkeypatch.setattr("restow.aio.clock.SETTLE_ROUNDS_MAX", 50)
     clock = SimulatedClock()
 
     async def spin() -> None:

@@ -6,7 +6,7 @@ here; whoever stores it finds out.
 
 from typing import Protocol
 
-from restow.runtime.randomness import Randomness
+from restow.aio.randomness import Randomness
 
 # No vowels and nothing that looks like one, so that no suffix spells a word.
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

@@ -6,21 +6,21 @@ form, so that the same code runs in production and in the simulator. This packag
 project and knows no word of its domain.
 """
 
-from restow.runtime.backoff import Backoff, retry
-from restow.runtime.clock import Clock, SimulatedClock, SystemClock, Timer
-from restow.runtime.files import FileRefused, check_regular, in_own_thread, read_regular_file
-from restow.runtime.ids import Ids, RandomIds
-from restow.runtime.invariants import (
+from restow.aio.backoff import Backoff, retry
+from restow.aio.clock import Clock, SimulatedClock, SystemClock, Timer
+from restow.aio.files import FileRefused, check_regular, in_own_thread, read_regular_file
+from restow.aio.ids import Ids, RandomIds
+from restow.aio.invariants import (
     InvariantViolation,
     end_process,
     find_violation,
     invariant,
     stop_loop,
 )
-from restow.runtime.queues import BoundedQueue, QueueClosed, QueueFull
-from restow.runtime.randomness import Randomness, SeededRandomness, SystemRandomness
-from restow.runtime.runtime import Runtime
-from restow.runtime.tasks import (
+from restow.aio.queues import BoundedQueue, QueueClosed, QueueFull
+from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
+from restow.aio.runtime import Runtime
+from restow.aio.tasks import (
     StrayCancellation,
     TaskFailure,
     TaskHandle,
@@ -28,7 +28,7 @@ from restow.runtime.tasks import (
     TasksClosed,
     TasksFull,
 )
-from restow.runtime.workqueue import WorkQueue
+from restow.aio.workqueue import WorkQueue
 
 __all__ = [
     "Backoff",

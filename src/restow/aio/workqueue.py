@@ -9,11 +9,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from restow.runtime.backoff import Backoff
-from restow.runtime.clock import Clock, Timer
-from restow.runtime.queues import QueueClosed, QueueFull
-from restow.runtime.randomness import Randomness
-from restow.runtime.waiting_line import WaitingLine
+from restow.aio.backoff import Backoff
+from restow.aio.clock import Clock, Timer
+from restow.aio.queues import QueueClosed, QueueFull
+from restow.aio.randomness import Randomness
+from restow.aio.waiting_line import WaitingLine
 
 K = TypeVar("K", bound=Hashable)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from restow.runtime.invariants import InvariantViolation, find_violation, stop_loop
+from restow.aio.invariants import InvariantViolation, find_violation, stop_loop
 
 TASKS_MAX_DEFAULT = 1_000
 # Failures kept for `close` to raise; the others are only logged.
