@@ -14,8 +14,8 @@ agreement; like this it has a store of its own, and reports to them.
 import asyncio
 from pathlib import Path
 
+from restow.apimachinery import status
 from restow.apiserver import AggregatedOptions, ServeOptions, declare_kind, serve_aggregated
-from restow.machinery import status
 from restow.serving.admission import Attributes, WriteOf
 
 GADGETS = declare_kind(

@@ -9,9 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from restow.kinds.types import load_types
-from restow.machinery.type_values import EPOCH, encode_base64
-from restow.machinery.types import (
+from restow.apimachinery.type_values import EPOCH, encode_base64
+from restow.apimachinery.types import (
     SCHEMA_NAME,
     ListOf,
     MapOf,
@@ -21,6 +20,7 @@ from restow.machinery.types import (
     Struct,
     Type,
 )
+from restow.kinds.types import load_types
 
 # Enough for pods inside of workloads; deeper structs get no optional structs any more.
 DEPTH_MAX = 6

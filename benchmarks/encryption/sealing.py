@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring
 from restow.storage.interface import Key

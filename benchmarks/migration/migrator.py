@@ -19,8 +19,8 @@ import uvloop
 from benchmarks.migration.passes import MIGRATION, MIGRATIONS, PAGE_ITEMS
 from benchmarks.migration.seeding import GROUP, NEW, PLURAL
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersion
 from restow.client import ApiClient, ApiResource, ListOptions, read_kubeconfig
-from restow.machinery.names import GroupVersion
 from restow.migration.migrator.passes import PageDone, Pages
 from restow.migration.migrator.patching import Patching, PatchOptions, connections_for
 from restow.migration.migrator.rewriting import Rewriting

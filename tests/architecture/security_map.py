@@ -193,7 +193,7 @@ REPORTS: Final[dict[str, Row]] = {
         "names of definitions and objects that are paths",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2015_5305_names_are_no_paths",
-            "tests/unit/machinery/test_metadata_rules.py::test_bad_path_segments",
+            "tests/unit/apimachinery/test_metadata_rules.py::test_bad_path_segments",
         ),
     ),
     "CVE-2016-1905": Row(
@@ -212,15 +212,15 @@ REPORTS: Final[dict[str, Row]] = {
         "a JSON patch of too many operations, or of copies that double",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2019_1002100_patches_have_limits",
-            "tests/unit/machinery/test_json_patch.py::test_too_many_operations",
-            "tests/unit/machinery/test_json_patch.py::test_doubling_copies",
+            "tests/unit/apimachinery/test_json_patch.py::test_too_many_operations",
+            "tests/unit/apimachinery/test_json_patch.py::test_doubling_copies",
         ),
     ),
     "CVE-2019-11253": Row(
         "YAML whose references multiply, JSON that nests without end",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2019_11253_bombs",
-            "tests/unit/machinery/test_yaml_codec.py::test_alias_bomb",
+            "tests/unit/apimachinery/test_yaml_codec.py::test_alias_bomb",
             "tests/conformance/custom/test_bad_definitions.py::test_yaml_bomb",
         ),
     ),
@@ -265,9 +265,9 @@ REPORTS: Final[dict[str, Row]] = {
         "malformed protobuf",
         (
             f"{_SECURITY}/test_cves.py::test_cve_2024_24786_malformed_protobuf",
-            "tests/unit/machinery/test_protobuf.py::test_a_malformed_message_is_refused",
-            "tests/unit/machinery/test_protobuf.py::test_endless_nesting_is_refused",
-            "tests/unit/machinery/test_protobuf.py::test_a_flood_of_empty_messages_is_refused",
+            "tests/unit/apimachinery/test_protobuf.py::test_a_malformed_message_is_refused",
+            "tests/unit/apimachinery/test_protobuf.py::test_endless_nesting_is_refused",
+            "tests/unit/apimachinery/test_protobuf.py::test_a_flood_of_empty_messages_is_refused",
         ),
     ),
     "CVE-2023-2727, CVE-2023-2728, CVE-2024-3177": Row(
@@ -306,7 +306,7 @@ REPORTS: Final[dict[str, Row]] = {
             f"{_API}/test_service_accounts.py::test_refuses_claims",
             f"{_API}/test_service_accounts.py::test_refuses_forgeries",
             f"{_API}/test_service_accounts.py::test_time",
-            "tests/unit/machinery/test_jwt.py::test_refuses",
+            "tests/unit/apimachinery/test_jwt.py::test_refuses",
             f"{_OIDC}::test_a_token_with_bad_claims_is_a_401",
             f"{_OIDC}::test_a_token_that_is_not_signed_by_the_issuer_is_a_401",
         ),
@@ -325,8 +325,8 @@ REPORTS: Final[dict[str, Row]] = {
         "patches that make no sense",
         (
             f"{_SECURITY}/test_cves.py::test_kubernetes_40218_malformed_patches",
-            "tests/unit/machinery/test_json_patch.py::test_makes_no_sense",
-            "tests/unit/machinery/test_json_patch.py::test_does_not_fit",
+            "tests/unit/apimachinery/test_json_patch.py::test_makes_no_sense",
+            "tests/unit/apimachinery/test_json_patch.py::test_does_not_fit",
         ),
     ),
     "etcd-io/etcd#21683": Row(

@@ -45,7 +45,7 @@ def _is_refused(code: str, *, path: str) -> bool:
 @pytest.mark.parametrize("code", HIDDEN)
 def test_hidden_inputs_are_refused(code: str) -> None:
     """No package but runtime may use the clock, chance or loose tasks of the process."""
-    assert _is_refused(code, path="src/restow/machinery/sample.py")
+    assert _is_refused(code, path="src/restow/apimachinery/sample.py")
 
 
 def test_runtime_is_their_home() -> None:

@@ -33,15 +33,15 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_reader.py::test_half_read_heads_share_it",
     ),
     "JSON patch, 10 000 operations: 413": (
-        "tests/unit/machinery/test_json_patch.py::test_too_many_operations",
+        "tests/unit/apimachinery/test_json_patch.py::test_too_many_operations",
         f"{API}/test_bad_input.py::test_bad_input",
     ),
     "JSON patch, bytes copied: 413": (
-        "tests/unit/machinery/test_json_patch.py::test_doubling_copies",
+        "tests/unit/apimachinery/test_json_patch.py::test_doubling_copies",
     ),
     "nesting of JSON, YAML and patches: 400": (
         f"{API}/test_bad_input.py::test_bad_input",
-        "tests/unit/machinery/test_json_patch.py::test_nesting",
+        "tests/unit/apimachinery/test_json_patch.py::test_nesting",
     ),
     "header block, 1 MiB: 431": (f"{LISTENER}/test_malformed.py::test_a_large_head",),
     "header lines: 431": (f"{LISTENER}/test_malformed.py::test_too_many_header_lines",),
@@ -122,19 +122,19 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LIMITS_OF}/test_sizes.py::test_an_object_too_large_for_the_store",
     ),
     "names in bodies and paths: 422 and 400": (
-        "tests/unit/machinery/test_metadata_rules.py::test_single_problems",
-        "tests/unit/machinery/test_metadata_rules.py::test_bad_path_segments",
+        "tests/unit/apimachinery/test_metadata_rules.py::test_single_problems",
+        "tests/unit/apimachinery/test_metadata_rules.py::test_bad_path_segments",
         f"{API}/test_bad_input.py::test_bad_input",
     ),
     "labels and annotations, 256 KiB: 422": (
-        "tests/unit/machinery/test_metadata_rules.py::test_single_problems",
+        "tests/unit/apimachinery/test_metadata_rules.py::test_single_problems",
         f"{API}/test_bad_input.py::test_bad_input",
     ),
     "managed fields: members of a set, entries, names of managers": (
-        "tests/unit/machinery/apply/test_sets.py::test_a_set_has_a_limit",
-        "tests/unit/machinery/apply/test_entries.py::test_too_many_entries_are_none",
-        "tests/unit/machinery/apply/test_entries.py::test_the_oldest_updates_are_joined",
-        "tests/unit/machinery/apply/test_entries.py::test_names_of_managers",
+        "tests/unit/apimachinery/apply/test_sets.py::test_a_set_has_a_limit",
+        "tests/unit/apimachinery/apply/test_entries.py::test_too_many_entries_are_none",
+        "tests/unit/apimachinery/apply/test_entries.py::test_the_oldest_updates_are_joined",
+        "tests/unit/apimachinery/apply/test_entries.py::test_names_of_managers",
     ),
     "continue token, forged or of another list: 400": (
         f"{API}/test_list.py::test_tokens_that_are_not_ours",
@@ -144,8 +144,8 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{API}/admission/test_answers.py::test_one_that_hangs_holds_up_nobody_else",
     ),
     "CEL, cost of a rule and of an object: 422": (
-        "tests/unit/machinery/structural/test_cel_rules.py::test_a_call_that_costs_too_much_ends",
-        "tests/unit/machinery/structural/test_cel_rules.py::test_an_object_has_a_budget_for_all_its_rules",
+        "tests/unit/apimachinery/structural/test_cel_rules.py::test_a_call_that_costs_too_much_ends",
+        "tests/unit/apimachinery/structural/test_cel_rules.py::test_an_object_has_a_budget_for_all_its_rules",
     ),
     "resource version too high: 504 with its cause": (
         f"{API}/test_list.py::test_a_version_of_the_future",

@@ -10,13 +10,13 @@ import uvloop
 from kubernetes import client, config, dynamic
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import Forbidden, NotFound, ServiceUnavailable
 from restow.apiserver.aggregated import AggregatedServer
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, read_kubeconfig
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import Forbidden, NotFound, ServiceUnavailable
 from restow.storage.interface import Key
 from restow.storage.opening import open_storage
 

@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import codec, jwt, protobuf, quantity
+from restow.apimachinery.json_patch import JsonPatch
+from restow.apimachinery.jwt_keys import KeySet, SigningKey, read_signing_key
+from restow.apimachinery.merge_patch import apply_merge_patch
+from restow.apimachinery.selectors import parse_field_selector, parse_label_selector
+from restow.apimachinery.status import StatusError
+from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge_types import merge_schema
+from restow.apimachinery.structural.cel import CompileError, Declared, compile_expression, declare
+from restow.apimachinery.structural.schema import read_schema
+from restow.apimachinery.types import Struct
 from restow.kinds.types import load_types
-from restow.machinery import codec, jwt, protobuf, quantity
-from restow.machinery.json_patch import JsonPatch
-from restow.machinery.jwt_keys import KeySet, SigningKey, read_signing_key
-from restow.machinery.merge_patch import apply_merge_patch
-from restow.machinery.selectors import parse_field_selector, parse_label_selector
-from restow.machinery.status import StatusError
-from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
-from restow.machinery.strategic_merge_types import merge_schema
-from restow.machinery.structural.cel import CompileError, Declared, compile_expression, declare
-from restow.machinery.structural.schema import read_schema
-from restow.machinery.types import Struct
 from restow.serving import messages
 from restow.serving.continue_tokens import ContinueTokens, Place
 from restow.serving.listener import Limits, Peer

@@ -22,8 +22,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.errors import ModeRefused
-from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain
 from restow.resources.housekeeping.definition_cleanup import delete_instances
 from restow.storage.errors import StorageError

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
+from restow.apimachinery.names import GroupResource
 from restow.coordination.records import name_of
 from restow.coordination.wire import decode_report, report_key
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
-from restow.machinery.names import GroupResource
 from restow.resources.custom.definitions import (
     Definition,
     definition_key,

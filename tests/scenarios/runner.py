@@ -38,11 +38,11 @@ from typing import Any
 import orjson
 
 from restow.api.encryption_keys import IDENTITY
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.changes import hash_of
 from restow.coordination.errors import KeyUnsupported, ModeRefused
 from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH
 from restow.coordination.wire import LEASES_PREFIX, state_key
-from restow.machinery.status_error import StatusError
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Key, Put, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.identity import ServerId
 from restow.coordination.records import encoder_key
-from restow.machinery.status_error import StatusError
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage

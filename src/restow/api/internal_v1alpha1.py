@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 
 GROUP: Final = "internal.apiserver.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"

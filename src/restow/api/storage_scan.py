@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from restow.api.encryption_keys import IDENTITY
-from restow.machinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionResource
 
 GROUP: Final = "storage.restow.dev"
 VERSION: Final = "v1alpha1"

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import yaml_codec
+from restow.apimachinery.status_error import StatusError
 from restow.kinds.builtin import find_kind
 from restow.kinds.releases import default_release
-from restow.machinery import yaml_codec
-from restow.machinery.status_error import StatusError
 from restow.resources.custom import definitions
 from restow.resources.custom.definitions import Definition
 from restow.resources.custom.hosting import custom_resource

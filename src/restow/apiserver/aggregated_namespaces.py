@@ -15,12 +15,12 @@ from collections.abc import Awaitable
 from typing import Final
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import Conflict, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
 from restow.client.informer import Change
-from restow.machinery import status
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import Conflict, NotFound
-from restow.machinery.status_error import StatusError
 from restow.resources import strategy
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from restow.apimachinery.name_formats import dns_1035_label_problem, dns_label_problem
 from restow.apiserver.options import ServeOptions
-from restow.machinery.name_formats import dns_1035_label_problem, dns_label_problem
 
 COMPONENT_PREFIX: Final = "aggregated-"
 COMPONENT_LENGTH_MAX: Final = 63

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.status import AlreadyExists, Conflict, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver.aggregated_options import GROUP_PRIORITY_DEFAULT, VERSION_PRIORITY_MAX
 from restow.client import ApiClient, ClientError, Object
 from restow.coordination.identity import SERVERS_PREFIX
-from restow.machinery.names import GroupVersion, GroupVersionResource
-from restow.machinery.status import AlreadyExists, Conflict, NotFound
-from restow.machinery.status_error import StatusError
 from restow.resources.housekeeping import Address
 from restow.storage.interface import Item, Key
 

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from restow.aio import Runtime, TaskHandle
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.resources.errors import DoAgain
 from restow.serving.authentication.tokens import bearer_token
 from restow.serving.context import ANONYMOUS, User

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import Pki
 from restow.client import ApiClient, ClientError, metadata_of
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction

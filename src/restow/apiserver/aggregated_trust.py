@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import write_secret
 from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
 from restow.client import ApiClient, ClientError, Informer, ListOptions
 from restow.client.informer import Change
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.serving.authentication import (
     Authentication,
     Authorities,

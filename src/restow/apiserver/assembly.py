@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from restow.aio import Runtime, Tasks
+from restow.apimachinery.rbac import Rule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.audit import Audit
@@ -37,7 +38,6 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rewrite import Rewriter
 from restow.coordination.store_scan import StoreScanner
-from restow.machinery.rbac import Rule
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, version_hash_of
 from restow.resources.committing import Sealed

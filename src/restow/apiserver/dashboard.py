@@ -22,9 +22,9 @@ import msgspec
 import orjson
 
 from restow.aio import Clock, Tasks
+from restow.apimachinery import status
 from restow.apiserver.used_tickets import UsedTickets
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
-from restow.machinery import status
 from restow.serving.answers import respond_text
 from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.sessions import Sessions, cookie_line

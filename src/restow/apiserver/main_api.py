@@ -21,14 +21,14 @@ from restow.api.storage_version_report import (
     SUBRESOURCE,
     new_report,
 )
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Object
 from restow.coordination.errors import NotReported
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Entry
 from restow.coordination.wire import decode_report, report_key
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Revision
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from restow.api import internal_v1alpha1
+from restow.apimachinery.names import version_stage
 from restow.apiserver.feature_gates import FeatureGates
-from restow.machinery.names import version_stage
 
 if TYPE_CHECKING:
     # Not loaded for `restow serve --help`.

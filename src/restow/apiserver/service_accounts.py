@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restow.aio import Clock
+from restow.apimachinery.jwt_keys import KeySet, VerifyingKey, read_keys, read_signing_key
 from restow.apiserver.certificates import PkiError
 from restow.apiserver.option_files import named, read_option
 from restow.apiserver.pki import Pki
 from restow.apiserver.service_account_options import ServiceAccountOptions
-from restow.machinery.jwt_keys import KeySet, VerifyingKey, read_keys, read_signing_key
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.serving.authentication.service_accounts import AccountAuthenticator, AccountTrust

@@ -5,7 +5,8 @@ own connections and its own bound on calls under way, each call has a deadline, 
 is too long is not read. Nothing waits for a webhook but who has asked it.
 
 The objects of a question are converted together or not at all. What comes back is checked by
-`restow.machinery.conversion_review`. Redirects are not followed: a definition names who is asked.
+`restow.apimachinery.conversion_review`. Redirects are not followed: a definition names who is
+asked.
 
 Not here: when something must be converted (`restow.resources`), and admission webhooks.
 """
@@ -22,19 +23,19 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from restow.aio import Runtime
-from restow.client.config import ClientConfig
-from restow.client.connections import ConnectionLimits
-from restow.client.errors import ConfigInvalid, ConnectionFailed
-from restow.client.transport import HttpTransport, Request
-from restow.machinery import status
-from restow.machinery.conversion_review import (
+from restow.apimachinery import status
+from restow.apimachinery.conversion_review import (
     failure,
     kind_text,
     read_review,
     review_version,
     write_review,
 )
-from restow.machinery.errors import ConversionFailed
+from restow.apimachinery.errors import ConversionFailed
+from restow.client.config import ClientConfig
+from restow.client.connections import ConnectionLimits
+from restow.client.errors import ConfigInvalid, ConnectionFailed
+from restow.client.transport import HttpTransport, Request
 from restow.resources.custom.conversion import ConversionError, ConversionRefused
 from restow.resources.custom.definitions import Conversion, Definition, Webhook
 from restow.resources.definition import Object, RemoteConversion

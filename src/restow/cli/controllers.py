@@ -21,6 +21,8 @@ from typing import Any
 import yaml
 
 from restow.aio import Runtime, end_process
+from restow.apimachinery.status import Forbidden
+from restow.apimachinery.status_error import StatusError
 from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
@@ -36,8 +38,6 @@ from restow.client import (
     LeaderTiming,
     unique_identity,
 )
-from restow.machinery.status import Forbidden
-from restow.machinery.status_error import StatusError
 from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
 from restow.migration.installing import InstallFailed, Outcome, install

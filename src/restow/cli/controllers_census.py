@@ -12,9 +12,9 @@ import logging
 from typing import Final
 
 from restow.aio import Runtime
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.trigger.values import UNKNOWN, Census
 from restow.storage.census import Row, open_source, take_census
 from restow.storage.errors import StorageError

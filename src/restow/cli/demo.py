@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.aio import Runtime, SeededRandomness, Tasks
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import PkiError
 from restow.cli.argument_types import directory
 from restow.cli.demo_stage import Controllers, Stage, StoryFailed
@@ -33,7 +34,6 @@ from restow.cluster.running import run_cluster
 from restow.cluster.supervisor import Supervisor
 from restow.cluster.talking import Talk
 from restow.kinds.releases import ReleaseError
-from restow.machinery.status_error import StatusError
 from restow.storage.errors import StorageError
 
 EXIT_FAILED = 1

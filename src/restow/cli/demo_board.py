@@ -28,6 +28,8 @@ from restow.api.names import (
     LEASE_NAMESPACE,
 )
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
+from restow.apimachinery.names import GroupResource, GroupVersion
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import (
     ApiClient,
     Change,
@@ -39,8 +41,6 @@ from restow.client import (
     uid_of,
 )
 from restow.cluster.messages import Overview
-from restow.machinery.names import GroupResource, GroupVersion
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration import requests
 from restow.migration.overview_reading import migration_seen
 from restow.migration.overview_values import MigrationSeen

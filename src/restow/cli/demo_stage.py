@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from restow.aio import Randomness, Runtime, Tasks
+from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
@@ -29,7 +30,6 @@ from restow.cluster.rolling import Roller, Step
 from restow.cluster.safety import Blocker, check_step
 from restow.cluster.supervisor import CONTROLLERS
 from restow.cluster.talking import Talk
-from restow.machinery.names import GroupVersionResource
 from restow.storage.census import Selection, open_source, take_census
 from restow.storage.census.naming import PREFIX_DEFAULT
 

@@ -26,6 +26,9 @@ from restow.api.names import (
     LEASE_NAMESPACE,
 )
 from restow.api.resources import LEASES
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.cli.doctor_files import canonical_host, judge_certificate, judge_names
 from restow.cli.doctor_findings import Finding, error, ok, some, unseen, warning
 from restow.client import (
@@ -41,9 +44,6 @@ from restow.client import (
 from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import Request
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration import requests
 from restow.migration.overview_reading import migrations_seen
 from restow.migration.overview_values import MigrationSeen

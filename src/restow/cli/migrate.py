@@ -18,6 +18,8 @@ from typing import Any, TextIO
 import orjson
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
 from restow.cli.migrate_board import Board
@@ -31,8 +33,6 @@ from restow.client import (
     Discovered,
     NoSuchResource,
 )
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.migration.manual import ByHand, ByHandOptions, Result, Verdict
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.passes import Failure

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
@@ -30,7 +31,6 @@ from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progres
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.cluster.errors import ClusterRefused
 from restow.kinds.releases import ReleaseError
-from restow.machinery.status_error import StatusError
 from restow.migration.preflight import (
     Blocker,
     Evidence,

@@ -12,10 +12,10 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.api.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.cli.census import opener_of
 from restow.client import ApiClient
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.migration.store_scan import StoreScan
 from restow.storage.census import Row, Source, open_source, take_census
 from restow.storage.encryption.configuration import read_configuration

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
@@ -32,7 +33,6 @@ from restow.client import (
     ConfigInvalid,
     NoSuchResource,
 )
-from restow.machinery.status_error import StatusError
 from restow.migration.encryption_keys import labels_of
 from restow.migration.migrator.progress import duration_text
 from restow.migration.overview import look

@@ -28,6 +28,8 @@ from rich.text import Text
 from restow.aio import Backoff, TaskFailure, Tasks
 from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.status import fields_of, print_all
@@ -42,8 +44,6 @@ from restow.client import (
     key_of,
 )
 from restow.cluster.ending import Ending
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.migration import requests
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread

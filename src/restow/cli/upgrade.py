@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.argument_types import directory, whole_number
 from restow.cli.hints import Hints
@@ -43,7 +44,6 @@ from restow.cluster.rolling import (
 from restow.cluster.safety import Blocker, CheckStep, Report, check_step
 from restow.cluster.talking import Talk
 from restow.kinds.releases import ReleaseError
-from restow.machinery.names import GroupResource
 from restow.migration.preflight import Reason
 
 EXIT_FAILED = 1

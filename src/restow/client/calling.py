@@ -16,10 +16,10 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed, connection_failed, status_of_answer
 from restow.client.retrying import RetryPolicy
 from restow.client.transport import Request, Response, Transport
-from restow.machinery.status_error import StatusError
 
 __all__ = ["ClientLimits"]
 

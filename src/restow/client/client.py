@@ -25,6 +25,9 @@ from typing import Any, Final, Self
 
 import restow
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.status import Expired, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import discovery
 from restow.client.calling import Caller, ClientLimits
 from restow.client.config import ClientConfig
@@ -48,9 +51,6 @@ from restow.client.paths import (
 from restow.client.retrying import RetryPolicy
 from restow.client.transport import HttpTransport, Transport
 from restow.client.watching import Event, Watcher, WatchPolicy
-from restow.machinery.names import GroupVersion, GroupVersionResource
-from restow.machinery.status import Expired, NotFound
-from restow.machinery.status_error import StatusError
 
 __all__ = ["ApiClient", "Page"]
 

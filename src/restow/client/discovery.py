@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from restow.client.errors import NoSuchResource
-from restow.machinery.names import (
+from restow.apimachinery.names import (
     GroupKind,
     GroupResource,
     GroupVersion,
     GroupVersionResource,
 )
+from restow.client.errors import NoSuchResource
 
 __all__ = ["ApiGroup", "ApiResource", "Discovered"]
 

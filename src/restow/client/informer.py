@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from restow.aio import Backoff
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import Expired
+from restow.apimachinery.status_error import StatusError
 from restow.client.client import ApiClient
 from restow.client.errors import CacheFull, ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import ListOptions
 from restow.client.watching import Event, EventType, WatchPolicy
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import Expired
-from restow.machinery.status_error import StatusError
 
 __all__ = ["Change", "Handler", "Informer"]
 

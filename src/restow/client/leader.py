@@ -25,13 +25,13 @@ from typing import Final, Self
 
 from restow.aio import Ids
 from restow.api.resources import LEASES
+from restow.apimachinery.status import AlreadyExists, Conflict, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
 from restow.client.lease_record import LeaseRecord, micro_time, new_lease
 from restow.client.objects import Object
 from restow.client.retrying import NO_RETRY
-from restow.machinery.status import AlreadyExists, Conflict, NotFound
-from restow.machinery.status_error import StatusError
 
 __all__ = ["LeaderElector", "LeaderTiming", "Leadership", "unique_identity"]
 

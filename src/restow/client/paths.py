@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from restow.machinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.names import GroupVersion, GroupVersionResource
 
 __all__ = ["JSON", "ListOptions", "PatchType", "Propagation", "WriteOptions"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aio import Randomness
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 
 __all__ = ["NO_RETRY", "RetryPolicy"]
 

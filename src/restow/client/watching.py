@@ -19,13 +19,13 @@ from enum import StrEnum
 from typing import Final
 
 from restow.aio import Backoff
+from restow.apimachinery.status import Expired
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.status_reading import status_from_dict
 from restow.client.calling import Caller
 from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import JSON, PARTIAL, with_query
-from restow.machinery.status import Expired
-from restow.machinery.status_error import StatusError
-from restow.machinery.status_reading import status_from_dict
 
 __all__ = ["Event", "EventType", "WatchPolicy"]
 

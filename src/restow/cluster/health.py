@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import Pki
 from restow.client import NO_RETRY, ApiClient, ClientConfig, ClientError, HttpTransport
 from restow.dashboard.links import login_link
-from restow.machinery.status_error import StatusError
 
 ANSWER_SECONDS_MAX: Final = 5.0
 COMPLAINT_CHARACTERS_MAX: Final = 200

@@ -22,9 +22,9 @@ from restow.api.names import (
     RELEASE_ANNOTATION,
 )
 from restow.api.resources import LEASES, STORAGE_VERSIONS
+from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ListOptions
 from restow.kinds.releases import Release
-from restow.machinery.names import GroupResource
 
 T = TypeVar("T")
 

@@ -22,6 +22,8 @@ import orjson
 
 from restow.aio import Runtime, read_regular_file
 from restow.api.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource
 from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
 from restow.cluster.errors import ClusterRefused
@@ -29,8 +31,6 @@ from restow.cluster.layout import Layout
 from restow.cluster.release_files import digest_of, release_of, releases_in_use
 from restow.cluster.state import ClusterState
 from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource
 from restow.migration.preflight import target_of_release
 from restow.storage.census import Census, Source, open_source, take_census
 from restow.storage.census.tally import Opener

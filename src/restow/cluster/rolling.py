@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError
 from restow.cluster.errors import ClusterFailed, ClusterRefused
 from restow.cluster.keeper import State
@@ -24,8 +26,6 @@ from restow.cluster.reports import World, read_world
 from restow.cluster.safety import Blocker, CheckStep, Report, Situation
 from restow.cluster.talking import Talk
 from restow.kinds.releases import Release
-from restow.machinery.names import GroupResource
-from restow.machinery.status_error import StatusError
 from restow.migration.preflight import Reason
 
 READY_SECONDS_MAX: Final = 3.0

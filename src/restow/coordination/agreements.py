@@ -13,13 +13,13 @@ from typing import Final
 
 from restow.aio import BoundedQueue, Clock, QueueFull, Runtime
 from restow.api import internal_v1alpha1
+from restow.apimachinery.status import AlreadyExists, ServiceUnavailable
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.changes import View
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import EPOCHS_PREFIX, decode_epoch
 from restow.coordination.rules import Agreement
 from restow.coordination.wire import timestamp
-from restow.machinery.status import AlreadyExists, ServiceUnavailable
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.storage.errors import StorageError

@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from restow.api import internal_vote_v1alpha1 as wire
+from restow.apimachinery.names import GroupVersion
 from restow.coordination.identity import ServerId
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import CORE_GROUP, resource_of_name
 from restow.coordination.voting import Ballot, Candidate
 from restow.coordination.wire import root_of
-from restow.machinery.names import GroupVersion
 from restow.resources.stored import encode
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key

@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import (
@@ -57,8 +59,6 @@ from restow.coordination.wire import (
     state_key,
     timestamp,
 )
-from restow.machinery.names import GroupVersion, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.storage.interface import (
     Absent,
     Delete,

@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from restow.aio import Runtime
+from restow.apimachinery.errors import InvalidName, MachineryError
+from restow.apimachinery.names import GroupResource
 from restow.coordination.ballots import BALLOTS_PREFIX, name_of_ballot
 from restow.coordination.changes import View
 from restow.coordination.identity import (
@@ -53,8 +55,6 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
-from restow.machinery.errors import InvalidName, MachineryError
-from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import definition_key
 from restow.storage.checks import OBJECTS_PREFIX

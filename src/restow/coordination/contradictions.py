@@ -14,13 +14,13 @@ from typing import Any, Final
 from restow.aio import Runtime
 from restow.api import migration_v1alpha1
 from restow.api.storage_scan import Contradiction
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import AlreadyExists
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.changes import View, contradicted_change
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import name_of
 from restow.coordination.wire import timestamp
-from restow.machinery.names import GroupResource
-from restow.machinery.status import AlreadyExists
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.storage.errors import StorageError, Unavailable

@@ -20,6 +20,9 @@ from functools import partial
 from typing import Final
 
 from restow.aio import Backoff, Runtime, TaskHandle
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.agreements import Agreements, Announcer
 from restow.coordination.ballots import BALLOTS_PREFIX, BallotIndex
 from restow.coordination.changes import View
@@ -59,9 +62,6 @@ from restow.coordination.rules import are_remote
 from restow.coordination.selection import Selection
 from restow.coordination.unreported import mark_states
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable

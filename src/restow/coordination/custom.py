@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from restow.aio import Runtime, Tasks, WorkQueue
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupResource
 from restow.coordination.errors import (
     CoordinationError,
     DefinitionMoved,
@@ -29,8 +31,6 @@ from restow.coordination.errors import (
     VersionUnsupported,
 )
 from restow.coordination.mirror import Mirror
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import (
     ROOT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableSet
 from contextlib import suppress
 
+from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.coordination.changes import View
 from restow.coordination.collector import Collector
 from restow.coordination.encoding_table import EncodingTable
@@ -19,7 +20,6 @@ from restow.coordination.records import name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry
-from restow.machinery.names import GroupResource, GroupVersion
 from restow.resources.definition import Resource
 from restow.storage.errors import StorageError
 

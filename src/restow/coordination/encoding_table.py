@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from restow.aio import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding, Readable
 from restow.storage.interface import Revision

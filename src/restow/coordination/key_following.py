@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from restow.aio import Runtime
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.errors import CoordinationError
 from restow.coordination.records import name_of, resource_of_name
 from restow.coordination.registrar import Registrar
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.storage.encryption.interface import Keys

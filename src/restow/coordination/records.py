@@ -20,9 +20,9 @@ import msgspec
 import orjson
 
 from restow.api import names
+from restow.apimachinery.names import GroupResource
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Agreement
-from restow.machinery.names import GroupResource
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key
 

@@ -36,6 +36,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from restow.aio import Clock
+from restow.apimachinery import status
 from restow.coordination.records import decode_epoch, epoch_key, name_of
 from restow.coordination.rewrite_others import Others
 from restow.coordination.rewrite_page import Page, PageWork, Source, Values
@@ -43,7 +44,6 @@ from restow.coordination.rewrite_plan import Aborted
 from restow.coordination.rules import Agreement
 from restow.coordination.verification import Pass, record_clean_pass, record_failures
 from restow.coordination.wire import decode_report, report_key
-from restow.machinery import status
 from restow.resources.definition import Resource
 from restow.resources.encoding import EncodingPolicy
 from restow.resources.store import ResourceStore

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from restow.aio import Clock, find_violation
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
 from restow.coordination.rewrite_plan import Aborted, RewritePlan, rewritten_form
 from restow.coordination.rewrite_remote import Outcome, converted_forms
 from restow.coordination.rules import Agreement
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
 from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
 from restow.resources.store import ResourceStore

@@ -16,8 +16,8 @@ from typing import Final
 
 import orjson
 
-from restow.machinery.errors import ConversionFailed, MachineryError
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.errors import ConversionFailed, MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.custom.conversion import ConversionRefused, remote_of
 from restow.resources.definition import Object, Resource
 from restow.resources.stored import encode

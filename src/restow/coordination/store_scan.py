@@ -29,6 +29,9 @@ from restow.api.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.coordination.read_bound import ReadBound
 from restow.coordination.rewrite_others import Others
@@ -40,9 +43,6 @@ from restow.coordination.wire import (
     is_foreign_lease,
     root_of,
 )
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.resources.stored import load
 from restow.storage.census.counting import Counter, Group, Place
 from restow.storage.census.naming import name_of

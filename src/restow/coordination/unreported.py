@@ -15,6 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from restow.aio import Clock
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource
 from restow.coordination.changes import View
 from restow.coordination.errors import MembershipLost
 from restow.coordination.identity import ServerId, server_key
@@ -23,8 +25,6 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.records import name_of
 from restow.coordination.rules import UNKNOWN_HASH, are_remote
 from restow.coordination.wire import STATES_PREFIX, encode_state
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource
 from restow.storage.errors import StoreDamaged, Unavailable
 from restow.storage.interface import (
     Done,

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from restow.machinery.name_formats import (
+from restow.apimachinery.name_formats import (
     NameRule,
     dns_label_problem,
     path_segment_problem,
     subdomain_problem,
 )
-from restow.machinery.names import GroupKind, GroupResource
+from restow.apimachinery.names import GroupKind, GroupResource
 
 NameRuleName = Literal["subdomain", "label", "path-segment"]
 

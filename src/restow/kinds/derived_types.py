@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
-from restow.kinds.definitions import type_name
-from restow.kinds.types import Types, load_types
-from restow.machinery.types import (
+from restow.apimachinery.types import (
     Field,
     ListOf,
     Ref,
@@ -25,6 +23,8 @@ from restow.machinery.types import (
     Type,
     UnknownType,
 )
+from restow.kinds.definitions import type_name
+from restow.kinds.types import Types, load_types
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _AUTOSCALING: Final = "io.k8s.api.autoscaling"

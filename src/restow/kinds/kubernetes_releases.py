@@ -21,9 +21,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
+from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.kinds.definitions import api_version
 from restow.kinds.releases import ReleaseError
-from restow.machinery.names import GroupResource, GroupVersion
 
 PREFIX: Final = "kubernetes-"
 _NAME: Final = re.compile(r"(?:kubernetes-)?v?1\.([0-9]{1,3})(?:\..*)?", flags=re.ASCII)

@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from typing import Final, cast, get_args
 
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.kinds.builtin import all_kinds, find_kind, group_order
 from restow.kinds.definitions import Kind
 from restow.kinds.release_yaml import Items, Node, Pairs, Text, YamlProblem, compose
@@ -24,7 +25,6 @@ from restow.kinds.releases import (
     SchemaName,
     builtin_release_kind,
 )
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
 
 KINDS_MAX: Final = 5000
 VERSIONS_MAX: Final = 32

@@ -14,11 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
+from restow.apimachinery.conversion import Converter, renaming
+from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.builtin import all_kinds
 from restow.kinds.conversions import converter_of
 from restow.kinds.definitions import Kind, api_version
-from restow.machinery.conversion import Converter, renaming
-from restow.machinery.names import GroupKind, GroupResource
 
 __all__ = [
     "Release",

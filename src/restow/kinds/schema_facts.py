@@ -5,15 +5,15 @@ one of a few words; what an absent field counts as; of which structs one field i
 named `Struct.field` and means it in every version; where two groups differ, the name begins with
 group and version (`core.v1.Event.reason`).
 
-Not here: the tables of the types, how they merge (`restow.machinery.apply`), and whether an object
-is valid: a schema says less than that.
+Not here: the tables of the types, how they merge (`restow.apimachinery.apply`), and whether an
+object is valid: a schema says less than that.
 """
 
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from restow.machinery.types import Field, Scalar, Struct, Type
+from restow.apimachinery.types import Field, Scalar, Struct, Type
 
 _API: Final = "io.k8s.api."
 

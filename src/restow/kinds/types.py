@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from restow.machinery.types import (
+from restow.apimachinery.types import (
     Embedded,
     Field,
     ListOf,

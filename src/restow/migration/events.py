@@ -22,6 +22,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from restow.aio import Backoff, BoundedQueue, QueueClosed, QueueFull
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     NO_RETRY,
     ApiClient,
@@ -31,9 +34,6 @@ from restow.client import (
     key_of,
     metadata_of,
 )
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.times import time_text
 
 __all__ = ["EventRecorder"]

@@ -21,9 +21,9 @@ from typing import Final
 
 from restow.api.migration_v1alpha1 import GROUP
 from restow.api.resources import DEFINITIONS as CRDS
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status import AlreadyExists, Conflict, NotFound, StatusError
 from restow.client import ApiClient, ConnectionFailed, Object, WriteOptions, metadata_of
-from restow.machinery.names import GroupVersion
-from restow.machinery.status import AlreadyExists, Conflict, NotFound, StatusError
 from restow.migration.crds import DEFINITIONS, VERSION, definition_of, upgraded
 
 __all__ = ["InstallFailed", "Installed", "Outcome", "install", "missing_kinds"]

@@ -24,6 +24,9 @@ from restow.aio import Backoff, retry
 from restow.api.encryption_keys import IDENTITY
 from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
 from restow.api.storage_scan import STORAGE_SCANS
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import Conflict, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -34,9 +37,6 @@ from restow.client import (
     uid_of,
 )
 from restow.client.lease_record import LeaseRecord
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import Conflict, NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
 from restow.migration.migrator.engine import Engine

@@ -25,7 +25,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from restow.aio import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.rewriting import REWRITE_FAILED
 from restow.migration.names import FAILED, SUCCEEDED

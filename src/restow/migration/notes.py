@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import Conflict, NotFound
 from restow.client import ApiClient, Object
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import Conflict, NotFound
 from restow.migration.requests import mapping, text
 
 __all__ = ["Note", "Notes"]

@@ -17,10 +17,10 @@ from typing import Final
 from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.api.storage_scan import STORAGE_SCANS
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, Discovered, ListOptions, Object
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration import requests
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview_reading import (

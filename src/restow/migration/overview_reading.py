@@ -17,11 +17,11 @@ from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_na
 from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupResource, GroupVersion
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupResource, GroupVersion
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
 from restow.migration.overview_keys import keys_seen

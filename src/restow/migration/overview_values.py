@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from restow.api.names import IDENTITY_LABEL_VALUE
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan

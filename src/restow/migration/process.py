@@ -20,8 +20,8 @@ from typing import Final
 
 from restow.aio import Runtime, Tasks
 from restow.api.resources import STATES
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
-from restow.machinery.status_error import StatusError
 from restow.migration.events import EventRecorder
 from restow.migration.health import Health
 from restow.migration.installing import missing_kinds

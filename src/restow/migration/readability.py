@@ -14,10 +14,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from restow.apimachinery.status import MethodNotAllowed, NotFound, ServerTimeout
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ApiResource, ClientError, ListOptions
 from restow.client.retrying import NO_RETRY
-from restow.machinery.status import MethodNotAllowed, NotFound, ServerTimeout
-from restow.machinery.status_error import StatusError
 
 __all__ = ["Unread", "find_unread"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from restow.apimachinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.status import Forbidden, NotFound
 from restow.client import ApiClient, Object, key_of
-from restow.machinery.names import GroupVersion, GroupVersionResource
-from restow.machinery.status import Forbidden, NotFound
 from restow.migration.requests import mapping, text
 
 __all__ = ["API_SERVICES", "LEFT_ALONE_END", "find_remote", "left_alone_text", "remote_apis"]

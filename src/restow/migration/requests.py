@@ -17,7 +17,7 @@ import orjson
 from restow.api.migration_v1alpha1 import GROUP
 from restow.api.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.api.resources import IN_TREE_GROUP
-from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.migration.names import (
     FAILED,
     PAUSED_ANNOTATION,

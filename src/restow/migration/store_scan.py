@@ -23,12 +23,12 @@ from restow.api.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.status import Expired, NotFound
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.status import Expired, NotFound
-from restow.machinery.status_error import StatusError
-from restow.machinery.version_hash import storage_version_hash
 
 __all__ = ["ScanFailed", "StoreScan", "add_up", "resource_of", "scan_store", "version_hash"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from restow.apimachinery.names import GroupKind, GroupVersion, GroupVersionKind, version_priority
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import group_order
 from restow.kinds.releases import Release, ReleaseKind, default_release
-from restow.machinery.names import GroupKind, GroupVersion, GroupVersionKind, version_priority
-from restow.machinery.version_hash import storage_version_hash
 from restow.resources.definition import Resource, Shape
 from restow.resources.shapes import BuiltinShape, OpenShape
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple, assert_never
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.caches import Caches
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding, EncodingPolicy

@@ -17,12 +17,12 @@ from typing import Any
 
 import jsonschema_rs
 
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.apply.schema import DEDUCED, Node
+from restow.apimachinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.definitions import STATUS, Kind, api_version
-from restow.machinery import field_errors, status
-from restow.machinery.apply.schema import DEDUCED, Node
-from restow.machinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
-from restow.machinery.status_error import Cause
-from restow.machinery.strategic_merge import MergeSchema
 from restow.resources.definition import Object, Resource
 
 CAUSES_MAX = 100

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from restow.apimachinery.apply.schema import Node
+from restow.apimachinery.conversion import Converter
+from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.definitions import Kind, SelectableField, Subresource
-from restow.machinery.apply.schema import Node
-from restow.machinery.conversion import Converter
-from restow.machinery.names import GroupVersion, GroupVersionKind
-from restow.machinery.status_error import Cause
-from restow.machinery.strategic_merge import MergeSchema
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Key, Revision
 

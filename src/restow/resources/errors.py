@@ -6,8 +6,8 @@ have said are for the log of who runs the store.
 
 from __future__ import annotations
 
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.storage.errors import (
     Compacted,
     FutureRevision,

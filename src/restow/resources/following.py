@@ -16,7 +16,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Backoff, Runtime, retry
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore

@@ -20,14 +20,14 @@ from typing import Final, TypeVar
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.apply import entries
-from restow.machinery.apply.applying import Application
-from restow.machinery.apply.entries import InvalidEntries, Manager
-from restow.machinery.apply.values import ApplySchemaError
-from restow.machinery.codec import LONG_BODY_SIZE
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.apply import entries
+from restow.apimachinery.apply.applying import Application
+from restow.apimachinery.apply.entries import InvalidEntries, Manager
+from restow.apimachinery.apply.values import ApplySchemaError
+from restow.apimachinery.codec import LONG_BODY_SIZE
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.resources import strategy
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object, Resource

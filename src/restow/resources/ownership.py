@@ -39,8 +39,8 @@ from restow.api.names import (
     VERIFIED_BY_SERVERS,
     VERIFIER_ANNOTATION,
 )
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupResource
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupResource
 from restow.resources.definition import Object, Resource
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Absent, Guard, Key

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.apply import tracking
+from restow.apimachinery.apply.entries import Manager
 from restow.kinds.validation import NO_CONTENT
-from restow.machinery import status
-from restow.machinery.apply import tracking
-from restow.machinery.apply.entries import Manager
 from restow.resources import graceful, managing, ownership, plans, strategy
 from restow.resources.definition import Object, Resource
 from restow.resources.known_entries import KnownEntries

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import orjson
 from msgspec import Struct
 
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.status import of_machinery_error
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status import of_machinery_error
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object, Resource
 from restow.resources.encoding import Encoding, served_form, stored_form

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from restow.aio.clock import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources import plans
 from restow.resources.caches import Caches
 from restow.resources.committing import check_current

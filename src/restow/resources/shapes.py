@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+from restow.apimachinery import protobuf, status
+from restow.apimachinery.apply.blank import blank
+from restow.apimachinery.apply.schema import DEDUCED, Node, from_struct
+from restow.apimachinery.conversion import Converter
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.strategic_merge import MergeSchema
+from restow.apimachinery.strategic_merge_types import merge_schema
+from restow.apimachinery.typed_json import check as check_typed
+from restow.apimachinery.types import Struct
 from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create, prepare_update
 from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import validate
-from restow.machinery import protobuf, status
-from restow.machinery.apply.blank import blank
-from restow.machinery.apply.schema import DEDUCED, Node, from_struct
-from restow.machinery.conversion import Converter
-from restow.machinery.names import GroupVersion
-from restow.machinery.status_error import Cause
-from restow.machinery.strategic_merge import MergeSchema
-from restow.machinery.strategic_merge_types import merge_schema
-from restow.machinery.typed_json import check as check_typed
-from restow.machinery.types import Struct
 from restow.resources.definition import Object
 
 

@@ -21,8 +21,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from restow.aio import Runtime
-from restow.machinery import status
-from restow.machinery.apply.entries import Manager
+from restow.apimachinery import status
+from restow.apimachinery.apply.entries import Manager
 from restow.resources import managing, ownership, plans, strategy
 from restow.resources.caches import Caches
 from restow.resources.committing import Begun, Committer, PlaceMoved, Sealed, StateMoved

@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from restow.apimachinery import protobuf
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status_error import StatusError
 from restow.kinds.derived_types import all_types
-from restow.machinery import protobuf
-from restow.machinery.names import GroupVersion
-from restow.machinery.status_error import StatusError
 from restow.resources.errors import VersionUnknown
 from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.errors import StoreDamaged

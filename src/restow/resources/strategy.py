@@ -16,18 +16,18 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Ids
-from restow.kinds.definitions import Kind
-from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
-from restow.machinery import field_errors, status
-from restow.machinery.apply.sets import FieldSet
-from restow.machinery.metadata_rules import (
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.apply.sets import FieldSet
+from restow.apimachinery.metadata_rules import (
     generated_name,
     metadata_problems,
     metadata_update_problems,
     resource_version_missing,
 )
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import StatusError
+from restow.kinds.definitions import Kind
+from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
 from restow.resources import graceful
 from restow.resources.definition import Object, Resource
 

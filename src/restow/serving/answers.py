@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 from isal import isal_zlib
 
-from restow.machinery import status, yaml_encoding
-from restow.machinery.status_error import StatusError
-from restow.machinery.status_reading import status_from_response
+from restow.apimachinery import status, yaml_encoding
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.status_reading import status_from_response
 from restow.serving.context import Context
 from restow.serving.listener.response import Answer, Response, header_block
 from restow.serving.listener.stream import PullStream

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain
 from restow.serving.actions import ACTIONS, UNSTORED, WRITTEN_TO

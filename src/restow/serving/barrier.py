@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.definition import Resource
 from restow.serving.context import Context
 

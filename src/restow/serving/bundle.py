@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
-from restow.machinery.status_reading import status_from_response
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.status_reading import status_from_response
 from restow.serving.context import Context
 from restow.serving.listener import (
     Headers,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from restow.machinery.names import GroupVersion
-from restow.machinery.quota_usage import Number
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.quota_usage import Number
 from restow.resources.definition import Resource
 from restow.serving.listener.request import Request
 from restow.serving.messages import has_messages

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from restow.machinery import status
+from restow.apimachinery import status
 
 TOKEN_LENGTH_MAX: Final = 4096
 INCONSISTENT: Final = -1

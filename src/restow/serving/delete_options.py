@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from restow.apimachinery import codec, protobuf, status
+from restow.apimachinery.typed_json import check
 from restow.kinds.types import load_types
-from restow.machinery import codec, protobuf, status
-from restow.machinery.typed_json import check
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import PROTOBUF
 

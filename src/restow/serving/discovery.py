@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupVersion
 from restow.kinds.definitions import Subresource
-from restow.machinery.names import GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.serving.aggregation.documents_known import (

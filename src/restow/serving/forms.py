@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.handlers.server import Server

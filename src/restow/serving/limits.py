@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.serving.context import Context, User
 from restow.serving.listener.response import Answer
 from restow.serving.listener.stream import PushStream, StreamWriter

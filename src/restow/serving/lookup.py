@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.definition import Resource
 from restow.serving.handlers.server import Server
 from restow.serving.request_info import RequestInfo

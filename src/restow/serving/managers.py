@@ -2,7 +2,7 @@
 
 A client says who it is by `fieldManager`, or else by its User-Agent, up to the first slash. Pure.
 
-Not here: what is done with a name (`restow.machinery.apply`), and whether one is right
+Not here: what is done with a name (`restow.apimachinery.apply`), and whether one is right
 (`parameters`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from restow.machinery.apply.entries import MANAGER_LENGTH_MAX, Manager
+from restow.apimachinery.apply.entries import MANAGER_LENGTH_MAX, Manager
 from restow.serving.context import Context
 
 _AGENTS_KEPT_MAX: Final = 1_024

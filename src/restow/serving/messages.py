@@ -4,7 +4,7 @@ Objects are kept and sent as JSON bytes, so a message is made anew for each answ
 thirty nanoseconds per byte of JSON, while JSON is sent as it is: who takes both gets messages only
 where they are small (`negotiation` decides).
 
-Not here: the wire format (`restow.machinery.protobuf`), and which client gets a message.
+Not here: the wire format (`restow.apimachinery.protobuf`), and which client gets a message.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import protobuf, status
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.protobuf_encode import write_field
+from restow.apimachinery.protobuf_values import read_small
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.typed_json import check
+from restow.apimachinery.types import Struct
 from restow.kinds.derived_types import all_types
-from restow.machinery import protobuf, status
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupVersion
-from restow.machinery.protobuf_encode import write_field
-from restow.machinery.protobuf_values import read_small
-from restow.machinery.status_error import StatusError
-from restow.machinery.typed_json import check
-from restow.machinery.types import Struct
 from restow.resources.definition import Resource
 from restow.resources.shapes import BuiltinShape
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from restow.machinery import status
+from restow.apimachinery import status
 
 As = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 Media = Literal["json", "yaml", "protobuf"]

@@ -11,8 +11,8 @@ from typing import Final
 
 import orjson
 
+from restow.apimachinery import status
 from restow.kinds.builtin import has_group
-from restow.machinery import status
 from restow.serving.aggregation.interface import Directory, RemoteApi
 from restow.serving.answers import respond_object, respond_text
 from restow.serving.context import Context

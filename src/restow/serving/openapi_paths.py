@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from typing import Final
 
+from restow.apimachinery import status
 from restow.kinds.definitions import Kind, Subresource, type_name
 from restow.kinds.derived_types import all_types
-from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.declared import DeclaredShape
 from restow.resources.definition import Resource

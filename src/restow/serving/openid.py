@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from restow.machinery.jwt_keys import KeySet
+from restow.apimachinery.jwt_keys import KeySet
 from restow.serving.answers import respond_text
 from restow.serving.context import Context
 from restow.serving.listener.response import Response, header_block

@@ -10,10 +10,10 @@ import logging
 from typing import Final
 
 from restow.aio import Clock
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.status import of_machinery_error
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status import of_machinery_error
+from restow.apimachinery.status_error import StatusError
 from restow.resources.errors import translate
 from restow.serving.answers import error_answer
 from restow.serving.audit import Auditor

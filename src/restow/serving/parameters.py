@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from restow.machinery import field_errors, status
-from restow.machinery.apply.entries import name_problems
-from restow.machinery.names import GroupKind
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.apply.entries import name_problems
+from restow.apimachinery.names import GroupKind
 from restow.serving.request_info import RequestInfo
 
 DURATION_LENGTH_MAX: Final = 64

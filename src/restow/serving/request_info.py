@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from restow.machinery import status
+from restow.apimachinery import status
 
 QUERY_PARAMETERS_MAX: Final = 100
 

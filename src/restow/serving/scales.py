@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.custom.replicas import WrongType, names_of, value_at
 from restow.resources.definition import Object, Resource, ScalePaths
 

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import orjson
 
-from restow.kinds.definitions import SelectableField
-from restow.machinery.selectors import (
+from restow.apimachinery.selectors import (
     FieldSelector,
     LabelSelector,
     parse_field_selector,
     parse_label_selector,
 )
+from restow.kinds.definitions import SelectableField
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Entry
 from restow.serving.request_info import RequestInfo

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from restow.aio import InvariantViolation, TasksClosed, TasksFull
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.resources.errors import DoAgain, ResourceReplaced
 from restow.resources.watch_cache import WatchCache
 from restow.serving.answers import error_answer

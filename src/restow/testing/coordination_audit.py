@@ -35,6 +35,8 @@ from typing import Final
 import orjson
 
 from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource
 from restow.coordination.changes import encoder_of, hash_of
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.raw_scan import scan, version_of
@@ -58,8 +60,6 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT, Definition
 from restow.resources.definition import Resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.admission import Attributes, WriteOf
 
 

@@ -282,8 +282,8 @@ async def test_create_on_a_subresource_is_no_create(server: RunningServer) -> No
 
 async def test_protobuf_bodies(api: ApiClient) -> None:
     """Go clients send protobuf: ConfigMap, Namespace and Lease are read from it."""
+    from restow.apimachinery.protobuf_encode import encode, write_envelope
     from restow.kinds.types import load_types
-    from restow.machinery.protobuf_encode import encode, write_envelope
 
     def message(group: str, version: str, kind: str, obj: dict[str, Any]) -> bytes:
         struct = load_types().of_kind(group, version, kind)

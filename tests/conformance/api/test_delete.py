@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.apiserver.assembly import Doors
 from restow.kinds.types import load_types
-from restow.machinery.protobuf_encode import encode, write_envelope
 from restow.serving.authentication import Authentication, TokenAuthenticator
 from restow.serving.authorization import MastersOnly
 from restow.storage.memory import MemoryStorage

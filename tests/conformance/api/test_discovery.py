@@ -8,8 +8,8 @@ import re
 import orjson
 import pytest
 
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.testing.api_client import JSON, ApiClient
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import (

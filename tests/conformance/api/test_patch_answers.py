@@ -4,7 +4,7 @@
 the code, and of the new object the members that changed; in a list, `= 2` is the item that was at
 place 2 before. Where that server had no answer but a 500, ours is a 400 or 422.
 
-Not here: what a patch means (`tests/unit/machinery`), and defaults, which are left out.
+Not here: what a patch means (`tests/unit/apimachinery`), and defaults, which are left out.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from restow.machinery.protobuf import encode, read_envelope, write_envelope
-from restow.machinery.protobuf_values import read_small
+from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
+from restow.apimachinery.protobuf_values import read_small
 from restow.resources.catalog import builtin_catalog
 from restow.serving.answers import PROTOBUF_BYTES_MAX
 from restow.serving.handlers.listing import MESSAGES_AT_ONCE

@@ -12,8 +12,8 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.apimachinery.protobuf import MAGIC
 from restow.coordination.rewrite_plan import rewritten_form
-from restow.machinery.protobuf import MAGIC
 from restow.serving.messages import message_of
 from restow.storage.interface import Key
 from restow.storage.memory import MemoryStorage

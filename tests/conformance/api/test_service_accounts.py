@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from restow.aio import Runtime, SystemClock
+from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.service_accounts import AccountRules
-from restow.machinery.jwt_keys import KeySet, SigningKey
 from restow.serving.authentication import service_accounts_claims
 from restow.serving.authentication.service_accounts import AccountTrust
 from restow.serving.handlers.token_request import TokenLimits

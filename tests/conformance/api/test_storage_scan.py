@@ -10,10 +10,10 @@ import pytest
 
 from restow.aio import Runtime
 from restow.api.names import EPOCH_ANNOTATION
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.serving.barrier import WriteBarrier
 from restow.storage.encryption.providers import fingerprint
 from restow.storage.interface import Key, Revision, Storage

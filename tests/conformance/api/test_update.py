@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.machinery import codec
+from restow.apimachinery import codec
 from restow.storage.interface import Key, Put, Transaction
 from restow.testing.api_client import MERGE_PATCH, YAML, ApiClient
 from tests.conformance.api.objects import CRON_JOB_KEY, DEPLOYMENT, OLD_CRON_JOB

@@ -13,8 +13,8 @@ from restow.api.names import (
     VERIFIED_BY_MIGRATOR,
     VERIFIER_ANNOTATION,
 )
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Key, Transaction
 from tests.conformance.api.test_rewrite import (
     MIGRATIONS,

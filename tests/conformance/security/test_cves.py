@@ -17,7 +17,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from restow.machinery.yaml_codec import YAML_SIZE_MAX
+from restow.apimachinery.yaml_codec import YAML_SIZE_MAX
 from restow.testing.api_client import (
     APPLY_PATCH,
     JSON_PATCH,

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import Conflict
 from restow.client import ApiClient as Client
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import Conflict
 from tests.conformance.security.world import MASTER, World, running
 from tests.unit.migration.running import running_server, until
 from tests.unit.serving.custom_kinds import gadget_definition

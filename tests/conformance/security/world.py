@@ -12,12 +12,12 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.aio import Runtime
+from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.service_accounts import AccountRules
 from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
-from restow.machinery.jwt_keys import KeySet, SigningKey
 from restow.resources.catalog import Catalog, builtin_catalog
 from restow.resources.definition import Resource
 from restow.serving.answers import error_body

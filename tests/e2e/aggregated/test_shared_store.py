@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, EventType, read_kubeconfig
-from restow.machinery.names import GroupVersionResource
 from restow.testing.aggregated_process import AggregatedProcess
 from restow.testing.certificates import make_certificate
 from restow.testing.server_process import ServerProcess

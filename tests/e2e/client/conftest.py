@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, read_kubeconfig
-from restow.machinery.names import GroupVersionResource
 from restow.testing.server_process import ServerProcess
 
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")

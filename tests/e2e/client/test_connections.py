@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Backoff, Runtime, Tasks
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -25,8 +27,6 @@ from restow.client import (
     read_kubeconfig,
     version_of,
 )
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
 from restow.testing.certificates import make_certificate
 from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import (
     ApiClient,
     ListOptions,
@@ -22,8 +24,6 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
 from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES
 

@@ -17,8 +17,8 @@ import yaml
 
 import restow
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, ClientConfig
-from restow.machinery.names import GroupVersionResource
 from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
 from restow.migration.leading import Part

@@ -14,10 +14,10 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.audit_options import AuditOptions
 from restow.client import ApiClient, ClientConfig
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
 from restow.migration.events import EventRecorder
 from restow.migration.leading import Part
 from restow.migration.metrics import ControllerMetrics

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from tests.e2e.dashboard.browser import Browser, Page
 from tests.e2e.dashboard.conftest import NewCluster
 

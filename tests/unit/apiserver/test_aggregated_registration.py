@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersion
 from restow.apiserver.aggregated_registration import (
     ATTEMPTS_MAX,
     Identity,
@@ -17,7 +18,6 @@ from restow.apiserver.aggregated_registration import (
 )
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
 from restow.coordination.identity import ServerId, server_key
-from restow.machinery.names import GroupVersion
 from restow.resources.housekeeping import Address
 from restow.storage.interface import Item, Revision
 

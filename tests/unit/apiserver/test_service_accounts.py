@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.aio import Runtime
+from restow.apimachinery.jwt import read
 from restow.apiserver.pki import PkiError, PkiOptions, ensure_pki
 from restow.apiserver.service_account_options import ISSUER_DEFAULT, ServiceAccountOptions
 from restow.apiserver.service_accounts import account_rules
 from restow.cli.serve_service_accounts import add_service_accounts, service_account_options
-from restow.machinery.jwt import read
 
 
 def options_of(*words: str) -> ServiceAccountOptions:

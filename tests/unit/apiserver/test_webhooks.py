@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery.status import ServiceUnavailable
 from restow.apiserver.webhooks import (
     CALLS_MAX,
     OBJECTS_MAX,
@@ -21,7 +22,6 @@ from restow.apiserver.webhooks import (
     address_of,
     webhook_of,
 )
-from restow.machinery.status import ServiceUnavailable
 from restow.resources.custom.conversion import ConversionError, ConversionRefused
 from restow.resources.custom.definitions import (
     ClientConfig,

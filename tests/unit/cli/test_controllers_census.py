@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.main import main
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.trigger.values import UNKNOWN
 from restow.testing.server_process import ServerProcess
 from tests.unit.storage.census.stores import as_json, as_protobuf, fill

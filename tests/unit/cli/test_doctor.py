@@ -10,6 +10,8 @@ import pytest
 
 from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.cli.doctor import exit_code
 from restow.cli.doctor_cluster import (
@@ -26,8 +28,6 @@ from restow.cli.main import main
 from restow.cluster.layout import Layout
 from restow.cluster.lock import locked
 from restow.cluster.state import ClusterState, ServerState, write_state
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
 from restow.migration.readability import Unread

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
 from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.machinery.names import GroupResource
 from restow.migration.preflight import (
     ClusterView,
     Evidence,

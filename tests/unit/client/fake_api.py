@@ -16,10 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import StatusError
 from restow.client import Answer, ApiClient, InProcessTransport, Object
-from restow.machinery import status
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import StatusError
 
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 _NAMES = GroupResource("", "configmaps")

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import (
     NO_RETRY,
     Answer,
@@ -23,8 +25,6 @@ from restow.client import (
     key_of,
 )
 from restow.client.client import EXPIRATIONS_MAX
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, new_client
 
 PATH = "/api/v1/namespaces/n/configmaps"

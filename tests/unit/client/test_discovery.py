@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersion
 from restow.client import Answer, ApiClient, InProcessTransport, NoSuchResource
 from restow.client.discovery import read_core, read_groups, read_resources
-from restow.machinery import status
-from restow.machinery.names import GroupVersion
 
 
 def resource(name: str, kind: str, **more: Any) -> dict[str, Any]:

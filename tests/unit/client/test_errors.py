@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import SeededRandomness
+from restow.apimachinery import status
+from restow.apimachinery.status import StatusError
+from restow.apimachinery.status_reading import CLASSES
 from restow.client import ConnectionFailed, RetryPolicy
 from restow.client.errors import ProtocolBroken, connection_failed, status_of_answer
-from restow.machinery import status
-from restow.machinery.status import StatusError
-from restow.machinery.status_reading import CLASSES
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

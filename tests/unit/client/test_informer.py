@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import SimulatedClock, Tasks
+from restow.apimachinery import status
 from restow.client import (
     CacheFull,
     Change,
@@ -20,7 +21,6 @@ from restow.client import (
     WatchPolicy,
     version_of,
 )
-from restow.machinery import status
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, new_client
 
 PATH = "/api/v1/namespaces/n/configmaps"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restow.aio import Runtime, SimulatedClock, TaskHandle, Tasks
+from restow.apimachinery import status
 from restow.client import (
     Answer,
     ApiClient,
@@ -22,7 +23,6 @@ from restow.client import (
     LeaderTiming,
 )
 from restow.client.lease_record import LeaseRecord
-from restow.machinery import status
 from tests.sizes import SIZES
 from tests.unit.client.fake_api import FakeApi
 

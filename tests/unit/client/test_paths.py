@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import ListOptions, WriteOptions
 from restow.client.paths import resource_path, with_query
-from restow.machinery.names import GroupVersionResource
 
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
 NODES = GroupVersionResource("", "v1", "nodes")

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from restow.aio import Runtime, SystemClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -18,8 +20,6 @@ from restow.client import (
     HttpTransport,
 )
 from restow.client.transport import Request
-from restow.machinery import status
-from restow.machinery.names import GroupVersionResource
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
 from restow.client import (
     Answer,
     ApiClient,
@@ -19,7 +20,6 @@ from restow.client import (
     ListOptions,
     WatchPolicy,
 )
-from restow.machinery import status
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, Sent, new_client
 
 PATH = "/api/v1/namespaces/n/configmaps"

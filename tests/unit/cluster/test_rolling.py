@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ClientError
 from restow.cluster import rolling
 from restow.cluster.errors import ClusterRefused
@@ -26,7 +27,6 @@ from restow.cluster.rolling import (
 from restow.cluster.safety import Report, Situation
 from restow.cluster.state import Upgrade
 from restow.kinds.releases import Release, default_release, shipped_release
-from restow.machinery.names import GroupResource
 
 WIDGETS = GroupResource("example.com", "widgets")
 V1, V2 = "example.com/v1", "example.com/v2"

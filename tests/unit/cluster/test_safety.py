@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.cluster.safety import Situation, with_situation
 from restow.kinds.releases import shipped_release
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.preflight import (
     ClusterView,
     Reason,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from restow.api.encryption_keys import IDENTITY
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.interface import Opened
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import SEALED_PREFIX, Key

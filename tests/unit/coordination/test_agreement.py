@@ -8,11 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.identity import SERVERS_PREFIX, server_key
 from restow.coordination.records import ENCODERS_PREFIX, name_of
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import state_key
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
 from tests.unit.coordination.world import GROUP, Server, World, open_world

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.ballots import BALLOTS_PREFIX
 from restow.coordination.collector import SWEEP_SECONDS
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key
-from restow.machinery.status_error import StatusError
 from restow.resources.custom.definitions import ROOT
 from restow.resources.store import DeleteWish
 from restow.storage.interface import (

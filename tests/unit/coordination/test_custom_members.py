@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.custom import STALE
 from restow.coordination.errors import NotSettled
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.records import encoder_key
 from restow.coordination.wire import report_key
-from restow.machinery.status_error import StatusError
 from restow.resources.custom.definitions import ROOT
 from restow.storage.interface import (
     Delete,

@@ -13,11 +13,11 @@ import orjson
 import pytest
 
 from restow.api.names import LOCATIONS_ANNOTATION
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.records import decode_epoch, encode_epoch, epoch_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key
 from restow.kinds.releases import load_release
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import release_catalog
 from restow.storage.interface import Delete, Key, Put, Transaction
 from tests.unit.coordination.custom_looks import MODES

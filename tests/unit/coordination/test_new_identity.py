@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.wire import state_key
-from restow.machinery.status_error import StatusError
 from restow.storage.interface import Delete, Transaction
 from tests.e2e.coordination.clusters import WIDGETS_NAME
 from tests.unit.coordination.world import Server, World, open_world

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from restow.aio import Runtime
 from restow.api.encryption_keys import IDENTITY
+from restow.apimachinery.names import GroupResource
 from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
-from restow.machinery.names import GroupResource
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring
 from restow.storage.interface import Key, Put, Transaction

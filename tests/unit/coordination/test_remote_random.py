@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.storage.errors import StorageError
 from tests.unit.coordination.remote_world import RemoteWorld, Way, open_remote_world
 from tests.unit.coordination.world import Server

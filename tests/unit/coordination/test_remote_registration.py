@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.errors import ModeRefused, NotReported
 from restow.coordination.identity import ServerId, server_key
@@ -19,7 +20,6 @@ from restow.coordination.remote_registration import (
     ensure_store_id,
     forget_store,
 )
-from restow.machinery.status_error import StatusError
 from restow.resources.stored import encode
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Refused, Transaction

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.rewrite_page import Found, PageWork
 from restow.coordination.rewrite_plan import RewritePlan
-from restow.machinery.status_error import StatusError
 from restow.resources.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.testing.coordination_audit import PromiseBroken

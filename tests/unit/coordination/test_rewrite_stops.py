@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.status import TooManyRequests
+from restow.apimachinery.status_error import StatusError
 from restow.coordination import rewrite, rewrite_page
 from restow.coordination.records import EpochRecord, encode_epoch, epoch_key
 from restow.coordination.rewrite_plan import Aborted
-from restow.machinery.status import TooManyRequests
-from restow.machinery.status_error import StatusError
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.coordination.rewrite_checks import check_fence, check_selection

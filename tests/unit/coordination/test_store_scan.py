@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery import protobuf
 from restow.coordination.rewrite_others import Others
 from restow.coordination.store_scan import StoreScanner
 from restow.kinds.derived_types import all_types
-from restow.machinery import protobuf
 from restow.resources.stored import Splicer
 from restow.storage.encryption.interface import Keys
 from restow.storage.encryption.opened import OpenedStorage

@@ -8,12 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.changes import hash_of
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.records import EPOCHS_PREFIX, epoch_key, selected_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, report_key, state_key
-from restow.machinery.status_error import StatusError
 from restow.serving.messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.status_error import StatusError
 from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import OLDER_WRITES_SECONDS
@@ -16,7 +17,6 @@ from restow.coordination.raw_scan import version_of
 from restow.coordination.records import SELECTED_PREFIX
 from restow.coordination.voting import Ballot
 from restow.coordination.wire import state_key
-from restow.machinery.status_error import StatusError
 from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
 from tests.unit.coordination.custom_looks import Late
 from tests.unit.coordination.world import GROUP, RELEASES, World, open_world

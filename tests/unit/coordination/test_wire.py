@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.api.names import MEMBER_ANNOTATION
+from restow.apimachinery.names import GroupResource
 from restow.coordination.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
 from restow.coordination.identity import ServerId
 from restow.coordination.records import name_of, resource_of_name
@@ -29,7 +30,6 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
-from restow.machinery.names import GroupResource
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key, Revision
 

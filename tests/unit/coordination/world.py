@@ -16,6 +16,8 @@ from typing import Any
 import orjson
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.custom import CustomResources
 from restow.coordination.identity import Mode
@@ -25,8 +27,6 @@ from restow.coordination.remote_registration import Remote
 from restow.coordination.rules import Report, State
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
 from restow.kinds.releases import load_release
-from restow.machinery import status
-from restow.machinery.names import GroupResource
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.committing import Sealed

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from restow.aio import SimulatedClock
+from restow.apimachinery.status import Forbidden
 from restow.client import Answer, ConnectionFailed, InProcessTransport
 from restow.dashboard.links import ANSWER_SECONDS_MAX, TICKETS_PATH, login_link
-from restow.machinery.status import Forbidden
 
 
 def transport_of(status: int, body: bytes) -> InProcessTransport:

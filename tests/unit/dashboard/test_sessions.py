@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime, SimulatedClock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.authentication import (
     Authentication,
     CertificateAuthenticator,

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
+from restow.apimachinery.names import version_priority
+from restow.apimachinery.types import ListOf, Ref
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import all_kinds, find_kind, find_resource
 from restow.kinds.definitions import Kind, SelectableField
 from restow.kinds.derived_types import all_types
 from restow.kinds.releases import shipped_release
-from restow.machinery.names import version_priority
-from restow.machinery.types import ListOf, Ref
-from restow.machinery.version_hash import storage_version_hash
 
 KINDS = {str(kind.group_kind): kind for kind in all_kinds()}
 

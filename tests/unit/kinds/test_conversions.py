@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.apimachinery.errors import ConversionFailed, UnknownKind
 from restow.kinds.builtin import all_kinds
 from restow.kinds.conversions import converter_of
 from restow.kinds.conversions.deployment import ROLLBACK_ANNOTATION
@@ -19,7 +20,6 @@ from restow.kinds.conversions.horizontal_pod_autoscaler import (
     RESERVED_ANNOTATIONS,
 )
 from restow.kinds.conversions.pod_disruption_budget import RESERVED_LABEL
-from restow.machinery.errors import ConversionFailed, UnknownKind
 from tests.unit.kinds import strategies as made
 
 Object = dict[str, Any]

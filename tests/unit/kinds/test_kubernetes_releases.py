@@ -2,6 +2,7 @@
 
 import pytest
 
+from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.kinds.kubernetes_releases import (
     is_known,
     known_minors,
@@ -10,7 +11,6 @@ from restow.kinds.kubernetes_releases import (
     stored_before,
 )
 from restow.kinds.releases import ReleaseError, shipped_release, shipped_releases
-from restow.machinery.names import GroupResource, GroupVersion
 
 CRON_JOBS = GroupResource("batch", "cronjobs")
 BUDGETS = GroupResource("policy", "poddisruptionbudgets")

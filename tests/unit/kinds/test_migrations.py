@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from restow.apimachinery.typed_json import check
 from restow.kinds.builtin import find_kind
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import validate
-from restow.machinery.typed_json import check
 
 Object = dict[str, Any]
 OLD = ("migration.k8s.io", "StorageVersionMigration")

@@ -4,11 +4,11 @@ from functools import cache
 
 import pytest
 
+from restow.apimachinery.types import Field, Struct
 from restow.kinds import schema_facts
 from restow.kinds.derived_types import all_types
 from restow.kinds.schema_facts import default_of, is_required, union_of, words_of
 from restow.kinds.types import load_types
-from restow.machinery.types import Field, Struct
 
 CORE = "io.k8s.api.core.v1."
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from tests.unit.kinds.test_server_adds import CASES, Object, created, name_of
 
 CHANGES: dict[str, list[list[Any]]] = yaml.load(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from restow.kinds.types import DATA, Types, load_types
-from restow.machinery.types import (
+from restow.apimachinery.types import (
     Embedded,
     ListOf,
     MapOf,
@@ -12,6 +11,7 @@ from restow.machinery.types import (
     Special,
     UnknownType,
 )
+from restow.kinds.types import DATA, Types, load_types
 from tests.typed_values import KINDS, struct_of
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"

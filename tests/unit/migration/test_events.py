@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.machinery import status
-from restow.machinery.names import GroupResource
 from restow.migration.events import (
     ATTEMPTS_MAX,
     EVENTS,

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.machinery import status
-from restow.machinery.names import GroupResource
 from restow.migration import crds
 from restow.migration.installing import InstallFailed, Outcome, install, missing_kinds
 from tests.unit.migration.running import running_server

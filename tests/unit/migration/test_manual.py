@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.api.resources import STATES, STORAGE_VERSIONS
+from restow.apimachinery.names import GroupVersionResource
 from restow.client import Discovered, LeaderElector
-from restow.machinery.names import GroupVersionResource
 from restow.migration.manual import ByHand, Verdict
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from restow.aio import Runtime
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ApiResource, ClientConfig, HttpTransport, NoSuchResource
 from restow.client.transport import Request, Response
-from restow.machinery import status
-from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration import overview_reading as reading
 from restow.migration import readability
 from restow.migration.overview import look

@@ -18,12 +18,12 @@ from restow.api.names import (
     STORES_ANNOTATION,
 )
 from restow.api.storage_scan import StoredCount
+from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.cli import status
 from restow.cli.hints import Hints
 from restow.client import ApiResource, Discovered
 from restow.client.discovery import ApiGroup
-from restow.machinery.names import GroupVersion, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.overview_keys import key_problems
 from restow.migration.overview_reading import (
     groups_stored,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.errors import translate
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.etcd import errors as etcd

@@ -14,7 +14,7 @@ from restow.api.names import (
     LEASE_NAMESPACE,
     VERIFIER_ANNOTATION,
 )
-from restow.machinery.status import Forbidden, Invalid
+from restow.apimachinery.status import Forbidden, Invalid
 from restow.resources import ownership
 from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime
-from restow.machinery.status import Invalid
+from restow.apimachinery.status import Invalid
 from restow.resources import strategy
 from restow.resources.catalog import builtin_catalog
 from tests.unit.resources.custom.samples import BETA, V1, Json, resource, widget

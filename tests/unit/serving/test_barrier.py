@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime
+from restow.apimachinery.status import ServiceUnavailable
 from restow.kinds.definitions import VERBS_ALL
-from restow.machinery.status import ServiceUnavailable
 from restow.resources.caches import Caches
 from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.serving.context import ANONYMOUS, Context, User
 from restow.serving.limits import (
     SCARCE_SECONDS,

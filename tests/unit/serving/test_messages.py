@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from restow.machinery.protobuf import decode, read_envelope, write_envelope
+from restow.apimachinery.protobuf import decode, read_envelope, write_envelope
 from restow.serving.answers import JSON_HEADERS
 from restow.serving.audit.bodies import name_in as name_in_answer
 from restow.serving.audit.bodies import response_body, status_part

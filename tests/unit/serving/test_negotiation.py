@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.machinery.status import StatusError
+from restow.apimachinery.status import StatusError
 from restow.serving.negotiation import As, Form, Protobuf, Purpose, negotiate
 
 PB = "application/vnd.kubernetes.protobuf"

@@ -11,8 +11,8 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.definitions import Kind
-from restow.machinery.names import GroupKind, GroupResource
 
 __all__ = [
     "GROUP_PRIORITIES",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery.names import GroupKind
 from restow.kinds.definitions import (
     SCALE,
     STATUS,
@@ -17,7 +18,6 @@ from restow.kinds.definitions import (
     declare,
     selectable,
 )
-from restow.machinery.names import GroupKind
 
 _FINALIZE: Final = Subresource(name="finalize", verbs=("update",))
 _TOKEN: Final = Subresource(

@@ -11,11 +11,11 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
+from restow.apimachinery.conversion import Converter, renaming
+from restow.apimachinery.errors import UnknownKind
+from restow.apimachinery.names import GroupKind
 from restow.kinds.builtin import all_kinds, find_kind
 from restow.kinds.definitions import Kind
-from restow.machinery.conversion import Converter, renaming
-from restow.machinery.errors import UnknownKind
-from restow.machinery.names import GroupKind
 
 __all__ = ["converter_of"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery.conversion import Object
+from restow.apimachinery.conversion import Object
 
 CPU: Final = "cpu"
 RESOURCE: Final = "Resource"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery.conversion import (
+from restow.apimachinery.conversion import (
     SAME_SHAPE,
     Converter,
     Object,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.machinery.conversion import Convert, Converter, Object, Spoke, part_of
+from restow.apimachinery.conversion import Convert, Converter, Object, Spoke, part_of
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 

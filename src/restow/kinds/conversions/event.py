@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.machinery.conversion import Converter, Object, Spoke, renamed_keys
+from restow.apimachinery.conversion import Converter, Object, Spoke, renamed_keys
 
 _TO_CORE: Final = {
     "regarding": "involvedObject",

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.conversion import SAME_SHAPE, Converter, Object, Spoke, part_of
 from restow.kinds.conversions import autoscaling_metrics as forms
-from restow.machinery.conversion import SAME_SHAPE, Converter, Object, Spoke, part_of
 
 METRICS_ANNOTATION: Final = "autoscaling.alpha.kubernetes.io/metrics"
 CURRENT_METRICS_ANNOTATION: Final = "autoscaling.alpha.kubernetes.io/current-metrics"

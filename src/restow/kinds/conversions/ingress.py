@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.machinery.conversion import (
+from restow.apimachinery.conversion import (
     Convert,
     Converter,
     Object,

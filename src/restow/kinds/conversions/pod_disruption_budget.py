@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery.conversion import Converter, Object, Spoke, part_of
+from restow.apimachinery.conversion import Converter, Object, Spoke, part_of
 
 RESERVED_LABEL: Final = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.type_values import fresh, zero_of_struct
 from restow.kinds.defaults import (
     control,
     core,
@@ -24,8 +26,6 @@ from restow.kinds.defaults import (
 )
 from restow.kinds.defaults.fields import Object, child, own, put
 from restow.kinds.types import load_types
-from restow.machinery.names import GroupVersion
-from restow.machinery.type_values import fresh, zero_of_struct
 
 __all__ = ["apply_defaults", "has_defaults", "prepare_create", "prepare_update"]
 

@@ -7,8 +7,8 @@ Not here: anything that comes later, which is for those who run pods.
 
 from __future__ import annotations
 
+from restow.apimachinery.pod_resources import service_class
 from restow.kinds.defaults.fields import Object, child, put
-from restow.machinery.pod_resources import service_class
 
 
 def begin_pod(obj: Object) -> None:

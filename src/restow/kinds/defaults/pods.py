@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery.pod_resources import HUGE_PAGES, pod_amounts
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all, put_numbers
 from restow.kinds.defaults.images import pull_policy
 from restow.kinds.defaults.volumes import default_field_ref, default_pod_volume
-from restow.machinery.pod_resources import HUGE_PAGES, pod_amounts
 
 _OF_SPEC: Final = {
     "restartPolicy": "Always",

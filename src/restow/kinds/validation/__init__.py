@@ -3,7 +3,8 @@
 `validate` runs on the hub version of an object, after its defaults. With an old object it also
 says what may not change.
 
-Not here: types (`restow.machinery.typed_json`) and metadata (`restow.machinery.metadata_rules`).
+Not here: types (`restow.apimachinery.typed_json`) and metadata
+(`restow.apimachinery.metadata_rules`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import (
     api_services,
@@ -37,7 +39,6 @@ from restow.kinds.validation import (
 from restow.kinds.validation.fields import Causes, Object
 from restow.kinds.validation.frozen import frozen_problems
 from restow.kinds.validation.rules import Walk, walk_of
-from restow.machinery import field_errors as errors
 
 __all__ = ["validate"]
 

@@ -10,9 +10,9 @@ import base64
 import binascii
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.kinds.validation.fields import Causes, Object, listed, part, port_problem
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
 
 GROUP_PRIORITY_MAX: Final = 20_000
 VERSION_PRIORITY_MAX: Final = 1_000

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
 from restow.kinds.validation.fields import Causes, Object, listed, part, require, require_one_of
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
 
 # The only kind that can be scaled and is in the group without a name.
 _OF_CORE: Final = "ReplicationController"

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
+from restow.apimachinery.name_formats import qualified_name_problem
+from restow.apimachinery.pod_resources import HUGE_PAGES, is_extended
 from restow.kinds.validation.fields import Causes, listed
 from restow.kinds.validation.rules import given_one_of, one_of
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.name_formats import qualified_name_problem
-from restow.machinery.pod_resources import HUGE_PAGES, is_extended
 
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")
 _VARIABLE_RULE: Final = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -17,7 +18,6 @@ from restow.kinds.validation.fields import (
     require,
     require_one_of,
 )
-from restow.machinery import field_errors as errors
 
 _PRIORITY_MAX: Final = 1_000_000_000
 

@@ -11,6 +11,10 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
+from restow.apimachinery.metadata_rules import label_problems
+from restow.apimachinery.name_formats import dns_label_problem, qualified_name_problem
 from restow.kinds.validation.addresses import (
     address_problem,
     port_name_problem,
@@ -31,10 +35,6 @@ from restow.kinds.validation.volume_rules import (
     check_access_modes,
     check_size,
 )
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.metadata_rules import label_problems
-from restow.machinery.name_formats import dns_label_problem, qualified_name_problem
 
 # Of all data of a ConfigMap or Secret together.
 DATA_SIZE_MAX: Final = 1024 * 1024

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.conversion_review import SUPPORTED
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.kinds.validation.custom_versions import check_versions
 from restow.kinds.validation.fields import Causes, Object, keep, listed, part
 from restow.kinds.validation.webhook_clients import check_client, has_bad_bundle
-from restow.machinery import field_errors as errors
-from restow.machinery.conversion_review import SUPPORTED
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
 
 _SCOPES: Final = ("Cluster", "Namespaced")
 _STRATEGIES: Final = ("None", "Webhook")

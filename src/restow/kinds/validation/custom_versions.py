@@ -3,7 +3,7 @@
 Where all versions say the same, it is looked at once, and told of `spec` itself: the reference
 keeps it there.
 
-Not here: what a schema may say (`restow.machinery.structural`), and names, scope and conversion.
+Not here: what a schema may say (`restow.apimachinery.structural`), and names, scope and conversion.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import dns_1035_label_problem
+from restow.apimachinery.status import BadRequest
+from restow.apimachinery.structural import (
+    STRICT,
+    Leniency,
+    Schema,
+    definition_problems,
+    read_schema,
+)
+from restow.apimachinery.structural.schema_rules import leniency_of
 from restow.kinds.validation.fields import Causes, Object, listed, part
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_1035_label_problem
-from restow.machinery.status import BadRequest
-from restow.machinery.structural import STRICT, Leniency, Schema, definition_problems, read_schema
-from restow.machinery.structural.schema_rules import leniency_of
 
 SELECTABLE_FIELDS_MAX: Final = 8
 WARNING_BYTES_MAX: Final = 256

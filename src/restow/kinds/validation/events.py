@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import qualified_name_problem
 from restow.kinds.validation.fields import Causes, Object, keep, part
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import qualified_name_problem
 
 _TEXT_MAX: Final = 128
 _NOTE_MAX: Final = 1024

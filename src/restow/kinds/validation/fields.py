@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from restow.machinery import field_errors as errors
-from restow.machinery.status import Cause
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.status import Cause
 
 Object = dict[str, Any]
 Causes = list[Cause]

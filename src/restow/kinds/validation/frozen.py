@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
 from restow.kinds.validation.fields import Causes, Object
-from restow.machinery import field_errors as errors
 
 _RESOURCE: Final = "resource.k8s.io"
 _STORAGE: Final = "storage.k8s.io"

@@ -9,6 +9,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.metadata_rules import label_problems
+from restow.apimachinery.name_formats import (
+    dns_1035_label_problem,
+    dns_label_problem,
+    label_value_problem,
+    path_segment_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
 from restow.kinds.validation.addresses import cidr_problem, port_name_problem
 from restow.kinds.validation.fields import Causes
 from restow.kinds.validation.pod_rules import port
@@ -35,16 +45,6 @@ from restow.kinds.validation.rules import (
 )
 from restow.kinds.validation.service_rules import check_service
 from restow.kinds.validation.volume_rules import driver_problem
-from restow.machinery import field_errors as errors
-from restow.machinery.metadata_rules import label_problems
-from restow.machinery.name_formats import (
-    dns_1035_label_problem,
-    dns_label_problem,
-    label_value_problem,
-    path_segment_problem,
-    qualified_name_problem,
-    subdomain_problem,
-)
 
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PERIOD_SECONDS_MAX: Final = 1800

@@ -8,10 +8,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
 from restow.kinds.validation.container_rules import check_amount, is_whole
 from restow.kinds.validation.fields import Causes, Object, listed, part
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
 
 _LISTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 _USUAL: Final = ("default", "defaultRequest")

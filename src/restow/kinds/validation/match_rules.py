@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.kinds.validation.fields import Causes, Object, listed, part
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import (
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import (
     label_value_problem,
     path_segment_problem,
     qualified_name_problem,
 )
+from restow.kinds.validation.fields import Causes, Object, listed, part
 
 OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 MATCH_POLICIES: Final = ("Equivalent", "Exact")

@@ -12,6 +12,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import (
+    dns_1035_label_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -22,12 +28,6 @@ from restow.kinds.validation.fields import (
     require,
     require_not_negative,
     require_one_of,
-)
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import (
-    dns_1035_label_problem,
-    qualified_name_problem,
-    subdomain_problem,
 )
 
 _RESOURCE_VERSION: Final = re.compile(r"[1-9][0-9]*")

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import dns_label_problem
+from restow.apimachinery.pod_accounts import MIRROR
+from restow.apimachinery.pod_resources import service_class
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_label_problem
-from restow.machinery.pod_accounts import MIRROR
-from restow.machinery.pod_resources import service_class
 
 BINDING: Final = "binding"
 EPHEMERAL: Final = "ephemeralcontainers"

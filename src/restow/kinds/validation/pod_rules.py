@@ -10,6 +10,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.metadata_rules import annotation_problems, label_problems
+from restow.apimachinery.name_formats import (
+    dns_label_problem,
+    label_value_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
 from restow.kinds.validation.addresses import address_problem, port_name_problem
 from restow.kinds.validation.container_rules import (
     check_container,
@@ -35,14 +43,6 @@ from restow.kinds.validation.rules import (
     one_of,
     positive,
     text,
-)
-from restow.machinery import field_errors as errors
-from restow.machinery.metadata_rules import annotation_problems, label_problems
-from restow.machinery.name_formats import (
-    dns_label_problem,
-    label_value_problem,
-    qualified_name_problem,
-    subdomain_problem,
 )
 
 _PORT_MAX: Final = 65535

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import dns_label_problem, subdomain_problem
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -18,8 +20,6 @@ from restow.kinds.validation.fields import (
     require,
     require_one_of,
 )
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_label_problem, subdomain_problem
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

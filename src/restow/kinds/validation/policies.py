@@ -12,18 +12,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from restow.kinds.validation.fields import Causes, Object, listed, part
-from restow.kinds.validation.match_rules import check_match_resources, check_selector
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import (
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import (
     dns_1035_label_problem,
     path_segment_problem,
     qualified_name_problem,
     subdomain_problem,
 )
-from restow.machinery.structural.cel import CompileError, types
-from restow.machinery.structural.cel.admission import Scope
-from restow.machinery.structural.cel.syntax import RESERVED
+from restow.apimachinery.structural.cel import CompileError, types
+from restow.apimachinery.structural.cel.admission import Scope
+from restow.apimachinery.structural.cel.syntax import RESERVED
+from restow.kinds.validation.fields import Causes, Object, listed, part
+from restow.kinds.validation.match_rules import check_match_resources, check_selector
 
 CONDITIONS_MAX: Final = 64
 ANNOTATIONS_MAX: Final = 20

@@ -1,6 +1,6 @@
 """Rules of ResourceQuota: names that can be limited, numbers, and scopes that fit them.
 
-Not here: what is counted (`restow.machinery.quotas`).
+Not here: what is counted (`restow.apimachinery.quotas`).
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
+from restow.apimachinery.name_formats import qualified_name_problem
 from restow.kinds.validation.fields import Causes, Object, part
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.name_formats import qualified_name_problem
 
 _WHOLE: Final = frozenset(
     {

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import path_segment_problem, subdomain_problem
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
 from restow.kinds.validation.match_rules import check_selector
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import path_segment_problem, subdomain_problem
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
+from restow.apimachinery.types import ListOf, MapOf, Ref, Struct
 from restow.kinds.validation.fields import NOT_NEGATIVE, Causes, Object
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.types import ListOf, MapOf, Ref, Struct
 
 Rule = Callable[[Causes, str, Any], None]
 """Adds what is wrong with the value of a field; a field that is absent is None."""

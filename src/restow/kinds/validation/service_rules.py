@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
 from restow.kinds.validation.addresses import cidr_problem
 from restow.kinds.validation.fields import Causes, listed
-from restow.machinery import field_errors as errors
 
 _EXTERNAL: Final = "ExternalName"
 _BALANCED: Final = "LoadBalancer"

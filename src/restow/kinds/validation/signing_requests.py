@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.signing_requests import check_certificates, decoded, parse_request
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
-from restow.machinery import field_errors as errors
-from restow.machinery.signing_requests import check_certificates, decoded, parse_request
 
 APPROVED: Final = "Approved"
 DENIED: Final = "Denied"

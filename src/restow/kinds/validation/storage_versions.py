@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.kinds.validation.fields import Causes, Object, check_length, listed, part, require
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import (
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import (
     LABEL_LENGTH_MAX,
     SUBDOMAIN_LENGTH_MAX,
     dns_1035_label_problem,
     qualified_name_problem,
     subdomain_problem,
 )
+from restow.kinds.validation.fields import Causes, Object, check_length, listed, part, require
 
 _EMPTY: Final = "must be non-empty"
 # The two blanks after the first comma are what clients see.

@@ -10,6 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery import quantity
+from restow.apimachinery.metadata_rules import label_problems
+from restow.apimachinery.name_formats import (
+    dns_label_problem,
+    qualified_name_problem,
+    subdomain_problem,
+)
 from restow.kinds.validation.fields import Causes
 from restow.kinds.validation.rules import (
     Fields,
@@ -28,14 +36,6 @@ from restow.kinds.validation.rules import (
     some_of,
     text,
     whole_one_of,
-)
-from restow.machinery import field_errors as errors
-from restow.machinery import quantity
-from restow.machinery.metadata_rules import label_problems
-from restow.machinery.name_formats import (
-    dns_label_problem,
-    qualified_name_problem,
-    subdomain_problem,
 )
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

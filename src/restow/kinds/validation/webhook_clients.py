@@ -11,9 +11,9 @@ import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import subdomain_problem
 from restow.kinds.validation.fields import Causes, Object
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import subdomain_problem
 
 _FORM: Final = "; desired format: https://host[/path]"
 _PORT_MAX: Final = 65535

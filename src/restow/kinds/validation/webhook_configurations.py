@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.apimachinery.structural.cel.admission import Scope
 from restow.kinds.validation.fields import Causes, Object, listed, part, require_one_of
 from restow.kinds.validation.match_rules import MATCH_POLICIES, check_rule, check_selector
 from restow.kinds.validation.policies import check_conditions
 from restow.kinds.validation.webhook_clients import check_client
-from restow.machinery import field_errors as errors
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
-from restow.machinery.structural.cel.admission import Scope
 
 WEBHOOKS_MAX: Final = 1_000
 """Of one configuration. The reference has no limit but the size of an object."""

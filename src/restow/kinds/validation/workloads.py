@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from restow.apimachinery import field_errors as errors
+from restow.apimachinery.metadata_rules import label_problems
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -23,8 +25,6 @@ from restow.kinds.validation.fields import (
 from restow.kinds.validation.match_rules import check_selector
 from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
 from restow.kinds.validation.schedules import schedule_problem, zone_problem
-from restow.machinery import field_errors as errors
-from restow.machinery.metadata_rules import label_problems
 
 _CONTAINERS: Final = ("initContainers", "containers")
 # All that may change in a pod's specification once it exists.

@@ -27,6 +27,10 @@ import msgspec
 from restow.api.encryption_keys import IDENTITY
 from restow.api.internal_v1alpha1 import StorageVersion, name_of
 from restow.api.resources import STORAGE_VERSIONS
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -38,10 +42,6 @@ from restow.client import (
     key_of,
     version_of,
 )
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.encryption_keys import keys_said
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Lost

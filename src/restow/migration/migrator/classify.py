@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from restow.apimachinery.status import StatusError
 from restow.client import ConnectionFailed
-from restow.machinery.status import StatusError
 
 CONFLICTS_MAX: Final = 8
 """How often an object is read again because it has changed under us."""

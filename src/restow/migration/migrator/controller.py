@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from restow.aio import Runtime, TaskFailure
+from restow.apimachinery.names import GroupResource, GroupVersion
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -28,9 +31,6 @@ from restow.client import (
     metadata_of,
     uid_of,
 )
-from restow.machinery.names import GroupResource, GroupVersion
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.migration.migrator.options import MigratorOptions

@@ -24,10 +24,10 @@ import logging
 from typing import Final
 
 from restow.aio import find_violation
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import BadRequest, Gone, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import BadRequest, Gone, NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import (
     BY_LOOSE,

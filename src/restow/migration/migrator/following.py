@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     ApiClient,
     ConnectionFailed,
@@ -21,9 +24,6 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.requests import is_going, is_paused
 

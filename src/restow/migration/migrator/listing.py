@@ -20,6 +20,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.status import Expired, NotAcceptable, StatusError, UnsupportedMediaType
 from restow.client import (
     AnswerTooLarge,
     ApiClient,
@@ -29,7 +30,6 @@ from restow.client import (
     ObjectKey,
 )
 from restow.client import Page as ListPage
-from restow.machinery.status import Expired, NotAcceptable, StatusError, UnsupportedMediaType
 from restow.migration.migrator.classify import Means, classify, message_of
 from restow.migration.migrator.writing import Ref, ref_of
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.status import StatusError
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, ConnectionLimits
-from restow.machinery.status import StatusError
 from restow.migration.migrator.classify import (
     CONFLICTS_MAX,
     Means,

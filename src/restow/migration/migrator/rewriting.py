@@ -13,10 +13,10 @@ import logging
 from dataclasses import replace
 from typing import Any, Final
 
+from restow.apimachinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.status import Conflict
+from restow.apimachinery.status_error import StatusError
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
-from restow.machinery.names import GroupVersion, GroupVersionResource
-from restow.machinery.status import Conflict
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost, PageDone

@@ -23,9 +23,9 @@ from typing import Any, Final
 import orjson
 
 from restow.api.migration_v1alpha1 import GROUP
+from restow.apimachinery.status import Conflict, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
-from restow.machinery.status import Conflict, NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.migrator.following import Followed, RequestGone
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
 from restow.migration.migrator.passes import Failure

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.api.resources import DEFINITIONS
+from restow.apimachinery.status import Conflict, NotFound
 from restow.client import ApiClient, ApiResource, Object, uid_of
-from restow.machinery.status import Conflict, NotFound
 from restow.migration.requests import mapping, text
 
 ATTEMPTS_MAX: Final = 5

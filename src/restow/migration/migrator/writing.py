@@ -18,6 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status import (
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    UnsupportedMediaType,
+)
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -27,14 +35,6 @@ from restow.client import (
     metadata_of,
     uid_of,
     version_of,
-)
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupVersion
-from restow.machinery.status import (
-    MethodNotAllowed,
-    NotAcceptable,
-    NotFound,
-    UnsupportedMediaType,
 )
 
 

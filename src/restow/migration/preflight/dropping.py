@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.api.encryption_keys import IDENTITY
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.encryption_keys import (
     PLAIN,
     UNKNOWN_KEY,

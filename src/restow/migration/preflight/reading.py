@@ -25,11 +25,11 @@ from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.api.storage_scan import OBJECTS_PREFIX, Contradiction
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
 from restow.kinds.kubernetes_releases import is_known, minor_of
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
 from restow.migration.names import FAILED

@@ -19,10 +19,10 @@ from typing import Final
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.api.names import LEASE_NAMESPACE
 from restow.api.storage_scan import OBJECTS_PREFIX
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.kubernetes_releases import is_known, stored_before
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.preflight.intermediate import intermediate, name_intermediates
 from restow.migration.preflight.stored_rules import (
     SAME_SCOPE,

@@ -15,7 +15,7 @@ from typing import Final
 
 from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.api.storage_scan import OBJECTS_PREFIX, StoredCount
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.preflight.intermediate import Intermediate, intermediate
 from restow.migration.preflight.values import (
     Blocker,

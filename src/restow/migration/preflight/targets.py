@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.api.storage_scan import OBJECTS_PREFIX
+from restow.apimachinery.names import GroupVersion
 from restow.kinds.definitions import api_version
 from restow.kinds.kubernetes_releases import (
     KubernetesRelease,
@@ -27,7 +28,6 @@ from restow.kinds.releases import (
     shipped_release,
     shipped_releases,
 )
-from restow.machinery.names import GroupVersion
 from restow.migration.preflight.values import (
     ClusterView,
     ResourceView,

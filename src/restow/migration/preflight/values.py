@@ -14,7 +14,7 @@ from typing import Final
 
 from restow.api.encryption_keys import IDENTITY
 from restow.api.migration_v1alpha1 import UNKNOWN_HASH
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.store_scan import StoreScan
 
 UNKNOWN: Final = UNKNOWN_HASH

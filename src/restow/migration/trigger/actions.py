@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from restow.machinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.migration.trigger.values import (
     Memory,
     MigrationRef,

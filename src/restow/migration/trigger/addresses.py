@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
 from restow.client import ApiClient, ListOptions, Object
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
 from restow.migration.requests import text
 
 __all__ = ["ADDRESSES_MAX", "read_addresses"]

@@ -22,6 +22,8 @@ from typing import Final
 
 from restow.aio import Backoff, Runtime, TaskFailure, Tasks, WorkQueue
 from restow.api.resources import STATES
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     ApiClient,
     Change,
@@ -32,8 +34,6 @@ from restow.client import (
     Object,
     RetryPolicy,
 )
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status_error import StatusError
 from restow.migration.outlets import (
     NO_RECORDER,
     NO_TRIGGER_METRICS,

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
 
 NEEDED_VERBS: Final = frozenset({"list", "update"})
 """To find every object, and to write it again."""

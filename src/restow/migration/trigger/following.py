@@ -20,6 +20,9 @@ from restow.aio import Backoff
 from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
 from restow.api.names import EPOCH_ANNOTATION
 from restow.api.resources import STORAGE_VERSIONS
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import (
     ApiClient,
     ConnectionFailed,
@@ -30,9 +33,6 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.machinery.names import GroupResource
-from restow.machinery.status import NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.requests import marks_of
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.seeing import (

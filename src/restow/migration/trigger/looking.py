@@ -15,10 +15,10 @@ from typing import Final, assert_never
 
 from restow.aio import Clock, Tasks
 from restow.api.resources import DEFINITIONS, STATES
+from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apimachinery.status import Forbidden, NotFound
 from restow.client import ApiClient, Object
 from restow.kinds.builtin import has_group
-from restow.machinery.names import GroupResource, GroupVersionResource
-from restow.machinery.status import Forbidden, NotFound
 from restow.migration.outlets import Recorder, TriggerMetrics
 from restow.migration.requests import mapping, resource_of, seen
 from restow.migration.trigger.acting import Acted, Actor

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Final
 
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.trigger.values import Record
 
 __all__ = ["CHANGE_ANNOTATION", "annotations_of", "name_of", "record_of"]

@@ -22,8 +22,8 @@ from restow.api import migration_v1alpha1
 from restow.api.internal_v1alpha1 import StorageVersion
 from restow.api.migration_v1alpha1 import persisted_hashes
 from restow.api.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.client import ClientError, Object, key_of, uid_of, version_of
-from restow.machinery.names import GroupResource, GroupVersionResource
 from restow.migration.encryption_keys import PLAIN, persisted_keys
 from restow.migration.requests import mapping, marks_of, text
 from restow.migration.times import read_time, time_text

@@ -22,11 +22,11 @@ from typing import Final, Protocol
 
 from restow.aio import Tasks
 from restow.api.resources import STATES, STORAGE_VERSIONS
+from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
+from restow.apimachinery.status import Forbidden, NotFound
+from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import Discovered as Discovery
-from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
-from restow.machinery.status import Forbidden, NotFound
-from restow.machinery.status_error import StatusError
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered, eligible

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from restow.api.encryption_keys import IDENTITY
 from restow.api.migration_v1alpha1 import UNKNOWN_HASH
-from restow.machinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionResource
 
 UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""

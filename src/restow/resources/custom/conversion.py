@@ -10,7 +10,7 @@ again when that is settled.
         └── ConversionRefused   500     what came back are not the objects
 
 Not here: how somebody is asked (`restow.apiserver.webhooks`), and conversions that are done here
-(`restow.machinery.conversion`).
+(`restow.apimachinery.conversion`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Clock
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object, RemoteConversion, Resource
 from restow.resources.errors import DoAgain
 from restow.resources.stored import encode, head_of, splice

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from restow.apimachinery.conversion import Converter
 from restow.kinds.definitions import Kind
-from restow.machinery.conversion import Converter
 from restow.resources.definition import Object
 from restow.resources.shapes import BuiltinShape
 

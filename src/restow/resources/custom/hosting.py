@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.conversion import renaming
+from restow.apimachinery.names import version_priority
 from restow.kinds.definitions import SCALE, STATUS, Kind, SelectableField, Subresource
-from restow.machinery.conversion import renaming
-from restow.machinery.names import version_priority
 from restow.resources.custom.definitions import Definition, Version
 from restow.resources.custom.shape import CustomShape, VersionShape
 from restow.resources.definition import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import field_errors
-from restow.machinery.status_error import Cause
-from restow.machinery.type_values import INT32_MAX
+from restow.apimachinery import field_errors
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.type_values import INT32_MAX
 from restow.resources.definition import Object, ScalePaths
 
 _GO_TYPES: Final = {

@@ -4,7 +4,7 @@ Objects from clients and objects from the store go the same way: nulls, defaults
 clients write is then validated. A schema is read and compiled when the first object needs it.
 
 `CustomShape` satisfies `definition.Shape`. Not here: the rules of schemas
-(`restow.machinery.structural`), metadata of the object (`resources.strategy`), conversion.
+(`restow.apimachinery.structural`), metadata of the object (`resources.strategy`), conversion.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from restow.apimachinery import status, typed_json
+from restow.apimachinery.apply.schema import DEDUCED, Node
+from restow.apimachinery.apply.structural_schema import from_structural
+from restow.apimachinery.status_error import Cause, StatusError
+from restow.apimachinery.strategic_merge import MergeSchema
+from restow.apimachinery.structural import CompiledSchema, read_schema
+from restow.apimachinery.types import Field, Ref, Struct
 from restow.kinds.derived_types import all_types
-from restow.machinery import status, typed_json
-from restow.machinery.apply.schema import DEDUCED, Node
-from restow.machinery.apply.structural_schema import from_structural
-from restow.machinery.status_error import Cause, StatusError
-from restow.machinery.strategic_merge import MergeSchema
-from restow.machinery.structural import CompiledSchema, read_schema
-from restow.machinery.types import Field, Ref, Struct
 from restow.resources.custom.replicas import scale_problems
 from restow.resources.definition import Object, Resource, ScalePaths
 from restow.resources.stored import Splicer, check_opened, encode, head_of, splice

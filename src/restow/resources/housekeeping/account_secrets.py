@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.corrections import Corrections

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.corrections import Corrections

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from restow.aio import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.definition_conditions import set_conditions
 from restow.resources.housekeeping.places import working_version

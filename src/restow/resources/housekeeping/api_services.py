@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from restow.aio import Runtime, WorkQueue
+from restow.apimachinery import status
 from restow.kinds.builtin import api_service_priorities
-from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT as DEFINITIONS
 from restow.resources.definition import Object

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.machinery.rbac import EVERYTHING, Rule, union
-from restow.machinery.rbac_objects import AUTO_UPDATE, GROUP, rules_object
+from restow.apimachinery.rbac import EVERYTHING, Rule, union
+from restow.apimachinery.rbac_objects import AUTO_UPDATE, GROUP, rules_object
 from restow.resources.definition import Object
 
 LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}

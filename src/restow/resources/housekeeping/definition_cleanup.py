@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aio import Backoff, Runtime, WorkQueue
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status_error import StatusError
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
-from restow.machinery import status
-from restow.machinery.names import GroupResource
-from restow.machinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import (
     TERMINATING,

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import Names
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from restow.aio import Runtime, WorkQueue
+from restow.apimachinery import status
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
-from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import (
     ESTABLISHED,

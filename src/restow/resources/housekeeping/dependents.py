@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import status
-from restow.machinery.names import GroupKind
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupKind
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.resources.definition import Object

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.addresses import Address, Addresses

@@ -20,7 +20,7 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Runtime
-from restow.machinery.status import Conflict, NotFound
+from restow.apimachinery.status import Conflict, NotFound
 from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.places import working_version
 from restow.resources.housekeeping.repeating import for_each

@@ -9,10 +9,10 @@ Pure: no store, no clock. Not here: who writes what was gathered (`roles`).
 
 from __future__ import annotations
 
+from restow.apimachinery import rbac
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import Role
 from restow.kinds.validation.fields import selects
-from restow.machinery import rbac
-from restow.machinery.rbac import Rule
-from restow.machinery.rbac_objects import Role
 
 
 class GatheredRoles:

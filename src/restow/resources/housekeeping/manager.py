@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.aio import Runtime, retry
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import Catalog, OnChange
 from restow.resources.housekeeping import compaction, events_expiry, turns
 from restow.resources.housekeeping.account_secrets import (

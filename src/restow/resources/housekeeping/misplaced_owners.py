@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from restow.aio import Runtime
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.paging import items_below

@@ -17,8 +17,8 @@ import logging
 from typing import Any, Final, Protocol
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.resources import strategy
 from restow.resources.catalog import Catalog, OnChange
 from restow.resources.definition import Object, Resource

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupKind, GroupVersion
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupKind, GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.housekeeping.places import Metadata, OwnerReference, Place, read_metadata

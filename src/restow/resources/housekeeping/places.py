@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupKind, GroupVersion
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupKind, GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.stored import as_json

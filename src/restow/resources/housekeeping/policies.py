@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.places import working_version

@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel.admission import Scope
+from restow.apimachinery.structural.cel.declarations import Declared
+from restow.apimachinery.structural.cel.object_types import declare_custom, declare_struct
+from restow.apimachinery.structural.cel.program import CompileError
+from restow.apimachinery.types import UnknownType
 from restow.kinds.derived_types import all_types
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion
-from restow.machinery.status_error import StatusError
-from restow.machinery.structural.cel.admission import Scope
-from restow.machinery.structural.cel.declarations import Declared
-from restow.machinery.structural.cel.object_types import declare_custom, declare_struct
-from restow.machinery.structural.cel.program import CompileError
-from restow.machinery.types import UnknownType
 from restow.resources.catalog import Catalog
 from restow.resources.custom.shape import CustomShape
 from restow.resources.definition import Object, Resource

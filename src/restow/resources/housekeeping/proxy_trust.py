@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from restow.aio import Clock, WorkQueue
 from restow.aio.runtime import Runtime
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.housekeeping.places import working_version

@@ -10,7 +10,7 @@ counted may miss objects that are on their way, and a count alone must not take 
 
 All is counted at one revision; removals after it wait for the next count. Where it is in doubt, a
 quota stays too high for a while, never too low. Not here: what objects use
-(`restow.machinery.quotas`).
+(`restow.apimachinery.quotas`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import quotas
-from restow.machinery.quotas import Number, Quota
-from restow.machinery.status import NotFound
+from restow.apimachinery import quotas
+from restow.apimachinery.quotas import Number, Quota
+from restow.apimachinery.status import NotFound
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.paging import items_below

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from restow.aio import Backoff, Runtime, WorkQueue
-from restow.machinery.status import Conflict
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status import Conflict
+from restow.apimachinery.status_error import StatusError
 from restow.resources.errors import DoAgain
 from restow.storage.errors import StorageError
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Runtime, WorkQueue
-from restow.machinery import rbac, status
-from restow.machinery.rbac import Rule
-from restow.machinery.rbac_objects import (
+from restow.apimachinery import rbac, status
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import (
     AUTO_UPDATE,
     GROUP,
     Role,
@@ -27,7 +27,7 @@ from restow.machinery.rbac_objects import (
     rules_object,
     rules_of,
 )
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.housekeeping.bootstrap_roles import Default, default_objects

@@ -6,7 +6,7 @@
     all but mirror pods      get the account's token as a volume, and its secrets for images
 
 A server without tokens of accounts is not asked: it has nothing to mount. Not here: what a pod gets
-of its account (`restow.machinery.pod_accounts`), and who makes accounts
+of its account (`restow.apimachinery.pod_accounts`), and who makes accounts
 (`restow.resources.housekeeping.accounts`).
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.aio import Runtime
-from restow.machinery import pod_accounts
+from restow.apimachinery import pod_accounts
 from restow.resources.definition import Object, Resource
 from restow.resources.store import ResourceStore
 from restow.serving.admission.review import Attributes, WriteOf, forbidden

@@ -19,9 +19,9 @@ from typing import Final
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Check
 from restow.serving.admission.review import (

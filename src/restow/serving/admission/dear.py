@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from restow.aio import Runtime
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.admission.review import Attributes
 from restow.serving.admission.turns import TOO_LATE, Line, LineSeat
 from restow.serving.limits import Room

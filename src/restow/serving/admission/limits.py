@@ -3,7 +3,7 @@
 Asked about new pods, pods that are resized, and claims of volumes. While there is no limit range at
 all, writes of them are not asked about; in a namespace that has none they cost one look.
 
-Not here: what a limit range says of an object (`restow.machinery.limit_ranges`).
+Not here: what a limit range says of an object (`restow.apimachinery.limit_ranges`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from restow.aio import Runtime
-from restow.machinery import limit_ranges
-from restow.machinery.limit_ranges import LimitRange
+from restow.apimachinery import limit_ranges
+from restow.apimachinery.limit_ranges import LimitRange
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.selectors import LabelSelector, label_selector_of
+from restow.apimachinery import status
+from restow.apimachinery.selectors import LabelSelector, label_selector_of
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.store import ResourceStore

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.serving.authorization.rules import Authorizer

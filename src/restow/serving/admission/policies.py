@@ -11,7 +11,7 @@ does nothing. Policies and bindings are kept in mind as they are stored, compile
 
 Nothing is decided about policies themselves, or nobody could take away one that refuses all.
 
-Not here: expressions (`restow.machinery.structural.cel`), and whether a policy may be written at
+Not here: expressions (`restow.apimachinery.structural.cel`), and whether a policy may be written at
 all (`restow.kinds.validation`).
 """
 
@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from restow.aio import Runtime
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
-from restow.machinery.structural.cel import admission as cel
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel import admission as cel
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.errors import DoAgain

@@ -1,19 +1,19 @@
 """Who answers when an expression asks what somebody may do: whoever decides about requests.
 
-Not here: the functions by which expressions ask (`restow.machinery.structural.cel`).
+Not here: the functions by which expressions ask (`restow.apimachinery.structural.cel`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from restow.machinery.structural.cel.admission import ASKED, ASKED_RESOURCE
-from restow.machinery.structural.cel.library_authorizer import (
+from restow.apimachinery.structural.cel.admission import ASKED, ASKED_RESOURCE
+from restow.apimachinery.structural.cel.library_authorizer import (
     AccessQuestion,
     Account,
     ResourceCheck,
 )
-from restow.machinery.structural.cel.library_authorizer import Authorizer as CelAuthorizer
+from restow.apimachinery.structural.cel.library_authorizer import Authorizer as CelAuthorizer
 from restow.serving.admission.dear import asked_on_loop
 from restow.serving.admission.request_values import namespace_of
 from restow.serving.admission.review import Attributes

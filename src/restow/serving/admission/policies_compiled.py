@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion
-from restow.machinery.selectors import LabelSelector, label_selector_of
-from restow.machinery.status_error import StatusError
-from restow.machinery.structural.cel import types
-from restow.machinery.structural.cel.admission import VARIABLES, Expression, Scope
-from restow.machinery.structural.cel.program import CompileError
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.selectors import LabelSelector, label_selector_of
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.admission import VARIABLES, Expression, Scope
+from restow.apimachinery.structural.cel.program import CompileError
 from restow.resources.definition import Object
 from restow.serving.admission.matching import Matcher
 

@@ -16,18 +16,18 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from restow.machinery.status_error import StatusError
-from restow.machinery.structural.cel.admission import (
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel.admission import (
     ASKED,
     ASKED_RESOURCE,
     VARIABLES,
     Expression,
     Named,
 )
-from restow.machinery.structural.cel.budget import OBJECT_COST_MAX
-from restow.machinery.structural.cel.program import Outcome
-from restow.machinery.structural.cel.run import Trial
-from restow.machinery.structural.cel.values import TrialOver
+from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
+from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.values import TrialOver
 from restow.resources.errors import DoAgain
 from restow.serving.admission.dear import COST_ON_LOOP_MAX
 from restow.serving.admission.policies_compiled import Compiled, Policy, Validation

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.status_error import Cause, StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import Cause, StatusError
 from restow.serving.admission.policies_compiled import Binding, ConfigurationError, Policy
 from restow.serving.admission.policies_evaluation import Denial, Verdict
 from restow.serving.admission.review import Attributes

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from restow.machinery import field_errors, status
-from restow.machinery.errors import MachineryError
-from restow.machinery.names import GroupVersion
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.names import GroupVersion
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.store import ResourceStore

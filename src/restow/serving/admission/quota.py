@@ -11,7 +11,7 @@ any other, and charges nothing.
 What a quota counts from follows its status: it holds from when it was first counted. While no quota
 limits a kind in any namespace, writes of it are not asked about.
 
-Not here: what objects use, and the words of a refusal (`restow.machinery.quotas`).
+Not here: what objects use, and the words of a refusal (`restow.apimachinery.quotas`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from functools import partial
 from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull
-from restow.machinery import quotas, status
-from restow.machinery.names import GroupVersion
-from restow.machinery.quotas import Number, Quota, Usage
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import quotas, status
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.quotas import Number, Quota, Usage
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object, Resource
 from restow.resources.following import Following

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from restow.machinery.errors import MachineryError
-from restow.machinery.status import of_machinery_error
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status import of_machinery_error
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object
 from restow.serving.admission.matching import Hosted, is_namespace

@@ -13,8 +13,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object, Resource
 from restow.serving.context import Context, User
 

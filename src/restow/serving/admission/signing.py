@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from restow.machinery.signing_requests import decoded, parse_request
+from restow.apimachinery.signing_requests import decoded, parse_request
 from restow.resources.definition import Object
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.authorization.rules import Authorizer

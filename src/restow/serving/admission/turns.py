@@ -15,8 +15,8 @@ from collections import deque
 from typing import Final
 
 from restow.aio import Runtime
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.serving.context import User
 from restow.serving.limits import Room, Seat
 

@@ -24,16 +24,16 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Runtime
-from restow.machinery import status
-from restow.machinery.admission_review import (
+from restow.apimachinery import status
+from restow.apimachinery.admission_review import (
     AnswerInvalid,
     Verdict,
     read_review,
     refusal,
     write_review,
 )
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Hosted, Namespaces

@@ -12,18 +12,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from restow.machinery import status
-from restow.machinery.structural.cel.admission import (
+from restow.apimachinery import status
+from restow.apimachinery.structural.cel.admission import (
     NAMESPACE,
     OBJECT,
     OLD_OBJECT,
     REQUEST,
     Expression,
 )
-from restow.machinery.structural.cel.budget import CALL_COST_MAX
-from restow.machinery.structural.cel.program import Outcome
-from restow.machinery.structural.cel.run import Trial
-from restow.machinery.structural.cel.values import TrialOver
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.values import TrialOver
 from restow.resources.definition import Object
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork
 from restow.serving.admission.matching import Hosted
@@ -35,7 +35,7 @@ COST_MAX: Final = 2_500_000
 """Of all conditions of one webhook for one write."""
 
 AuthorizerValues = Callable[[Attributes], dict[str, Any]]
-"""What expressions ask who may do what; see `restow.machinery.structural.cel.admission`."""
+"""What expressions ask who may do what; see `restow.apimachinery.structural.cel.admission`."""
 
 
 def no_authorizer(_attributes: Attributes) -> dict[str, Any]:

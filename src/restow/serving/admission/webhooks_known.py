@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from restow.aio import Runtime
-from restow.machinery.admission_review import review_version
-from restow.machinery.status_error import StatusError
-from restow.machinery.structural.cel.admission import Expression, Scope
-from restow.machinery.structural.cel.program import CompileError
+from restow.apimachinery.admission_review import review_version
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel.admission import Expression, Scope
+from restow.apimachinery.structural.cel.program import CompileError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following

@@ -8,10 +8,10 @@ Not here: the rest of what they are told (`request_values`), who is told, and wh
 
 from __future__ import annotations
 
-from restow.machinery import status
-from restow.machinery.errors import MachineryError
-from restow.machinery.metadata_rules import check_types
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.metadata_rules import check_types
+from restow.apimachinery.status_error import StatusError
 from restow.resources.custom.conversion import convert
 from restow.resources.definition import Object
 from restow.serving.admission.matching import Hosted

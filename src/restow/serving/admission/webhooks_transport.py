@@ -13,7 +13,8 @@ when the server stops a 503, and what is under way when a configuration changes 
 A Service is looked for as the servers of remote APIs are, and no backend may be where those may
 not. A URL may also name this machine: whoever writes one may write any.
 
-Not here: what is asked, and what an answer means (`webhooks`, `restow.machinery.admission_review`).
+Not here: what is asked, and what an answer means (`webhooks`,
+`restow.apimachinery.admission_review`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.client.config import ClientConfig
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
 from restow.resources.definition import Object
 from restow.serving.admission.turns import TOO_LATE, Line
 from restow.serving.aggregation.exchanges import Question

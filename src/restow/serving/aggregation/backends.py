@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from restow.aio import Runtime
+from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConfigInvalid, ConnectionFailed, ProtocolBroken, connection_failed
 from restow.client.http1 import encode_passed_request
 from restow.client.transport import Request, Response
-from restow.machinery.status_error import StatusError
 from restow.serving.aggregation.exchanges import Exchange, Question
 from restow.serving.aggregation.interface import RemoteApi, ServiceRef
 from restow.serving.aggregation.pools import (

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from restow.machinery.names import version_priority
+from restow.apimachinery.names import version_priority
 from restow.resources.catalog import Catalog
 from restow.resources.housekeeping.api_service_objects import (
     GROUP,

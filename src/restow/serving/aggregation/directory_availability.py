@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from restow.aio import Backoff, Runtime, Tasks, WorkQueue
+from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
 from restow.client.transport import Request
-from restow.machinery.status_error import StatusError
 from restow.resources.housekeeping.api_service_objects import (
     PASSED,
     ApiService,

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import orjson
 
 from restow.aio import Clock
-from restow.machinery.names import GroupVersion
+from restow.apimachinery.names import GroupVersion
 from restow.serving.aggregation.documents_discovery import (
     AGGREGATED_ACCEPT,
     DiscoveryBad,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from restow.machinery.names import GroupVersion
+from restow.apimachinery.names import GroupVersion
 
 _VERSIONS: Final = ("v2", "v2beta1")
 """They differ in the name only. Old servers know the second alone."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from restow.apimachinery.names import version_priority
 from restow.kinds.builtin import api_service_priorities
-from restow.machinery.names import version_priority
 from restow.serving.aggregation.interface import RemoteApi
 from restow.serving.openapi import Document, ForeignSpec
 

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from restow.apimachinery.names import GroupVersion
 from restow.client.transport import Request, Response
-from restow.machinery.names import GroupVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

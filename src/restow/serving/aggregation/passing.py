@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.client.http1 import HEAD_BYTES_MAX, encode_passed_request
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
 from restow.serving.aggregation.exchanges import Question
 from restow.serving.audit.ids import id_in
 from restow.serving.context import Context, User

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
 from restow.serving.aggregation.backends import RemoteBackends, authority_of
 from restow.serving.aggregation.exchanges import Exchange, Question
 from restow.serving.aggregation.interface import Directory, RemoteApi

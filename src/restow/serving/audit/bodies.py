@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.machinery import codec, protobuf, yaml_codec
-from restow.machinery.errors import MachineryError
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import codec, protobuf, yaml_codec
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status_error import StatusError
 from restow.serving import messages
 from restow.serving.audit.lines import encode
 from restow.serving.audit.redaction import without_managed_fields

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from restow.machinery import yaml_codec
-from restow.machinery.name_formats import subdomain_problem
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import yaml_codec
+from restow.apimachinery.name_formats import subdomain_problem
+from restow.apimachinery.status_error import StatusError
 from restow.serving.audit.policy import (
     LEVELS,
     NONE,

@@ -6,7 +6,7 @@ import hashlib
 from typing import Final
 
 from restow.aio import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.credentials import Credential
 from restow.serving.authentication.tokens import shows_token

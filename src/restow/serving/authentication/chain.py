@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.authentication.anonymous import EVERYWHERE, AnonymousAccess
 from restow.serving.authentication.credentials import (
     WITHOUT_END,

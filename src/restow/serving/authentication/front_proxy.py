@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import orjson
 
 from restow.aio import Clock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.authentication.authorities import Authorities
 from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User

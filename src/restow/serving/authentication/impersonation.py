@@ -19,8 +19,8 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-from restow.machinery import status
-from restow.machinery.name_formats import dns_label_problem, subdomain_problem
+from restow.apimachinery import status
+from restow.apimachinery.name_formats import dns_label_problem, subdomain_problem
 from restow.serving.authorization.rules import Authorizer, refusal
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Headers

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final
 
 from restow.aio import Runtime
-from restow.machinery import jwt, status
-from restow.machinery.jwt import Jwt, JwtInvalid
+from restow.apimachinery import jwt, status
+from restow.apimachinery.jwt import Jwt, JwtInvalid
 from restow.serving.authentication.credentials import WITHOUT_END, Credential
 from restow.serving.authentication.oidc_claims import user_of_claims
 from restow.serving.authentication.oidc_config import ALGORITHMS, JwtAuthenticator

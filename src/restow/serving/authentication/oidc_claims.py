@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery.jwt import JwtInvalid
+from restow.apimachinery.jwt import JwtInvalid
 from restow.serving.authentication.certificates import CREDENTIAL_ID
 from restow.serving.authentication.oidc_config import JwtAuthenticator, Mapped
 from restow.serving.authentication.oidc_expressions import ExpressionFailed, of_claims, of_user

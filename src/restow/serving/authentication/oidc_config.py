@@ -23,9 +23,9 @@ import msgspec
 from cryptography import x509
 from msgspec import Struct, field
 
-from restow.machinery.name_formats import subdomain_problem
-from restow.machinery.status_error import StatusError
-from restow.machinery.yaml_codec import YAML_SIZE_MAX, decode
+from restow.apimachinery.name_formats import subdomain_problem
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.yaml_codec import YAML_SIZE_MAX, decode
 from restow.serving.authentication.anonymous import AnonymousAccess
 from restow.serving.authentication.oidc_expressions import check_claims_rule, check_user_rule
 

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 import orjson
 
 from restow.aio import Runtime, TaskHandle
+from restow.apimachinery import status
+from restow.apimachinery.jwt_keys import KEYS_MAX, KeySet, VerifyingKey, read_jwk
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ClientError
 from restow.client.transport import HttpTransport, Request
-from restow.machinery import status
-from restow.machinery.jwt_keys import KEYS_MAX, KeySet, VerifyingKey, read_jwk
 from restow.resources.errors import DoAgain
 from restow.serving.authentication.oidc_config import Issuer
 

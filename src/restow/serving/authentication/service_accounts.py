@@ -25,10 +25,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from restow.aio import Clock
-from restow.machinery import jwt, status
-from restow.machinery.jwt import JwtInvalid
-from restow.machinery.jwt_keys import KeySet, SigningKey
-from restow.machinery.type_values import parse_time
+from restow.apimachinery import jwt, status
+from restow.apimachinery.jwt import JwtInvalid
+from restow.apimachinery.jwt_keys import KeySet, SigningKey
+from restow.apimachinery.type_values import parse_time
 from restow.resources.watch_cache import Entry
 from restow.serving.authentication import service_accounts_claims as account_claims
 from restow.serving.authentication.service_accounts_claims import (

@@ -5,7 +5,7 @@
                                  "pod" | "secret" | "node": {"name": …, "uid": …}}}
 
 Tokens that a Secret holds are older: no end, no audience, and other names for the same things.
-Not here: signatures (`restow.machinery.jwt_keys`), and whether what a token names is there.
+Not here: signatures (`restow.apimachinery.jwt_keys`), and whether what a token names is there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from restow.machinery import jwt
-from restow.machinery.jwt import JwtInvalid
+from restow.apimachinery import jwt
+from restow.apimachinery.jwt import JwtInvalid
 from restow.serving.context import User
 
 LEGACY_ISSUER: Final = "kubernetes/serviceaccount"

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.authentication.credentials import Credential
 from restow.serving.context import User
 from restow.serving.listener.request import Request

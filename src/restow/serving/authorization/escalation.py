@@ -6,7 +6,7 @@ that gathers others is for those who hold everything, because it may come to hav
 
 Only masters are not asked. What finalizers and owners say may be changed without it, or nobody
 could clean up. A plug-in of admission, so that it is asked on every way on which an object is
-written, of a dry run too. Not here: what covers what (`restow.machinery.rbac`).
+written, of a dry run too. Not here: what covers what (`restow.apimachinery.rbac`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.machinery import rbac, status
-from restow.machinery.names import GroupResource
-from restow.machinery.rbac import Rule
-from restow.machinery.rbac_objects import GROUP, RoleRef, rules_of
+from restow.apimachinery import rbac, status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
 from restow.resources.definition import Object
 from restow.serving.admission.review import Attributes, WriteOf
 from restow.serving.authorization.rbac import Rbac

@@ -5,7 +5,7 @@ whether all, none or some names are allowed, until a role or binding changes. Ro
 the watch cache, so a change counts as soon as this server has heard of it.
 
 Masters may do everything, whatever roles say: so that nobody can lock everybody out. Not here: the
-rules themselves (`restow.machinery.rbac`), and who may write roles (`escalation`).
+rules themselves (`restow.apimachinery.rbac`), and who may write roles (`escalation`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from restow.aio import Runtime
-from restow.machinery.name_formats import path_segment_problem
-from restow.machinery.rbac import Rule
-from restow.machinery.rbac_objects import GROUP, RoleRef
-from restow.machinery.selectors import parse_field_selector
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.name_formats import path_segment_problem
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import GROUP, RoleRef
+from restow.apimachinery.selectors import parse_field_selector
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Object
 from restow.resources.following import Following

@@ -12,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from restow.machinery.rbac import Rule, quoted
-from restow.machinery.rbac_objects import GROUP, Binding, RoleRef, Subject, read_binding, read_role
+from restow.apimachinery.rbac import Rule, quoted
+from restow.apimachinery.rbac_objects import (
+    GROUP,
+    Binding,
+    RoleRef,
+    Subject,
+    read_binding,
+    read_role,
+)
 from restow.resources.definition import Object
 from restow.serving.context import User
 

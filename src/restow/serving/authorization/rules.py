@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, runtime_checkable
 
-from restow.machinery import status
-from restow.machinery.names import GroupResource
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.request_info import RequestInfo
 

@@ -2,7 +2,7 @@
 
 A configuration is YAML, or JSON, which is YAML too. An object that is not there is created by it,
 which takes the right to create as well. Not here: what a configuration does to an object
-(`restow.machinery.apply`).
+(`restow.apimachinery.apply`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.apply.schema import from_struct
+from restow.apimachinery.apply.values import ApplySchemaError, check
 from restow.kinds.types import load_types
-from restow.machinery import codec, field_errors, status
-from restow.machinery.apply.schema import from_struct
-from restow.machinery.apply.values import ApplySchemaError, check
 from restow.resources.custom.replicas import names_of
 from restow.resources.definition import Object
 from restow.resources.store import Apply

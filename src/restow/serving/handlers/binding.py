@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupResource
 from restow.kinds.validation.pod_parts import BINDING
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupResource
 from restow.resources.definition import Object, Resource
 from restow.resources.strategy import timestamp
 from restow.serving.context import Context

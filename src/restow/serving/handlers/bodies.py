@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-from restow.machinery import codec, field_errors, protobuf, status
-from restow.machinery.metadata_rules import check_types
-from restow.machinery.names import GroupKind
+from restow.apimachinery import codec, field_errors, protobuf, status
+from restow.apimachinery.metadata_rules import check_types
+from restow.apimachinery.names import GroupKind
 from restow.resources.definition import Object, Resource
 from restow.resources.known_entries import KnownEntries
 from restow.resources.store import ResourceStore

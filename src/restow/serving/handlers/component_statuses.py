@@ -11,8 +11,8 @@ from typing import Final
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.names import GroupResource
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.resources.definition import Object
 from restow.serving.answers import respond
 from restow.serving.context import Context

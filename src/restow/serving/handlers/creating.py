@@ -7,8 +7,8 @@ from typing import Final
 
 import orjson
 
-from restow.machinery import status
-from restow.machinery.apply.entries import Manager
+from restow.apimachinery import status
+from restow.apimachinery.apply.entries import Manager
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Begun, PlaceMoved, Written
 from restow.serving.answers import respond

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind, GroupResource
-from restow.machinery.status_error import Cause
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind, GroupResource
+from restow.apimachinery.status_error import Cause
 from restow.resources.store import DeleteWish, Written
 from restow.resources.watch_cache import Entry
 from restow.serving.answers import respond, respond_object

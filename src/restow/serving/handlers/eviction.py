@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status_error import Cause, StatusError
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
-from restow.machinery import status
-from restow.machinery.names import GroupResource
-from restow.machinery.status_error import Cause, StatusError
 from restow.resources.definition import Object, Resource
 from restow.resources.store import DeleteWish
 from restow.resources.strategy import timestamp

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
 from restow.resources.definition import Resource
 from restow.resources.errors import VersionUnknown, translate
 from restow.resources.watch_cache import Entry, WatchCache

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import Cause
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
 from restow.resources.definition import Object
 from restow.serving.answers import JSON_HEADERS
 from restow.serving.context import Context

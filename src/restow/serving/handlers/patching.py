@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.json_patch import JsonPatch
+from restow.apimachinery.merge_patch import apply_merge_patch
+from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.kinds.types import load_types
-from restow.machinery import codec, field_errors, status
-from restow.machinery.json_patch import JsonPatch
-from restow.machinery.merge_patch import apply_merge_patch
-from restow.machinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
-from restow.machinery.strategic_merge_types import merge_schema
 from restow.resources.definition import Object
 from restow.serving.context import Context
 from restow.serving.handlers.applying import APPLY_PATCH, apply

@@ -10,7 +10,7 @@ from typing import Final
 
 import orjson
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Entry, WatchCache

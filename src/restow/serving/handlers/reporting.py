@@ -29,14 +29,14 @@ from restow.api.storage_version_report import (
     STORE_PARAMETER,
     StorageVersionReport,
 )
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
 from restow.coordination.errors import NotSettled, ReportRefused
 from restow.coordination.identity import ServerId
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rules import Entry, Report
-from restow.machinery import codec, field_errors, status
-from restow.machinery.name_formats import dns_1035_label_problem, subdomain_problem
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import Cause
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.handlers.reading import resource_of

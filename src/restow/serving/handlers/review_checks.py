@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.machinery import field_errors, selectors, status
-from restow.machinery.name_formats import label_value_problem, qualified_name_problem
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import field_errors, selectors, status
+from restow.apimachinery.name_formats import label_value_problem, qualified_name_problem
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import StatusError
 from restow.resources.definition import Object
 
 Causes = list[status.Cause]

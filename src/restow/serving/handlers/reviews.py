@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from restow.machinery import status
-from restow.machinery.rbac import Rule
-from restow.machinery.rbac_objects import rules_object
+from restow.apimachinery import status
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import rules_object
 from restow.resources.definition import Object, Resource
 from restow.resources.strategy import place
 from restow.serving.answers import respond_object

@@ -28,12 +28,12 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
 from restow.coordination.rewrite import LIMIT_MAX, Rewriter
 from restow.coordination.rewrite_page import Page
 from restow.coordination.rewrite_plan import Aborted
-from restow.machinery import codec, field_errors, status
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import Cause
 from restow.resources.definition import Object, Resource
 from restow.serving.answers import respond_object
 from restow.serving.context import Context

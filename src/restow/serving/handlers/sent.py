@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from restow.apimachinery import codec, protobuf
+from restow.apimachinery.conversion import Converter
 from restow.kinds.definitions import Kind
-from restow.machinery import codec, protobuf
-from restow.machinery.conversion import Converter
 from restow.resources.definition import Object, Resource
 from restow.resources.shapes import BuiltinShape
 from restow.resources.strategy import place

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime, Tasks
+from restow.apimachinery import status
 from restow.coordination.store_scan import StoreScanner
-from restow.machinery import status
 from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.serving.admission import Chain

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.conversion import Converter
+from restow.apimachinery.jwt import TOKEN_LENGTH_MAX
+from restow.apimachinery.names import GroupKind, GroupResource, GroupVersion
+from restow.apimachinery.status_error import Cause
 from restow.kinds.definitions import Kind
-from restow.machinery import field_errors, status
-from restow.machinery.conversion import Converter
-from restow.machinery.jwt import TOKEN_LENGTH_MAX
-from restow.machinery.names import GroupKind, GroupResource, GroupVersion
-from restow.machinery.status_error import Cause
 from restow.resources.definition import Object, Resource
 from restow.resources.shapes import BuiltinShape
 from restow.resources.strategy import place, timestamp

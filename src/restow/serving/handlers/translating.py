@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from restow.aio import TasksClosed, TasksFull
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.resources.custom.conversion import ConversionRefused
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Entry

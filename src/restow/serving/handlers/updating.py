@@ -10,9 +10,9 @@ from typing import Any, Final
 import orjson
 from msgspec.structs import replace
 
-from restow.machinery import codec, field_errors, status
-from restow.machinery.metadata_rules import check_types
-from restow.machinery.names import GroupKind, GroupResource
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.metadata_rules import check_types
+from restow.apimachinery.names import GroupKind, GroupResource
 from restow.resources.definition import Object, Resource
 from restow.resources.store import Change, Written
 from restow.resources.strategy import place

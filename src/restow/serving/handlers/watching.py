@@ -18,9 +18,9 @@ from typing import Any, Final
 import orjson
 
 from restow.aio import Timer
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import StatusError
 from restow.resources.committing import check_current
 from restow.resources.definition import Resource
 from restow.resources.watch_cache import Change, Entry, WatchCache

@@ -10,15 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.kinds.schema_facts import (
-    default_of,
-    is_required,
-    union_of,
-    words_of,
-    zero_of,
-)
-from restow.machinery.apply.schema import ATOMIC_STRUCTS
-from restow.machinery.types import (
+from restow.apimachinery.apply.schema import ATOMIC_STRUCTS
+from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
@@ -28,6 +21,13 @@ from restow.machinery.types import (
     Special,
     Struct,
     UnknownType,
+)
+from restow.kinds.schema_facts import (
+    default_of,
+    is_required,
+    union_of,
+    words_of,
+    zero_of,
 )
 from restow.serving.openapi.declared import declared_kind, encoded, open_kind
 from restow.serving.openapi.operations import (

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from restow.machinery.types import Resolver
+from restow.apimachinery.types import Resolver
 from restow.serving.openapi import v2_protobuf
 from restow.serving.openapi.documents import Document, fingerprint, finish
 from restow.serving.openapi.foreign import ForeignSpec

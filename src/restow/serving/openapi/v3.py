@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.machinery.types import Resolver
+from restow.apimachinery.types import Resolver
 from restow.serving.openapi.documents import Document, fingerprint, finish
 from restow.serving.openapi.operations import (
     PARAMETERS,

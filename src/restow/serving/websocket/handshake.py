@@ -15,7 +15,7 @@ import hashlib
 import re
 from typing import Final
 
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.answers import JSON_HEADERS
 from restow.serving.authentication.tokens import BEARER_PROTOCOL
 from restow.serving.listener import Headers, Request, Response, header_block

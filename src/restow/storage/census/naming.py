@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.kinds.builtin import all_kinds, find_kind, find_resource
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersion
 
 PREFIX_DEFAULT: Final = "/registry/"
 

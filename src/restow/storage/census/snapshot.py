@@ -20,7 +20,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from restow.machinery.protobuf_values import read_small
+from restow.apimachinery.protobuf_values import read_small
 from restow.storage.census.bolt import BoltFile
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import REVISION_FIRST

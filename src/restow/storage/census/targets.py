@@ -17,10 +17,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from restow.api.internal_v1alpha1 import resource_of_name
-from restow.machinery.errors import InvalidName
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.protobuf_values import read_small
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.protobuf_values import read_small
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.census.naming import DEFINITIONS, STORAGE_STATES, STORAGE_VERSIONS
 from restow.storage.census.values import Stored, unwrap
 

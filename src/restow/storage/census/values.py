@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-from restow.machinery.protobuf_values import MAGIC, read_small
+from restow.apimachinery.protobuf_values import MAGIC, read_small
 
 Form = Literal["json", "protobuf", "yaml", "encrypted", "unreadable"]
 

@@ -22,11 +22,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import StatusError
+from restow.apimachinery.type_values import parse_duration
+from restow.apimachinery.yaml_codec import YAML_SIZE_MAX, decode
 from restow.kinds.builtin import find_resource
-from restow.machinery.names import GroupResource
-from restow.machinery.status import StatusError
-from restow.machinery.type_values import parse_duration
-from restow.machinery.yaml_codec import YAML_SIZE_MAX, decode
 from restow.storage.encryption.resource_rules import (
     EVERYTHING,
     find_mask,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime
 from restow.api.encryption_keys import ANY, IDENTITY
+from restow.apimachinery.names import GroupResource
 from restow.kinds.builtin import all_kinds
-from restow.machinery.names import GroupResource
 from restow.storage.checks import resource_of
 from restow.storage.encryption.asking import key_named_in
 from restow.storage.encryption.configuration import (

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from restow.machinery.name_formats import subdomain_problem
+from restow.apimachinery.name_formats import subdomain_problem
 
 KEY_ID_BYTES_MAX: Final = 1024
 SOURCE_BYTES_MAX: Final = 1024

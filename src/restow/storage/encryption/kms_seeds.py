@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from restow.machinery.protobuf_values import read_length
+from restow.apimachinery.protobuf_values import read_length
 from restow.storage.encryption.kms_messages import HKDF_SEED, Envelope
 from restow.storage.encryption.providers import GCM_NONCE_BYTES, GCM_TAG_BYTES, Draw, WrongKey
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime, check_regular, in_own_thread
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.configuration import (
     FILE_BYTES_MAX,
     NOTHING,

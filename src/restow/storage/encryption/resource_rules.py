@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from restow.apimachinery.names import GroupResource
 from restow.kinds.builtin import find_kind, find_resource
-from restow.machinery.names import GroupResource
 
 EVERYTHING: Final = GroupResource("*", "*")
 NAME_LENGTH_MAX: Final = 253

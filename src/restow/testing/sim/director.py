@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupResource
 from restow.coordination.identity import Mode
 from restow.coordination.wire import REPORTS_PREFIX
-from restow.machinery.names import GroupResource
 from restow.migration.parts import PART_NAMES
 from restow.migration.trigger.options import Source
 from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT

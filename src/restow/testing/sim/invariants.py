@@ -118,7 +118,7 @@ ROWS: Final = (
     # Discovery.
     Row("D1", "the hash that is shown is that of what is written", _SIM),
     Row("D2", "one version has one hash, everywhere and always", tests=(
-        "tests/unit/machinery/test_version_hash.py::test_known_hashes",)),
+        "tests/unit/apimachinery/test_version_hash.py::test_known_hashes",)),
     Row("D3", "what is stored has a hash, subresources have none", tests=(
         "tests/conformance/api/test_discovery.py::test_hashes",)),
     Row("D4", "another hash leads to a migration", _SIM),

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import orjson
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
 from restow.client.transport import Request
-from restow.machinery.names import GroupVersionResource
 from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 
 GROUP = "samples.example.com"

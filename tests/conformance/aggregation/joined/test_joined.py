@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from restow.apimachinery.status import NotFound, ServiceUnavailable
 from restow.client import ApiClient, read_kubeconfig
-from restow.machinery.status import NotFound, ServiceUnavailable
 from tests.conformance.aggregation.joined.joining import (
     API_NAME,
     NAMESPACES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.machinery.status import BadRequest
+from restow.apimachinery.status import BadRequest
 from restow.serving.aggregation.passing import NOTHING_ELSE, user_lines
 from restow.serving.aggregation.published_headers import PublishedHeaders, believed_of
 from restow.serving.context import User

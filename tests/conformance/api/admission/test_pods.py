@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.service_accounts import AccountRules
-from restow.machinery.jwt_keys import KeySet, SigningKey
 from restow.serving.authentication.service_accounts import AccountTrust
 from restow.serving.handlers.token_request import TokenLimits
 from restow.storage.memory import MemoryStorage

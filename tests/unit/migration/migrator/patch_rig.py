@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from restow.aio import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
+from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response
-from restow.machinery.status import StatusError
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
 from restow.resources.stored import encode

@@ -13,9 +13,9 @@ import pytest
 
 from restow.aio import Runtime
 from restow.api.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
-from restow.machinery import status
-from restow.machinery.names import GroupResource
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed, hash_of
 from restow.migration.migrator.controller import find_resource

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind, GroupResource
+from restow.apimachinery.status import StatusError
 from restow.client import ConnectionFailed
-from restow.machinery import field_errors, status
-from restow.machinery.names import GroupKind, GroupResource
-from restow.machinery.status import StatusError
 from restow.migration.migrator.classify import (
     MESSAGE_LENGTH_MAX,
     NOT_ASKED,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
 from restow.client.transport import Request
-from restow.machinery.names import GroupResource
 from restow.migration.migrator.controller import (
     ABORTED,
     FAILED,

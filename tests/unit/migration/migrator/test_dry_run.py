@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from restow.apimachinery import status
+from restow.apimachinery.status import StatusError, Unauthorized
 from restow.client.transport import Request
-from restow.machinery import status
-from restow.machinery.status import StatusError, Unauthorized
 from restow.migration.migrator.classify import NOT_ASKED
 from restow.migration.migrator.dry_run import DryRunDone, dry_run
 from restow.migration.migrator.passes import Failure, PageDone

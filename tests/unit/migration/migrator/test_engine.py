@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import InProcessTransport
 from restow.client.transport import Request
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.migrator.agreement import BY_SERVER
 from restow.migration.migrator.controller import find_request_apis
 from restow.migration.migrator.engine import Engine

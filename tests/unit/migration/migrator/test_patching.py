@@ -12,11 +12,11 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.client import ConnectionFailed
 from restow.client.transport import Request
-from restow.machinery import status
-from restow.machinery.names import GroupResource
-from restow.machinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.migration.migrator.classify import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.patching import FIELD_MANAGER, PatchOptions, connections_for

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import ServiceUnavailable, StatusError
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
-from restow.machinery import status
-from restow.machinery.names import GroupResource
-from restow.machinery.status import ServiceUnavailable, StatusError
 from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost

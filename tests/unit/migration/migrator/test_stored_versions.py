@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, InProcessTransport
-from restow.machinery import status
-from restow.machinery.names import GroupResource
 from restow.migration.migrator.stored_versions import Definition, note_definition, trim
 from tests.unit.migration.migrator.definitions import DEFINITIONS, Definitions, definition
 

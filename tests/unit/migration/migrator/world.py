@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response, Transport
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.machinery.names import GroupResource
 from restow.migration.migrator.controller import find_request_apis, find_resource
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, Listener, Outcome

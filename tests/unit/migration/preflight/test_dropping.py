@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.encryption_keys import KeysSaid
 from restow.migration.preflight import KeyedResource, KeyedView, Reason, StoreCount, judge_drop
 

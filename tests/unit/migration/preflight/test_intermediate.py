@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.preflight import (
     Blocker,
     ClusterView,

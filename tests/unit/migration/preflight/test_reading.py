@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.preflight import (
     ClusterView,
     Reason,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.machinery.names import GroupResource, GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.preflight import (
     ClusterView,
     Evidence,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.names import GroupResource
 from restow.kinds.releases import ReleaseError, shipped_release, shipped_releases
-from restow.machinery.names import GroupResource
 from restow.migration.preflight import find_target, target_of_release
 from restow.resources.catalog import release_catalog
 

@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import Answer, ApiClient, InProcessTransport, Object
-from restow.machinery import status
-from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.trigger.records import record_of
 from tests.unit.client.fake_api import FakeApi, Sent
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status import AlreadyExists, Conflict
 from restow.client import ApiClient, Object
-from restow.machinery import status
-from restow.machinery.names import GroupResource
-from restow.machinery.status import AlreadyExists, Conflict
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.acting import Actor
 from restow.migration.trigger.actions import (

@@ -16,10 +16,10 @@ import pytest
 
 from restow.aio import SeededRandomness
 from restow.api.resources import STATES
+from restow.apimachinery.names import GroupVersionKind, GroupVersionResource
+from restow.apimachinery.status import Conflict, NotFound
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, Object
-from restow.machinery.names import GroupVersionKind, GroupVersionResource
-from restow.machinery.status import Conflict, NotFound
-from restow.machinery.version_hash import storage_version_hash
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.overview_reading import migrations_seen
 from restow.migration.requests import REQUESTS, marks_of, phase_of, resource_of

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from restow.apimachinery import status
 from restow.client import Answer, Object
-from restow.machinery import status
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.sources import SourceMissing
 from restow.migration.trigger.values import Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from restow.aio import Runtime
 from restow.api.resources import DEFINITIONS, STATES
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
 from restow.client import ApiClient, Change, Informer, key_of
-from restow.machinery.names import GroupVersionResource
-from restow.machinery.status import NotFound
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from tests.unit.migration.running import running_server, until

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from restow.api.names import EPOCH_ANNOTATION
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.trigger import following as module
 from restow.migration.trigger.following import Behind, Following
 from restow.migration.trigger.seeing import UnreadableObject

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from restow.machinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionResource
 from restow.migration.trigger.actions import UpdateState
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (

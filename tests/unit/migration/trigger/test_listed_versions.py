@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from restow.machinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionResource
 from restow.migration.trigger.actions import CreateMigration, DeleteMigration, Narrow, Wait
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (

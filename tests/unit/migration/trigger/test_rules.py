@@ -14,8 +14,8 @@ from restow.api.internal_v1alpha1 import (
     StorageVersionStatus,
 )
 from restow.api.names import LOOSE_ANNOTATION
-from restow.machinery.names import GroupResource, GroupVersionKind, GroupVersionResource
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
 from restow.migration.trigger.decide import decide
 from restow.migration.trigger.eligibility import Discovered, eligible, why_not

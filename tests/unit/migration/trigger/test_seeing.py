@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from restow.api.internal_v1alpha1 import name_of, resource_of_name
 from restow.api.names import EPOCH_ANNOTATION
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.migration.trigger.records import CHANGE_ANNOTATION
 from restow.migration.trigger.seeing import (
     UnreadableObject,

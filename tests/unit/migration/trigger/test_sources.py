@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.client import ApiClient, ApiGroup, ApiResource, Object
 from restow.client import Discovered as Discovery
-from restow.machinery import status
-from restow.machinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from restow.api.encryption_keys import IDENTITY
-from restow.machinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionResource
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,

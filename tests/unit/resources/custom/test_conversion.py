@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.resources.custom.conversion import (
     ENTRY_BYTES,
     KEPT_SECONDS,

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.machinery.status import BadRequest, InternalError, UnsupportedMediaType
+from restow.apimachinery.status import BadRequest, InternalError, UnsupportedMediaType
 from restow.resources.custom.shape import CustomShape, splicer_of
 from restow.resources.declared import declare_kind
 from restow.resources.stored import Splicer, encode

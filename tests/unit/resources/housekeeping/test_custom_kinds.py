@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.machinery.names import GroupKind
+from restow.apimachinery.names import GroupKind
 from restow.resources.housekeeping import dependents
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.housekeeping.namespaces import HURRY_SECONDS, NamespaceKeeper

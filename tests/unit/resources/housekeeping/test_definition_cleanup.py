@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.machinery.status import Conflict
+from restow.apimachinery.status import Conflict
 from restow.resources.housekeeping import definition_cleanup
 from restow.resources.housekeeping.definition_cleanup import UNCONFIRMED_SECONDS
 from restow.resources.housekeeping.definitions import DefinitionKeeper, DefinitionsOptions

@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.housekeeping.definitions import (
     ESTABLISH_SECONDS_MAX,
     DefinitionKeeper,

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.machinery.status import InternalError
+from restow.apimachinery.status import InternalError
 from restow.resources.housekeeping.dependents import DependentsCollector
 from restow.resources.store import DeleteWish
 from restow.storage.interface import Put, Transaction

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.apimachinery import rbac
+from restow.apimachinery.rbac_objects import Role, read_role
 from restow.kinds.validation.fields import selects
-from restow.machinery import rbac
-from restow.machinery.rbac_objects import Role, read_role
 from restow.resources.housekeeping.gathered_roles import GatheredRoles
 
 NAMES = "abcd"

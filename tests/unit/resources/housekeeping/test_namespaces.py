@@ -9,7 +9,7 @@ import pytest
 
 from restow.aio import SimulatedClock
 from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
-from restow.machinery.status import Conflict
+from restow.apimachinery.status import Conflict
 from restow.resources.housekeeping import namespaces
 from restow.resources.housekeeping.namespace_conditions import Leftovers, conditions_of
 from restow.resources.housekeeping.namespaces import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from restow.machinery.rbac import missing
-from restow.machinery.rbac_objects import AUTO_UPDATE, read_role, rules_of
+from restow.apimachinery.rbac import missing
+from restow.apimachinery.rbac_objects import AUTO_UPDATE, read_role, rules_of
 from restow.resources.catalog import builtin_catalog
 from restow.resources.housekeeping.bootstrap_roles import BINDINGS, ROLES, default_objects
 from restow.resources.housekeeping.roles import (

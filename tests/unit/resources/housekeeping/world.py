@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from restow.aio import Runtime, SimulatedClock, WorkQueue
-from restow.machinery.status import Conflict
+from restow.apimachinery.status import Conflict
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, builtin_catalog
 from restow.resources.definition import Resource

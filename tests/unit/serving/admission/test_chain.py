@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.resources.catalog import builtin_catalog
 from restow.serving.admission import Asked, Attributes, Chain, WriteOf
 from restow.serving.admission import chain as chain_module

@@ -10,12 +10,12 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.machinery import status
-from restow.machinery.structural.cel.admission import Scope
-from restow.machinery.structural.cel.budget import CALL_COST_MAX
-from restow.machinery.structural.cel.library_authorizer import Authorizer
-from restow.machinery.structural.cel.run import Trial
-from restow.machinery.structural.cel.values import TrialOver
+from restow.apimachinery import status
+from restow.apimachinery.structural.cel.admission import Scope
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.library_authorizer import Authorizer
+from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.values import TrialOver
 from restow.resources.catalog import builtin_catalog
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork, asked_on_loop
 from restow.serving.admission.review import Attributes

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.admission import webhooks_transport
 from restow.serving.admission.webhooks_transport import CallFailed, HookCalls, HookClient
 from restow.serving.aggregation.interface import ServiceRef

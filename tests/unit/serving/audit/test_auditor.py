@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from restow.aio import Clock, Runtime, SimulatedClock
-from restow.machinery import status
+from restow.apimachinery import status
 from restow.serving.answers import error_answer
 from restow.serving.audit import AuditIds, Auditor, parse_policy
 from restow.serving.audit.lines import Event, Stamps

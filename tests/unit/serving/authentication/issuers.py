@@ -10,8 +10,8 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.aio import Runtime
-from restow.machinery.jwt import encode_base64
-from restow.machinery.jwt_keys import SigningKey
+from restow.apimachinery.jwt import encode_base64
+from restow.apimachinery.jwt_keys import SigningKey
 from restow.serving.listener import Listener, TlsFiles, TlsMaterial, header_block
 from restow.serving.listener.request import Request
 from restow.serving.listener.response import Deferred, Promise, Response

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.machinery import status
-from restow.machinery.status_error import StatusError
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
 from restow.serving.authentication import (
     NOWHERE,
     AnonymousAccess,

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from restow.aio import SimulatedClock, SystemClock
+from restow.apimachinery.status_error import StatusError
 from restow.apiserver import certificates
-from restow.machinery.status_error import StatusError
 from restow.serving.aggregation.passing import user_lines
 from restow.serving.authentication import (
     Authentication,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.status_error import StatusError
 from restow.serving.authentication.impersonation import (
     WISHES_MAX,
     account_of,

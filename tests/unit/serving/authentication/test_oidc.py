@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime, SimulatedClock
-from restow.machinery.jwt import encode_base64
-from restow.machinery.status_error import StatusError
+from restow.apimachinery.jwt import encode_base64
+from restow.apimachinery.status_error import StatusError
 from restow.resources.errors import DoAgain
 from restow.serving.authentication import Authentication, TokenAuthenticator
 from restow.serving.authentication.oidc import OidcAuthenticator

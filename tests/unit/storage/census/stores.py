@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from restow.aio import Runtime
-from restow.machinery.protobuf_encode import write_envelope
+from restow.apimachinery.protobuf_encode import write_envelope
 from restow.storage.census import Census, open_source, take_census
 from restow.storage.interface import Delete, Done, Key, Put, Storage, Transaction
 from restow.storage.opening import open_storage

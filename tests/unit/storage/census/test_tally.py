@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
-from restow.machinery.names import GroupVersionKind
-from restow.machinery.version_hash import storage_version_hash
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.census import Census, ResourceCount, Selection, Verdict, take_census
 from tests.unit.storage.census.stores import as_json, as_protobuf, message
 

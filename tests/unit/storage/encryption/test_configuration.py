@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.configuration import (
     FILE_BYTES_MAX,
     PLAIN,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.api.encryption_keys import is_readable
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.keyring import Keyring, resource_at
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import Key

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.aio import Runtime, SimulatedClock
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.asking import open_value
 from restow.storage.encryption.configuration import KmsProvider, read_configuration
 from restow.storage.encryption.interface import NotPrepared

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
 from restow.apiserver.kms_probes import StoredProbes
-from restow.machinery.names import GroupResource
 from restow.storage.encryption.configuration import ConfigurationRefused
 from restow.storage.encryption.kms_probes import PROBES_PREFIX, probe_key
 from restow.storage.encryption.reloading import ReloadedKeys

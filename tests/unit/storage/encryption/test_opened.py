@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
 from restow.kinds.builtin import find_kind
-from restow.machinery.names import GroupResource
 from restow.resources.stored import Splicer
 from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.encryption.keyring import Keyring

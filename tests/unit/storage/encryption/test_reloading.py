@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.machinery.names import GroupResource
+from restow.apimachinery.names import GroupResource
 from restow.storage.encryption.configuration import ConfigurationRefused
 from restow.storage.encryption.interface import Keys
 from restow.storage.encryption.reloading import (

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupResource
 from restow.cluster import rolling
 from restow.cluster.keeper import State
 from restow.cluster.messages import Overview, ProcessView
-from restow.machinery.names import GroupResource
 from restow.migration.leading import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES

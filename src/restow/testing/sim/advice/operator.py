@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from restow.aio import InvariantViolation
+from restow.apimachinery.status_error import StatusError
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.cluster.safety import Situation, check_step
-from restow.machinery.status_error import StatusError
 from restow.migration import overview
 from restow.migration.overview_values import Overview
 from restow.migration.preflight import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.apimachinery import status
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.planning import ReportPlanner
-from restow.machinery import status
 from restow.resources import committing
 from restow.resources.committing import Committer
 from restow.resources.encoding import Encoding

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery import status
 from restow.apiserver import assembly
 from restow.coordination.rewrite import Rewriter, Standing
 from restow.coordination.rewrite_page import PageWork
 from restow.coordination.rewrite_plan import Aborted, RewritePlan
-from restow.machinery import status
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
 from restow.migration.migrator.following import Followed

@@ -1,0 +1,138 @@
+"""An applied configuration on top of a live object.
+
+Nothing is taken away here: what the applier no longer speaks of is removed afterwards, by field
+sets (`removing`). Neither value is changed, and parts of both are in the result.
+
+Not here: who may change what (`applying`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.apimachinery.apply.checking import error_of
+from restow.apimachinery.apply.elements import element_text
+from restow.apimachinery.apply.schema import Elements, Members, Node
+
+_ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
+
+
+def merge(node: Node, live: Any, config: Any) -> Any:
+    """Both in one: of what both speak of, the configuration counts.
+
+    Maps and associative lists are merged, all else is replaced. A null replaces what has one
+    owner, and leaves alone what has several. ApplySchemaError if an item of an associative list
+    cannot be told from others.
+    """
+    return _merge(node, live, config, "")
+
+
+def _merge(node: Node, live: Any, config: Any, path: str) -> Any:
+    """What both sides have. What is empty or null on both is as the configuration says."""
+    if live == config:
+        return config
+    members, elements = node.granular_map, node.granular_list
+    if members is not None and _has(dict, live) and (type(config) is dict or config is None):
+        return _merge_members(members, live, config or {}, path)
+    if elements is not None and _has(list, live) and (type(config) is list or config is None):
+        return _merge_items(elements, live, config or [], path)
+    return config
+
+
+def _has(kind: type, live: Any) -> bool:
+    """Whether there is anything to merge with."""
+    return type(live) is kind and bool(live)
+
+
+def _merge_members(
+    members: Members, live: dict[str, Any], config: dict[str, Any], path: str
+) -> dict[str, Any]:
+    out = live.copy()
+    for name, applied in config.items():
+        node = members[name].walk
+        if node is not None and name in live:
+            out[name] = _merge(node, live[name], applied, f"{path}.{name}")
+        else:
+            out[name] = applied
+    return out
+
+
+def _merge_items(elements: Elements, live: list[Any], config: list[Any], path: str) -> list[Any]:
+    """Items of both lists, each once, in an order that contradicts neither more than it must.
+
+    What both have comes in the order of the configuration. What only the object has keeps its
+    place before the items that follow it there.
+    """
+    applied = _keyed(elements, config, path)
+    found: dict[str, Any] = {}
+    order: list[str] = []
+    singles: list[Any] = []
+    for place, item in enumerate(live):
+        key = _key(elements, item, place, path)
+        order.append(key)
+        singles.append(item)
+        # A double is not merged with what is applied: what is applied takes its place.
+        found[key] = _ABSENT if key in found else item
+    node = elements.walk
+
+    def merged(key: str) -> Any:
+        was = found.get(key, _ABSENT)
+        if node is None or was is _ABSENT:
+            return applied[key]
+        return _merge(node, was, applied[key], path + element_text(key))
+
+    out = []
+    shared = iter([key for key in applied if key in found])
+    next_shared = next(shared, None)
+    done: set[str] = set()
+    wanted = list(applied)
+    left, right = 0, 0
+    while left < len(order) or right < len(wanted):
+        if left < len(order) and right < len(wanted):
+            key = order[left]
+            if key == wanted[right]:
+                out.append(merged(key))
+                done.add(key)
+                left, right = left + 1, right + 1
+                next_shared = next(shared, None)
+                continue
+            if key in applied and next_shared is not None and key != next_shared:
+                # It is in both, and its turn comes later, or has been.
+                left += 1
+                continue
+        if left < len(order):
+            key = order[left]
+            if key not in applied:
+                out.append(singles[left])
+                left += 1
+                continue
+            if key in done:
+                left += 1
+        if right < len(wanted):
+            key = wanted[right]
+            out.append(merged(key))
+            done.add(key)
+            right += 1
+            if key == next_shared:
+                next_shared = next(shared, None)
+    return out
+
+
+def _keyed(elements: Elements, items: list[Any], path: str) -> dict[str, Any]:
+    """What is applied, by key, in its order; each key once."""
+    out: dict[str, Any] = {}
+    for place, item in enumerate(items):
+        key = _key(elements, item, place, path)
+        if key in out:
+            text = f"duplicate entries for key {element_text(key)}"
+            raise error_of([f"{path}: {text}" if path else text])
+        out[key] = item
+    return out
+
+
+def _key(elements: Elements, item: Any, place: int, path: str) -> str:
+    try:
+        return elements.element_of(item)
+    except ValueError as error:
+        text = f"element {place}: {error}"
+        raise error_of([f"{path}: {text}" if path else text]) from error

@@ -1,0 +1,434 @@
+"""How objects are put together, as server-side apply sees them: what merges, what is replaced.
+
+A `Node` says what may stand at one place of an object: a scalar, a map, a list, or several of them
+where the type is not known. A part that is *granular* has fields or items with owners of their own;
+one that is *atomic* has one owner and is replaced as a whole. Nodes of structs are made when they
+are first reached, are kept with the struct, and are the same for all objects.
+
+What the tables of types do not say, and the published schemas of the reference do, stands here:
+structs that are atomic wherever they are used, and defaults of keys.
+
+Not here: the schemas of custom kinds (`structural_schema`), and walking over values (`values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from restow.apimachinery.apply.elements import key_text, value_text
+from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
+from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, Type
+
+STRING: Final = "string"
+NUMERIC: Final = "numeric"
+BOOLEAN: Final = "boolean"
+UNTYPED: Final = "untyped"
+
+OUTLINES_MAX: Final = 64
+"""Of one struct: most have been written with a few combinations of their fields."""
+
+_COMPILED: Final = "apply"
+_CORE: Final = "io.k8s.api.core.v1."
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_ADMISSION: Final = "io.k8s.api.admissionregistration."
+
+# Structs that have one owner wherever they stand, unless a field says otherwise.
+ATOMIC_STRUCTS: Final = frozenset(
+    (
+        *(
+            _CORE + name
+            for name in (
+                "ConfigMapKeySelector",
+                "EndpointAddress",
+                "EndpointPort",
+                "FileKeySelector",
+                "LocalObjectReference",
+                "NodeSelector",
+                "NodeSelectorTerm",
+                "ObjectFieldSelector",
+                "ObjectReference",
+                "ResourceFieldSelector",
+                "ScopeSelector",
+                "SecretKeySelector",
+                "SecretReference",
+                "TopologySelectorTerm",
+                "TypedLocalObjectReference",
+            )
+        ),
+        *(
+            f"{_ADMISSION}{version}.{name}"
+            for version in ("v1", "v1beta1", "v1alpha1")
+            for name in ("MatchResources", "NamedRuleWithOperations", "ParamKind", "ParamRef")
+        ),
+        _ADMISSION + "v1.Variable",
+        _ADMISSION + "v1beta1.Variable",
+        _META + "LabelSelector",
+        _META + "OwnerReference",
+        "io.k8s.api.autoscaling.v1.CrossVersionObjectReference",
+        "io.k8s.api.discovery.v1.EndpointPort",
+        "io.k8s.api.networking.v1.ServiceBackendPort",
+        "io.k8s.api.rbac.v1.RoleRef",
+        "io.k8s.api.rbac.v1.Subject",
+    )
+)
+# Keys that count as given when they are not; others do so if Go always writes them.
+_KEY_DEFAULTS: Final[dict[tuple[str, str], Any]] = {
+    (_CORE + "ContainerPort", "protocol"): "TCP",
+    (_CORE + "ServicePort", "protocol"): "TCP",
+    (_CORE + "LocalObjectReference", "name"): "",
+}
+_ZEROS: Final[dict[Type, Any]] = {Scalar.STRING: "", Scalar.INT32: 0, Scalar.INT64: 0}
+
+
+class Entry:
+    """One member of a map."""
+
+    __slots__ = ("is_declared", "node", "walk", "wire")
+
+    def __init__(self, name: str, node: Node | None, *, is_declared: bool) -> None:
+        # Its key in a field set.
+        self.wire = "f:" + name
+        # None if the schema has no such member.
+        self.node = node
+        # Its node if there can be owners below it.
+        self.walk: Node | None = None if node is None or node.is_leaf else node
+        # Whether it is a field with a name, rather than one of any number of members.
+        self.is_declared = is_declared
+
+
+Outline = tuple[FieldSet, tuple[tuple[str, str, "Node"], ...]]
+"""The members of a struct and itself, as a field set; those that have more below them."""
+
+
+class Members(dict[str, Entry]):
+    """The members of a map by name: declared ones are kept once looked up, others are all alike.
+
+    `members[name]` always gives an entry.
+    """
+
+    __slots__ = ("_declare", "element", "has_declared", "is_plain", "outlines")
+
+    def __init__(
+        self, declare: Callable[[str], Node | None] | None = None, *, element: Node | None = None
+    ) -> None:
+        super().__init__()
+        self._declare = declare
+        self.has_declared = declare is not None
+        self.element = element
+        self.is_plain = False
+        self.outlines: dict[tuple[str, ...], Outline] = {}
+        self.set_element(element)
+
+    def set_element(self, element: Node | None) -> None:
+        """What members without a name of their own are. Only for nodes that contain themselves."""
+        self.element = element
+        # Labels, data: all that can be said is which keys there are.
+        self.is_plain = not self.has_declared and element is not None and element.is_leaf
+
+    def outline(self, names: tuple[str, ...]) -> Outline | None:
+        """What is known of all values with these members; None if they are not all declared.
+
+        A program writes the same members each time, so few of them are kept.
+        """
+        entries = [self[name] for name in names]
+        if not all(each.is_declared for each in entries):
+            return None
+        # With nothing below it, a path says nothing of itself either.
+        wires = {SELF: EMPTY, **{each.wire: EMPTY for each in entries}} if names else EMPTY
+        below = tuple(
+            (name, each.wire, each.walk)
+            for name, each in zip(names, entries, strict=True)
+            if each.walk is not None
+        )
+        if len(self.outlines) < OUTLINES_MAX:
+            self.outlines[names] = (wires, below)
+        return wires, below
+
+    def __missing__(self, name: str) -> Entry:
+        node = None if self._declare is None else self._declare(name)
+        if node is None:
+            return Entry(name, self.element, is_declared=False)
+        found = self[name] = Entry(name, node, is_declared=True)
+        return found
+
+
+class Elements:
+    """The items of a list. Without keys, an associative list is a set of scalars."""
+
+    __slots__ = ("_keys", "_prefix", "defaults", "is_associative", "item", "keys", "only", "walk")
+
+    def __init__(
+        self,
+        item: Node | None = None,
+        *,
+        is_associative: bool = False,
+        keys: tuple[str, ...] = (),
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.item = item
+        self.walk = None if item is None or item.is_leaf else item
+        self.is_associative = is_associative
+        self.keys = keys
+        self.defaults = defaults or {}
+        self._keys = tuple((name, f"{key_text(name)}:") for name in sorted(keys))
+        # Most lists have one key, a name.
+        self.only = keys[0] if len(keys) == 1 else None
+        self._prefix = f"k:{{{self._keys[0][1]}" if keys else ""
+
+    def element_of(self, value: Any) -> str:
+        """The key of an item in a field set; ValueError in the reference's words if it has none."""
+        kind = type(value)
+        if kind is dict:
+            if self.only is not None and self.only in value:
+                return f"{self._prefix}{value_text(value[self.only])}}}"
+            if self.keys:
+                return self._keyed(value)
+            raise ValueError("associative list without keys has an element that's a map type")
+        if self.keys:
+            what = "a null element" if value is None else "non-map elements"
+            raise ValueError(f"associative list with keys may not have {what}")
+        if kind is list:
+            raise ValueError("not supported: associative list with lists as elements")
+        if value is None:
+            raise ValueError("associative list without keys has an element that's an explicit null")
+        return f"v:{value_text(value)}"
+
+    def _keyed(self, value: dict[str, Any]) -> str:
+        parts = []
+        for name, prefix in self._keys:
+            if name in value:
+                parts.append(prefix + value_text(value[name]))
+            elif (default := self.defaults.get(name)) is not None:
+                parts.append(prefix + value_text(default))
+        if not parts:
+            listed = " ".join(f'"{name}"' for name in self.keys)
+            raise ValueError(
+                "associative list with keys has an element that omits all key fields "
+                f"[{listed}] (and doesn't have default values for any key fields)"
+            )
+        return "k:{" + ",".join(parts) + "}"
+
+    def elements_of(self, values: list[Any]) -> list[str]:
+        """The keys of items that are stored: those that cannot be told apart have their place."""
+        try:
+            return list(map(self.element_of, values))
+        except ValueError:
+            return [self._element_at(place, value) for place, value in enumerate(values)]
+
+    def _element_at(self, place: int, value: Any) -> str:
+        try:
+            return self.element_of(value)
+        except ValueError:
+            return f"i:{place}"
+
+
+class Node:
+    """What may stand at one place: any of a scalar, a map and a list."""
+
+    __slots__ = (
+        "elements",
+        "granular_list",
+        "granular_map",
+        "is_leaf",
+        "members",
+        "scalar",
+    )
+
+    def __init__(
+        self,
+        *,
+        scalar: str = "",
+        members: Members | None = None,
+        is_atomic_map: bool = False,
+        elements: Elements | None = None,
+    ) -> None:
+        self.scalar = scalar
+        self.members = members
+        self.elements = elements
+        # The parts that may have owners below them.
+        self.granular_map = None if is_atomic_map else members
+        self.granular_list = elements if elements is not None and elements.is_associative else None
+        self.is_leaf: bool = self.granular_map is None and self.granular_list is None
+
+    def as_map_type(self, map_type: str | None) -> Node:
+        """The same with what a field says about the struct or map that it holds."""
+        is_atomic = map_type == "atomic"
+        if map_type is None or self.members is None or is_atomic == (self.granular_map is None):
+            return self
+        return Node(
+            scalar=self.scalar,
+            members=self.members,
+            is_atomic_map=is_atomic,
+            elements=self.elements,
+        )
+
+
+def _self_containing(*, is_atomic: bool, element: Node | None = None) -> Node:
+    members = Members()
+    node = Node(
+        scalar=UNTYPED,
+        members=members,
+        is_atomic_map=is_atomic,
+        elements=Elements(element),
+    )
+    members.set_element(node)
+    if element is None:
+        node.elements = Elements(node)
+    return node
+
+
+TEXT: Final = Node(scalar=STRING)
+NUMBER: Final = Node(scalar=NUMERIC)
+FLAG: Final = Node(scalar=BOOLEAN)
+ANY_SCALAR: Final = Node(scalar=UNTYPED)
+ANY_ATOMIC: Final = _self_containing(is_atomic=True)
+"""Anything at all, with one owner."""
+ANY: Final = _self_containing(is_atomic=False, element=ANY_ATOMIC)
+"""Anything at all: maps are granular, lists are atomic."""
+ANY_OBJECT: Final = Node(members=ANY.members)
+"""A map of anything."""
+
+_SCALARS: Final[dict[Scalar, Node]] = {
+    Scalar.STRING: TEXT,
+    Scalar.BYTES: TEXT,
+    Scalar.BOOL: FLAG,
+    Scalar.INT32: NUMBER,
+    Scalar.INT64: NUMBER,
+    Scalar.FLOAT64: NUMBER,
+}
+_SPECIALS: Final[dict[Special, Node]] = {
+    Special.TIME: ANY_SCALAR,
+    Special.MICRO_TIME: ANY_SCALAR,
+    Special.DURATION: TEXT,
+    Special.QUANTITY: ANY_SCALAR,
+    Special.INT_OR_STRING: ANY,
+    Special.RAW_EXTENSION: ANY_ATOMIC,
+    Special.FIELDS_V1: ANY_OBJECT,
+    Special.JSON: ANY,
+    Special.SCHEMA_OR_ARRAY: ANY,
+    Special.SCHEMA_OR_BOOL: ANY,
+    Special.SCHEMA_OR_STRINGS: ANY,
+}
+
+
+def from_struct(struct: Struct) -> Node:
+    """The node of a struct, one for all who ask; what is below it is made when it is reached."""
+    found = struct.compiled.get(_COMPILED)
+    if found is None:
+        found = struct.compiled[_COMPILED] = _compile(struct)
+    assert isinstance(found, Node)
+    return found
+
+
+def _compile(struct: Struct) -> Node:
+    def declare(name: str) -> Node | None:
+        field = struct.by_name.get(name)
+        return None if field is None else _node(field.type, struct, field)
+
+    if not struct.fields:
+        # An object of which nothing is said may hold anything.
+        return ANY_OBJECT
+    return Node(members=Members(declare), is_atomic_map=struct.name in ATOMIC_STRUCTS)
+
+
+def _node(type_: Type, struct: Struct, field: Field | None = None) -> Node:
+    """The node of a type; a field says how the list or map merges that it holds itself."""
+    match type_:
+        case Scalar():
+            return _SCALARS[type_]
+        case Special():
+            return _SPECIALS[type_]
+        case Ref():
+            found = from_struct(struct.table.struct(type_.name))
+            return found if field is None else found.as_map_type(field.map_type)
+        case MapOf():
+            return Node(
+                members=Members(element=_node(type_.value, struct)),
+                is_atomic_map=field is not None and field.map_type == "atomic",
+            )
+        case ListOf():
+            return _list(type_, struct, field)
+
+
+def _list(type_: ListOf, struct: Struct, field: Field | None) -> Node:
+    item = _node(type_.item, struct)
+    is_associative, keys = _merging(field)
+    defaults = {}
+    if keys and isinstance(type_.item, Ref):
+        inner = struct.table.struct(type_.item.name)
+        defaults = {name: _key_default(inner, name) for name in keys}
+    return Node(
+        elements=Elements(item, is_associative=is_associative, keys=keys, defaults=defaults)
+    )
+
+
+def _merging(field: Field | None) -> tuple[bool, tuple[str, ...]]:
+    """Whether items of a list have owners of their own, and by which keys they are told apart."""
+    if field is None:
+        return False, ()
+    if field.list_type is not None:
+        keys = field.list_keys if field.list_type == "map" else ()
+        return field.list_type != "atomic", keys
+    if "merge" in field.patch_strategies:
+        return True, () if field.merge_key is None else (field.merge_key,)
+    return False, ()
+
+
+def _key_default(struct: Struct, name: str) -> Any:
+    """What a key is when it is not given; None if the item then has no such key."""
+    if (struct.name, name) in _KEY_DEFAULTS:
+        return _KEY_DEFAULTS[struct.name, name]
+    field = struct.by_name.get(name)
+    if field is None or field.pointer or field.omitempty:
+        return None
+    return _ZEROS.get(field.type)
+
+
+def _fixed(fields: Mapping[str, Node], *, element: Node | None = None) -> Members:
+    """The members of a map that are all known from the start."""
+    return Members(fields.get, element=element)
+
+
+_OWNERS: Final = Node(
+    elements=Elements(
+        Node(
+            members=_fixed(
+                {
+                    **dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),
+                    **dict.fromkeys(("controller", "blockOwnerDeletion"), FLAG),
+                }
+            ),
+            is_atomic_map=True,
+        ),
+        is_associative=True,
+        keys=("uid",),
+        defaults={"uid": ""},
+    )
+)
+OBJECT_META: Final = Node(
+    members=_fixed(
+        {
+            **dict.fromkeys(
+                ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"), TEXT
+            ),
+            **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), NUMBER),
+            **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), ANY_SCALAR),
+            **dict.fromkeys(("labels", "annotations"), Node(members=Members(element=TEXT))),
+            "ownerReferences": _OWNERS,
+            "finalizers": Node(elements=Elements(TEXT, is_associative=True)),
+            "managedFields": Node(elements=Elements(ANY_OBJECT)),
+        }
+    )
+)
+"""The metadata of every object; that of built-in kinds is the same, from their table."""
+
+OBJECT_FIELDS: Final[Mapping[str, Node]] = {
+    "apiVersion": TEXT,
+    "kind": TEXT,
+    "metadata": OBJECT_META,
+}
+"""What every object has."""
+
+DEDUCED: Final = Node(members=_fixed(OBJECT_FIELDS, element=ANY))
+"""An object of a kind that has no schema: all but its metadata is taken as it comes."""

@@ -1,0 +1,361 @@
+"""What objects and field sets do to one another, by the schema of the object.
+
+Every write of the server runs through `field_set_of` or `compare`, so both walk only where they
+must: a part that is equal as a whole, or has one owner, is not looked into. Values are taken as
+they are, for what is stored was validated; an item of a list that cannot be told from others is
+then known by its place. Only `check` and `merge`, which see what a client applies, refuse values.
+
+Two values that Python holds for equal are not told apart: 1 is true where any type may stand.
+
+Not here: schemas, who the owners are (`tracking`, `applying`), and conversion between versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from restow.apimachinery.apply.checking import ApplySchemaError, check
+from restow.apimachinery.apply.merging import merge
+from restow.apimachinery.apply.reconciling import reconcile, with_named_fields
+from restow.apimachinery.apply.removing import extract, remove
+from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
+
+__all__ = [
+    "SAME",
+    "ApplySchemaError",
+    "Comparison",
+    "check",
+    "compare",
+    "extract",
+    "field_set_of",
+    "merge",
+    "reconcile",
+    "remove",
+    "with_named_fields",
+]
+
+_ABSENT: Final = object()
+_NAMES: Final = {str}
+
+
+class Comparison(NamedTuple):
+    """What a change has done. A path is in at most one of them, but for items that had doubles."""
+
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing has changed."""
+        return not (self.added or self.modified or self.removed)
+
+
+SAME: Final = Comparison(EMPTY, EMPTY, EMPTY)
+
+
+def field_set_of(node: Node, value: Any) -> FieldSet:
+    """The fields that a value speaks of: what its applier owns.
+
+    These are scalars, atomic parts, items of lists and members of maps. A struct, a map or a list
+    is a member only if it is empty or null, or is an item or a member of a map itself.
+    """
+    out: FieldSet = {}
+    if type(value) is dict and node.granular_map is not None:
+        _add_members(node.granular_map, value, out)
+    elif type(value) is list and node.granular_list is not None:
+        _add_items(node.granular_list, value, out)
+    return out
+
+
+def _add_members(members: Members, value: dict[str, Any], out: FieldSet) -> None:
+    if members.is_plain:
+        for name in value:
+            out["f:" + name] = EMPTY
+        return
+    for name, member in value.items():
+        entry = members[name]
+        wire, walk = entry.wire, entry.walk
+        if walk is None:
+            out[wire] = EMPTY
+        elif not entry.is_declared:
+            out[wire] = _item(walk, member)
+        elif (kind := type(member)) is dict:
+            if not member or walk.granular_map is None:
+                out[wire] = EMPTY
+                continue
+            below: FieldSet = {}
+            _add_members(walk.granular_map, member, below)
+            if below:
+                out[wire] = below
+        elif kind is list and walk.granular_list is not None:
+            below = {}
+            _add_items(walk.granular_list, member, below)
+            if below:
+                out[wire] = below
+        else:
+            out[wire] = EMPTY
+
+
+def _add_items(elements: Elements, value: list[Any], out: FieldSet) -> None:
+    walk = elements.walk
+    doubles: set[str] | None = None
+    for key, item in zip(elements.elements_of(value), value, strict=True):
+        if key in out:
+            doubles = {key} if doubles is None else {*doubles, key}
+        else:
+            out[key] = EMPTY if walk is None else _item(walk, item)
+    if doubles is not None:
+        # Nobody can tell whose is whose: they are owned together, and not what is in them.
+        for key in doubles:
+            out[key] = EMPTY
+
+
+def _item(walk: Node, value: Any) -> FieldSet:
+    """What is below a path that is a member in any case."""
+    below: FieldSet = {SELF: EMPTY}
+    if type(value) is dict and walk.granular_map is not None:
+        _add_members(walk.granular_map, value, below)
+    elif type(value) is list and walk.granular_list is not None:
+        _add_items(walk.granular_list, value, below)
+    return below if len(below) > 1 else EMPTY
+
+
+def compare(node: Node, old: Any, new: Any) -> Comparison:
+    """What has changed from one object to another; either may be empty."""
+    if old is new or type(old) is not dict or type(new) is not dict or node.granular_map is None:
+        return SAME
+    added: FieldSet = {}
+    modified: FieldSet = {}
+    removed: FieldSet = {}
+    # Member by member: two objects that are compared differ, nearly always.
+    _compare_members(node.granular_map, old, new, added, modified, removed)
+    return Comparison(added, modified, removed)
+
+
+# The sets that are being made are separate arguments: what packs them costs more than it says.
+def _compare_members(  # noqa: PLR0917 - see above
+    members: Members,
+    old: dict[str, Any],
+    new: dict[str, Any],
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+) -> None:
+    if members.is_plain:
+        _compare_plain(old, new, added, modified, removed)
+        return
+    if not old and (outline := members.outlines.get(names := tuple(new)) or members.outline(names)):
+        # As in most structs of a new object: all is added.
+        added.update(outline[0])
+        added.pop(SELF, None)
+        for name, wire, inner in outline[1]:
+            if member := new[name]:
+                added[wire] = _whole(inner, member)
+        return
+    common = len(new)
+    for name, value in new.items():
+        before = old.get(name, _ABSENT)
+        if before is value or before == value:
+            continue
+        entry = members[name]
+        wire, walk = entry.wire, entry.walk
+        if before is _ABSENT:
+            common -= 1
+            added[wire] = EMPTY if walk is None or not value else _whole(walk, value)
+        elif walk is None:
+            modified[wire] = EMPTY
+        else:
+            _compare(walk, before, value, wire, added, modified, removed)
+    if len(old) > common:
+        for name, value in old.items():
+            if name not in new:
+                entry = members[name]
+                walk = entry.walk
+                removed[entry.wire] = EMPTY if walk is None else _whole(walk, value)
+
+
+def _compare_plain(
+    old: dict[str, Any],
+    new: dict[str, Any],
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+) -> None:
+    """The same of labels, data and such: there is nothing to look up, and nothing below."""
+    common = len(new)
+    for name, value in new.items():
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT:
+            common -= 1
+            added["f:" + name] = EMPTY
+        elif before != value:
+            modified["f:" + name] = EMPTY
+    if len(old) > common:
+        for name in old:
+            if name not in new:
+                removed["f:" + name] = EMPTY
+
+
+def _compare_items(  # noqa: PLR0917 - see above
+    elements: Elements,
+    old: list[Any],
+    new: list[Any],
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+) -> None:
+    if (places := _same_places(elements, old, new)) is not None:
+        walk = elements.walk
+        for place in places:
+            key = elements.element_of(new[place])
+            if walk is None:
+                modified[key] = EMPTY
+            else:
+                _compare(walk, old[place], new[place], key, added, modified, removed)
+        return
+    before = dict(zip(elements.elements_of(old), old, strict=True))
+    after = dict(zip(elements.elements_of(new), new, strict=True))
+    if len(before) != len(old) or len(after) != len(new):
+        _compare_doubles(elements, old, new, Comparison(added, modified, removed))
+        return
+    walk = elements.walk
+    for key, item in after.items():
+        was = before.get(key, _ABSENT)
+        if was is item or was == item:
+            continue
+        if was is _ABSENT:
+            added[key] = EMPTY if walk is None else _whole(walk, item)
+        elif walk is None:
+            modified[key] = EMPTY
+        else:
+            _compare(walk, was, item, key, added, modified, removed)
+    for key, item in before.items():
+        if key not in after:
+            removed[key] = EMPTY if walk is None else _whole(walk, item)
+
+
+def _same_places(elements: Elements, old: list[Any], new: list[Any]) -> list[int] | None:
+    """Where items differ, if each item has a name of its own and none was added, taken or moved.
+
+    Mostly it is so: then the keys of all that has not changed need not be made.
+    """
+    if (only := elements.only) is None or len(old) != len(new):
+        return None
+    try:
+        names = [item[only] for item in new]
+        if names != [item[only] for item in old] or set(map(type, names)) != _NAMES:
+            return None
+    except (KeyError, TypeError):
+        return None
+    if len(set(names)) != len(names):
+        return None
+    return [place for place, item in enumerate(new) if item != old[place]]
+
+
+def _compare(  # noqa: PLR0917 - see above
+    node: Node,
+    old: Any,
+    new: Any,
+    wire: str,
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+) -> None:
+    """Compares what differs and is there on both sides, and notes it under a key."""
+    a: FieldSet = {}
+    m: FieldSet = {}
+    r: FieldSet = {}
+    members, elements = node.granular_map, node.granular_list
+    if members is not None and type(old) is dict and type(new) is dict and (old or new):
+        _compare_members(members, old, new, a, m, r)
+    # Null is an empty map or list. If there is nothing in either, one was changed to the other.
+    elif members is not None and (old or new) and _are(dict, old, new):
+        _compare_members(members, old or EMPTY, new or EMPTY, a, m, r)
+    elif elements is not None and (old or new) and _are(list, old, new):
+        _compare_items(elements, old or [], new or [], a, m, r)
+    else:
+        modified[wire] = EMPTY
+        # What was a map and is none now, or the other way round, loses or gains what is in it.
+        r = _below(node, old)
+        a = _below(node, new)
+    if a:
+        added[wire] = a
+    if m:
+        modified[wire] = m
+    if r:
+        removed[wire] = r
+
+
+def _are(kind: type, old: Any, new: Any) -> bool:
+    """Whether both are of a kind, of which null is one as well if the other is."""
+    if type(old) is kind:
+        return type(new) is kind or new is None
+    return old is None and type(new) is kind
+
+
+def _compare_doubles(
+    elements: Elements, old: list[Any], new: list[Any], changes: Comparison
+) -> None:
+    """The same where an item stands more than once: such items are one, and never merged."""
+    added, modified, removed = changes
+    before, after = _grouped(elements, old), _grouped(elements, new)
+    walk = elements.walk
+    for key in {**before, **after}:
+        were, are = before.get(key, []), after.get(key, [])
+        if len(were) < 2 and len(are) < 2:
+            _compare_items(elements, were, are, added, modified, removed)
+        elif len(were) >= 2 and len(are) >= 2:
+            if were != are:
+                modified[key] = EMPTY
+        elif len(were) >= 2:
+            removed[key] = EMPTY
+            if are:
+                added[key] = EMPTY if walk is None else _whole(walk, are[0])
+        else:
+            added[key] = EMPTY
+            if were:
+                removed[key] = EMPTY if walk is None else _whole(walk, were[0])
+
+
+def _grouped(elements: Elements, items: list[Any]) -> dict[str, list[Any]]:
+    out: dict[str, list[Any]] = {}
+    for key, item in zip(elements.elements_of(items), items, strict=True):
+        out.setdefault(key, []).append(item)
+    return out
+
+
+def _whole(node: Node, value: Any) -> FieldSet:
+    """What is below a path that is new or gone, itself among it: every path is a member."""
+    kind = type(value)
+    out: FieldSet = {SELF: EMPTY}
+    if kind is dict and (members := node.granular_map) is not None:
+        if members.is_plain:
+            for name in value:
+                out["f:" + name] = EMPTY
+        elif outline := members.outlines.get(names := tuple(value)) or members.outline(names):
+            wires, walks = outline
+            if not walks:
+                return wires  # of all that look like it, since nobody changes a set
+            out = wires.copy()
+            for name, wire, inner in walks:
+                if member := value[name]:
+                    out[wire] = _whole(inner, member)
+        else:
+            for name, member in value.items():
+                entry = members[name]
+                out[entry.wire] = (
+                    EMPTY if entry.walk is None or not member else _whole(entry.walk, member)
+                )
+    elif kind is list and (elements := node.granular_list) is not None:
+        walk = elements.walk
+        for key, item in zip(elements.elements_of(value), value, strict=True):
+            # Of items that stand more than once, only that they are there is known.
+            out[key] = EMPTY if walk is None or key in out else _whole(walk, item)
+    return out if len(out) > 1 else EMPTY
+
+
+def _below(node: Node, value: Any) -> FieldSet:
+    """The same without the path itself."""
+    return {key: below for key, below in _whole(node, value).items() if key != SELF}

@@ -1,0 +1,260 @@
+"""Bodies of requests to JSON values, and JSON values to bytes.
+
+What comes out of here can be written again, is not too deep for a recursive function, and has no
+number that changed on the way. So nothing behind this file needs to look at these things again.
+
+The checks run on every write, so they are made of calls that cost about as much as the parser:
+
+- Depth: what has no more brackets than levels are allowed is not too deep. Otherwise the value is
+  encoded inside so many lists that the encoder reaches its own limit.
+- Duplicate keys: the parser keeps the last. If what it kept has as many quotation marks as the
+  body, then no string was lost, so no key was. Only otherwise a slow parser finds out where.
+- Integers: the parser makes floats of large ones. Only if there are nineteen digits in a row
+  somewhere, the slow parser looks whether they are one.
+
+Not here: what an object means, and protobuf.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from restow.apimachinery.status import (
+    BadRequest,
+    bad_request,
+    body_too_large,
+    internal,
+    unsupported_media_type,
+)
+
+BODY_SIZE_MAX: Final = 3 * 1024 * 1024
+# Real objects stay below a tenth of it. What the encoder can do beyond it is left for lists, rows
+# of tables and reviews, which hold objects.
+DEPTH_MAX: Final = 240
+ENCODER_DEPTH_MAX: Final = 254
+DUPLICATES_MAX: Final = 100
+# At worst a few hundredths of a second: much for a loop, little for a thread.
+LONG_BODY_SIZE: Final = 128 * 1024
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+MEDIA_TYPES: Final = (JSON, YAML)
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_INT64_DIGITS: Final = 19
+_LONG_NUMBER: Final = b"0" * _INT64_DIGITS
+_DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(each).isdecimal() else 0 for each in range(256))
+_QUOTE: Final = b'"'
+_ESCAPED_QUOTE: Final = rb"\u0022"
+_MARGIN: Final = ENCODER_DEPTH_MAX - DEPTH_MAX
+
+
+class Decoded(NamedTuple):
+    """An object, and the paths of the keys that it had more than once, such as `data.a`."""
+
+    value: dict[str, Any]
+    duplicates: tuple[str, ...] = ()
+
+
+def decode(
+    body: bytes,
+    media_type: str = JSON,
+    *,
+    size_max: int = BODY_SIZE_MAX,
+    find_duplicates: bool = True,
+) -> Decoded:
+    """The object in the body of a request; a 4xx if there is none.
+
+    Call this outside the event loop when `takes_long` says so.
+    """
+    if media_type == JSON:
+        pass  # what nearly everybody says, word for word
+    elif is_yaml(media_type):
+        from restow.apimachinery import yaml_codec  # noqa: PLC0415 - few servers ever need it
+
+        return yaml_codec.decode(body, size_max=size_max)
+    elif media_type_name(media_type) != JSON:
+        raise unsupported_media_type(MEDIA_TYPES)
+    value, duplicates = decode_value(body, size_max=size_max, find_duplicates=find_duplicates)
+    if type(value) is not dict:
+        raise not_an_object()
+    return Decoded(value, duplicates)
+
+
+def decode_value(
+    body: bytes, *, size_max: int = BODY_SIZE_MAX, find_duplicates: bool = True
+) -> tuple[Any, tuple[str, ...]]:
+    """Any JSON value, as a patch may be a list, and the paths of duplicate keys."""
+    if len(body) > size_max:
+        raise body_too_large(size_max)
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(body, error) from None
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+        _check_depth(value)
+    has_long_number = _LONG_NUMBER in body.translate(_DIGITS_AS_ZERO)
+    may_have_duplicates = find_duplicates and _may_have_duplicates(body, orjson.dumps(value))
+    if not has_long_number and not may_have_duplicates:
+        return value, ()
+    duplicates = _examine(body)
+    return value, duplicates if find_duplicates else ()
+
+
+def encode(value: Any) -> bytes:
+    """JSON without spaces."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise internal(f"an answer cannot be encoded: {error}") from error
+
+
+def media_type_name(media_type: str) -> str:
+    """The type without its parameters, in small letters; nothing said means JSON."""
+    return media_type.partition(";")[0].strip().lower() or JSON
+
+
+def is_yaml(media_type: str) -> bool:
+    """Whether a body of this type is read as YAML."""
+    return media_type != JSON and media_type_name(media_type) == YAML
+
+
+def takes_long(body: bytes, media_type: str = JSON) -> bool:
+    """Whether reading this body could hold up the event loop for longer than other requests like.
+
+    JSON sent as YAML is read as JSON, and that is what clients do who apply.
+    """
+    if len(body) > LONG_BODY_SIZE:
+        return True
+    return media_type != JSON and is_yaml(media_type) and not body.startswith(b"{")
+
+
+def not_an_object() -> BadRequest:
+    """A body that holds a list, a number or the like."""
+    return bad_request("the body must hold a JSON object")
+
+
+def too_deep() -> BadRequest:
+    """A body whose lists and objects are nested too far."""
+    return bad_request(f"exceeded max depth: nested more than {DEPTH_MAX} levels deep")
+
+
+def exceeds_depth(value: Any, depth_max: int = DEPTH_MAX) -> bool:
+    """Whether lists and objects are nested further than this; level by level, no recursion."""
+    level = [value] if type(value) is dict or type(value) is list else []
+    depth = 0
+    while level:
+        depth += 1
+        if depth > depth_max:
+            return True
+        level = [
+            member
+            for each in level
+            for member in (each.values() if type(each) is dict else each)
+            if type(member) is dict or type(member) is list
+        ]
+    return False
+
+
+def check_integer(text: str) -> int:
+    """The integer that a text of digits means; a 400 if 64 bits cannot hold it."""
+    if len(text) <= _INT64_DIGITS + 1:
+        number = int(text)
+        if _INT64_MIN <= number <= _INT64_MAX:
+            return number
+    raise bad_request(f"the number {text[:40]} does not fit into 64 bits")
+
+
+def _may_have_duplicates(body: bytes, encoded: bytes) -> bool:
+    return encoded != body and (
+        encoded.count(_QUOTE) != body.count(_QUOTE) or _ESCAPED_QUOTE in body
+    )
+
+
+def _check_depth(value: Any) -> None:
+    nested = value
+    for _ in range(_MARGIN):
+        nested = [nested]
+    try:
+        orjson.dumps(nested)
+    except orjson.JSONEncodeError:
+        raise too_deep() from None
+
+
+def _not_json(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
+    if not body:
+        return bad_request("the body is empty")
+    if "depth limit" in error.msg:
+        return too_deep()
+    return bad_request(f"the body is not JSON: {error}")
+
+
+class _ObjectWithDuplicates(dict[str, Any]):
+    """An object that had keys more than once; a type of its own, so that it is found again."""
+
+    __slots__ = ("keys_again",)
+    keys_again: set[str]
+
+
+_CONTAINERS: Final = frozenset({dict, list, _ObjectWithDuplicates})
+
+
+def _examine(body: bytes) -> tuple[str, ...]:
+    """The slow way: paths of duplicate keys; a 400 if an integer does not fit."""
+    marked: list[_ObjectWithDuplicates] = []
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        with_duplicates = _ObjectWithDuplicates(found)
+        with_duplicates.keys_again = _keys_again(pairs)
+        marked.append(with_duplicates)
+        return with_duplicates
+
+    try:
+        value = json.loads(body.decode(), object_pairs_hook=to_object, parse_int=check_integer)
+    except (ValueError, RecursionError):
+        # The fast parser has read it, so this does not happen; if it does, it is no reason to die.
+        raise bad_request("the body is not JSON") from None
+    return tuple(_duplicate_paths(value, DUPLICATES_MAX)) if marked else ()
+
+
+def _keys_again(pairs: list[tuple[str, Any]]) -> set[str]:
+    seen: set[str] = set()
+    again: set[str] = set()
+    for key, _ in pairs:
+        (again if key in seen else seen).add(key)
+    return again
+
+
+def _duplicate_paths(value: Any, count_max: int) -> list[str]:
+    """Paths below this value. Recursive, because the depth has been checked."""
+    found: list[str] = []
+    if type(value) is list:
+        for index, item in enumerate(value):
+            if type(item) in _CONTAINERS:
+                for path in _duplicate_paths(item, count_max - len(found)):
+                    found.append(
+                        f"[{index}]{path}" if path.startswith("[") else f"[{index}].{path}"
+                    )
+                if len(found) >= count_max:
+                    break
+        return found
+    if type(value) is _ObjectWithDuplicates:
+        found += [key for key in value if key in value.keys_again][:count_max]
+    for key, member in value.items():
+        if len(found) >= count_max:
+            break
+        if type(member) in _CONTAINERS:
+            for path in _duplicate_paths(member, count_max - len(found)):
+                found.append(_joined(key, path))
+    return found
+
+
+def _joined(path: str, rest: str) -> str:
+    return f"{path}{rest}" if rest.startswith("[") else f"{path}.{rest}"

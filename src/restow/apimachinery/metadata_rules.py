@@ -1,0 +1,312 @@
+"""Rules about the metadata that all objects have, as causes of a 422.
+
+`check_types` comes first: it refuses metadata whose members have wrong types, so that the other
+functions, and everything behind them, can rely on the types.
+
+Not here: what a server fills in (uid, times, managed fields), and rules of single kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.aio import Ids
+from restow.apimachinery import field_errors
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.name_formats import (
+    NameRule,
+    dns_label_problem,
+    label_value_problem,
+    prefix_problem,
+    qualified_name_problem,
+)
+from restow.apimachinery.names import GroupVersion
+from restow.apimachinery.status import BadRequest, Cause, bad_request
+
+ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
+# With five more characters such a name is still a label.
+GENERATED_PREFIX_LENGTH_MAX: Final = 58
+STANDARD_FINALIZERS: Final = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
+# Events come and go by themselves, so nothing may live and die with one.
+_NEVER_OWNERS: Final = frozenset({("v1", "Event")})
+
+_TEXTS: Final = (
+    "name",
+    "namespace",
+    "generateName",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "selfLink",
+)
+_TEXT_NAMES: Final = frozenset(_TEXTS)
+_ONLY_TEXTS: Final = {str}
+_ONLY_OBJECTS: Final = {dict}
+_INTEGERS: Final = ("generation", "deletionGracePeriodSeconds")
+_TEXT_MAPS: Final = ("labels", "annotations")
+_OBJECT_LISTS: Final = ("ownerReferences", "managedFields")
+_OWNER_TEXTS: Final = ("apiVersion", "kind", "name", "uid")
+_OWNER_FLAGS: Final = ("controller", "blockOwnerDeletion")
+
+
+def check_types(metadata: Any) -> None:
+    """Refuses metadata with a member of a wrong type; null is as good as absent."""
+    if metadata is None:
+        return
+    if type(metadata) is not dict:
+        raise _wrong_type("metadata", metadata, "object")
+    if _is_plain(metadata):
+        return
+    get = metadata.get
+    for name in _TEXTS:
+        value = get(name)
+        if value is not None and type(value) is not str:
+            raise _wrong_type(f"metadata.{name}", value, "string")
+    for name in _INTEGERS:
+        value = get(name)
+        if value is not None and type(value) is not int:
+            raise _wrong_type(f"metadata.{name}", value, "integer")
+    for name in _TEXT_MAPS:
+        if (value := get(name)) is not None:
+            _check_text_map(f"metadata.{name}", value)
+    if (value := get("finalizers")) is not None:
+        _check_list("metadata.finalizers", value, item_type=str, wanted="string")
+    for name in _OBJECT_LISTS:
+        if (value := get(name)) is not None:
+            _check_list(f"metadata.{name}", value, item_type=dict, wanted="object")
+    for index, owner in enumerate(get("ownerReferences") or ()):
+        _check_owner_types(f"metadata.ownerReferences[{index}]", owner)
+
+
+def _is_plain(metadata: dict[str, Any]) -> bool:
+    """Whether there are only texts, numbers, labels, annotations and entries of managers, all of
+    their types: nearly always."""
+    for name, value in metadata.items():
+        if type(value) is str:
+            if name not in _TEXT_NAMES:
+                return False
+        elif name in _TEXT_MAPS:
+            if type(value) is not dict or not _is_text_map(value):
+                return False
+        elif type(value) is int:
+            if name not in _INTEGERS:
+                return False
+        elif name != "managedFields" or type(value) is not list or not _are_objects(value):
+            return False
+    return True
+
+
+def _are_objects(value: list[Any]) -> bool:
+    return not value or set(map(type, value)) == _ONLY_OBJECTS
+
+
+def _is_text_map(value: dict[str, Any]) -> bool:
+    return not value or set(map(type, value.values())) == _ONLY_TEXTS
+
+
+def _check_text_map(field: str, value: Any) -> None:
+    if type(value) is not dict:
+        raise _wrong_type(field, value, "object")
+    for key, member in value.items():
+        if type(member) is not str and member is not None:
+            raise _wrong_type(f"{field}.{key[:256]}", member, "string")
+
+
+def _check_list(field: str, value: Any, *, item_type: type, wanted: str) -> None:
+    if type(value) is not list:
+        raise _wrong_type(field, value, "array")
+    for index, item in enumerate(value):
+        if type(item) is not item_type:
+            raise _wrong_type(f"{field}[{index}]", item, wanted)
+
+
+def _check_owner_types(field: str, owner: dict[str, Any]) -> None:
+    for name in _OWNER_TEXTS:
+        value = owner.get(name)
+        if value is not None and type(value) is not str:
+            raise _wrong_type(f"{field}.{name}", value, "string")
+    for name in _OWNER_FLAGS:
+        value = owner.get(name)
+        if value is not None and type(value) is not bool:
+            raise _wrong_type(f"{field}.{name}", value, "boolean")
+
+
+def _wrong_type(field: str, value: Any, wanted: str) -> BadRequest:
+    found = {
+        type(None): "null",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }.get(type(value), type(value).__name__)
+    return bad_request(f"cannot read {found} as {wanted}: field {field}")
+
+
+def generated_name(prefix: str, ids: Ids) -> str:
+    """A name that begins like `generateName`; may be taken, so be ready to ask again."""
+    return prefix[:GENERATED_PREFIX_LENGTH_MAX] + ids.suffix()
+
+
+def metadata_problems(
+    metadata: dict[str, Any],
+    *,
+    name_rule: NameRule,
+    is_namespaced: bool,
+    bare_finalizers_allowed: bool = False,
+) -> list[Cause]:
+    """All that is wrong with the metadata of an object, old or new.
+
+    Custom resources may have finalizers without a domain; built-in kinds only the standard ones.
+    """
+    causes: list[Cause] = []
+    get = metadata.get
+    _check_names(causes, metadata, name_rule)
+    _check_namespace(causes, get("namespace") or "", is_namespaced=is_namespaced)
+    if (generation := get("generation")) and generation < 0:
+        causes.append(
+            field_errors.invalid(
+                "metadata.generation", generation, "must be greater than or equal to 0"
+            )
+        )
+    if labels := get("labels"):
+        causes += label_problems(labels)
+    if annotations := get("annotations"):
+        causes += annotation_problems(annotations)
+    if owners := get("ownerReferences"):
+        causes += owner_problems(owners)
+    if finalizers := get("finalizers"):
+        causes += finalizer_problems(finalizers, bare_allowed=bare_finalizers_allowed)
+    return causes
+
+
+def _check_names(causes: list[Cause], metadata: dict[str, Any], rule: NameRule) -> None:
+    prefix, name = metadata.get("generateName"), metadata.get("name")
+    if prefix and (problem := prefix_problem(prefix, rule)):
+        causes.append(field_errors.invalid("metadata.generateName", prefix, problem))
+    if not name:
+        causes.append(field_errors.required("metadata.name", "name or generateName is required"))
+    elif problem := rule(name):
+        causes.append(field_errors.invalid("metadata.name", name, problem))
+
+
+def _check_namespace(causes: list[Cause], namespace: str, *, is_namespaced: bool) -> None:
+    if not is_namespaced:
+        if namespace:
+            causes.append(field_errors.forbidden("metadata.namespace", "not allowed on this type"))
+    elif not namespace:
+        causes.append(field_errors.required("metadata.namespace"))
+    elif problem := dns_label_problem(namespace):
+        causes.append(field_errors.invalid("metadata.namespace", namespace, problem))
+
+
+def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> list[Cause]:
+    """Keys and values of labels, or of anything that labels are compared with."""
+    causes = []
+    for key, value in labels.items():
+        if problem := qualified_name_problem(key):
+            causes.append(field_errors.invalid(field, key, problem))
+        if value and (problem := label_value_problem(value)):
+            causes.append(field_errors.invalid(field, value, problem))
+    return causes
+
+
+def annotation_problems(
+    annotations: dict[str, str], field: str = "metadata.annotations"
+) -> list[Cause]:
+    """Keys of annotations, in which capitals are as good as small letters, and the whole size."""
+    causes = []
+    size = 0
+    for key, value in annotations.items():
+        if problem := qualified_name_problem(key.lower()):
+            causes.append(field_errors.invalid(field, key, problem))
+        size += _byte_length(key) + _byte_length(value or "")
+    if size > ANNOTATIONS_SIZE_MAX:
+        causes.append(field_errors.too_long(field, length_max=ANNOTATIONS_SIZE_MAX))
+    return causes
+
+
+def _byte_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> list[Cause]:
+    """Names of finalizers: with a domain before them, unless they are among the standard ones."""
+    causes = []
+    field = "metadata.finalizers"
+    for index, name in enumerate(finalizers):
+        if problem := qualified_name_problem(name):
+            causes.append(field_errors.invalid(field, name, problem))
+        elif "/" not in name and name not in STANDARD_FINALIZERS and not bare_allowed:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(field_errors.invalid(f"{field}[{index}]", name, why))
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        why = "finalizer foregroundDeletion and orphan cannot be both set"
+        causes.append(field_errors.invalid(field, finalizers, why))
+    return causes
+
+
+def owner_problems(owners: list[dict[str, Any]]) -> list[Cause]:
+    """References to owners: each complete, and not more than one that controls."""
+    causes = []
+    controllers = []
+    for owner in owners:
+        # The reference does not say which one it is.
+        causes += _owner_problems(owner, "metadata.ownerReferences")
+        if owner.get("controller") is True:
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+    if len(controllers) > 1:
+        why = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0]} and {controllers[1]}"
+        )
+        causes.append(field_errors.invalid("metadata.ownerReferences", owners, why))
+    return causes
+
+
+def _owner_problems(owner: dict[str, Any], field: str) -> list[Cause]:
+    causes = []
+    api_version = owner.get("apiVersion") or ""
+    try:
+        version = GroupVersion.parse(api_version).version
+    except InvalidName as error:
+        causes.append(field_errors.invalid(f"{field}.apiVersion", api_version, str(error)))
+    else:
+        if not version:
+            why = "version must not be empty"
+            causes.append(field_errors.invalid(f"{field}.apiVersion", api_version, why))
+    for name in ("kind", "name", "uid"):
+        if not owner.get(name):
+            causes.append(field_errors.invalid(f"{field}.{name}", "", "must not be empty"))
+    if (api_version, owner.get("kind")) in _NEVER_OWNERS:
+        why = f"{api_version}, Kind={owner['kind']} is disallowed from being an owner"
+        causes.append(field_errors.invalid(field, owner, why))
+    return causes
+
+
+def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    """What may not change; the server has put the old values where clients may not write."""
+    causes = []
+    for name in ("name", "namespace", "uid", "creationTimestamp"):
+        if new.get(name) != old.get(name):
+            causes.append(field_errors.immutable(f"metadata.{name}", new.get(name)))
+    if old.get("deletionTimestamp"):
+        added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
+        if added:
+            names = ", ".join(sorted(map(field_errors.shown, added)))
+            why = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers: {names}"
+            )
+            causes.append(field_errors.forbidden("metadata.finalizers", why))
+    if (new.get("generation") or 0) < (old.get("generation") or 0):
+        why = "must not be decremented"
+        causes.append(field_errors.invalid("metadata.generation", new.get("generation"), why))
+    return causes
+
+
+def resource_version_missing() -> Cause:
+    """An update without a resource version of a kind that insists on one."""
+    return field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")

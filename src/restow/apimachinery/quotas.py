@@ -1,0 +1,198 @@
+"""The arithmetic of quotas: what a quota allows, what it has charged, the words of refusals.
+
+A quota names what it limits, and how much of it there may be in its namespace. Scopes narrow it to
+some pods, or to claims by the class of their attributes; what else has no scopes.
+
+Pure. Not here: what objects use (`quota_usage`), who charges a quota
+(`restow.serving.admission.quota`), and who counts anew (`restow.resources.housekeeping.quotas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from restow.apimachinery import quantity
+from restow.apimachinery.pod_resources import service_class
+from restow.apimachinery.quota_usage import (
+    Number,
+    Object,
+    Usage,
+    growth,
+    is_varied,
+    may_grow,
+    names_of,
+    resource_of,
+    text,
+    unsaid,
+    usage_of,
+)
+from restow.apimachinery.quota_usage import part as _part
+
+__all__ = [
+    "PLURAL",
+    "Number",
+    "Object",
+    "Quota",
+    "Usage",
+    "growth",
+    "is_varied",
+    "may_grow",
+    "names_of",
+    "read_quota",
+    "resource_of",
+    "text",
+    "usage_of",
+    "with_used",
+]
+
+PLURAL: Final = "resourcequotas"
+
+
+class Quota(NamedTuple):
+    """What a quota allows and has charged, of what is counted here."""
+
+    name: str
+    hard: Mapping[str, Number]
+    """As its status says: a quota holds once somebody has counted what is there."""
+    used: Mapping[str, Number]
+    scopes: tuple[Object, ...] = ()
+
+    def wanted(self, usage: Usage) -> dict[str, Number]:
+        """The part of a usage that it limits."""
+        return {name: more for name, more in usage.items() if more > 0 and name in self.hard}
+
+    def problem(self, wanted: Usage) -> str:
+        """Why that may not be used besides; empty when it may."""
+        if unknown := wanted.keys() - self.used.keys():
+            return f"status unknown for quota: {self.name}, resources: {','.join(sorted(unknown))}"
+        exceeded = sorted(
+            name for name, more in wanted.items() if self.used[name] + more > self.hard[name]
+        )
+        if not exceeded:
+            return ""
+        requested, used, limited = (
+            ",".join(f"{name}={text(name, values[name])}" for name in exceeded)
+            for values in (wanted, self.used, self.hard)
+        )
+        return (
+            f"exceeded quota: {self.name}, requested: {requested}, used: {used}, limited: {limited}"
+        )
+
+    def charged(self, wanted: Usage) -> Quota:
+        more = {name: self.used[name] + added for name, added in wanted.items()}
+        return self._replace(used={**self.used, **more})
+
+    def is_about(self, group: str, plural: str, obj: Object) -> bool:
+        """Whether an object is one of those that its scopes select."""
+        if not self.scopes:
+            return True
+        if (group, plural) == ("", "pods"):
+            return all(_is_in_scope(each, obj) for each in self.scopes)
+        if (group, plural) == ("", "persistentvolumeclaims"):
+            return all(_is_claim_in_scope(each, obj) for each in self.scopes)
+        return False
+
+    def unmet(self, group: str, plural: str, obj: Object) -> str:
+        """What an object must say to be counted, and does not; empty when it does."""
+        if (group, plural) != ("", "pods"):
+            return ""
+        why = unsaid(obj, frozenset(self.hard))
+        return f"failed quota: {self.name}: {why}" if why else ""
+
+
+def read_quota(obj: Object) -> Quota:
+    """A ResourceQuota object, as far as it is about what is counted here."""
+    spec, status = _part(obj, "spec"), _part(obj, "status")
+    scopes = [{"scopeName": each, "operator": "Exists"} for each in spec.get("scopes") or ()]
+    scopes += _part(spec, "scopeSelector").get("matchExpressions") or ()
+    return Quota(
+        name=_part(obj, "metadata").get("name") or "",
+        hard=_numbers(_part(status, "hard")),
+        used=_numbers(_part(status, "used")),
+        scopes=tuple(scopes),
+    )
+
+
+def with_used(obj: Object, used: Usage) -> Object:
+    """A ResourceQuota object that has charged this; what is not counted here stays."""
+    status = _part(obj, "status")
+    texts = {name: text(name, value) for name, value in used.items()}
+    return {**obj, "status": {**status, "used": {**_part(status, "used"), **texts}}}
+
+
+def _numbers(values: Object) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name, value in values.items():
+        if resource_of(name) is not None:
+            try:
+                found[name] = quantity.parse(str(value))
+            except ValueError:
+                continue  # validated when it was written; what cannot be read limits nothing
+    return found
+
+
+def _is_in_scope(requirement: Object, pod: Object) -> bool:
+    spec = _part(pod, "spec")
+    match requirement.get("scopeName"):
+        case "Terminating":
+            return spec.get("activeDeadlineSeconds") is not None
+        case "NotTerminating":
+            return spec.get("activeDeadlineSeconds") is None
+        case "BestEffort":
+            return _is_best_effort(pod)
+        case "NotBestEffort":
+            return not _is_best_effort(pod)
+        case "PriorityClass":
+            return _is_selected(requirement, spec.get("priorityClassName") or "")
+        case "CrossNamespacePodAffinity":
+            return any(_reaches_out(each) for each in _affinity_terms(spec))
+        case _:
+            return False
+
+
+def _is_claim_in_scope(requirement: Object, claim: Object) -> bool:
+    if requirement.get("scopeName") != "VolumeAttributesClass":
+        return False
+    status = _part(claim, "status")
+    named = {
+        _part(claim, "spec").get("volumeAttributesClassName") or "",
+        status.get("currentVolumeAttributesClassName") or "",
+        _part(status, "modifyVolumeStatus").get("targetVolumeAttributesClassName") or "",
+    }
+    return any(_is_selected(requirement, each) for each in named - {""} or {""})
+
+
+def _is_best_effort(pod: Object) -> bool:
+    """Whether it has no share of what a node has; what is known of a pod since it was made wins."""
+    known = _part(pod, "status").get("qosClass") or service_class(_part(pod, "spec"))
+    return bool(known == "BestEffort")
+
+
+def _affinity_terms(spec: Object) -> Iterator[Object]:
+    affinity = _part(spec, "affinity")
+    for name in ("podAffinity", "podAntiAffinity"):
+        terms = _part(affinity, name)
+        yield from terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for each in terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield _part(each, "podAffinityTerm")
+
+
+def _reaches_out(term: Object) -> bool:
+    """Whether it is about pods of other namespaces."""
+    return bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
+
+
+def _is_selected(requirement: Object, value: str) -> bool:
+    values = requirement.get("values") or ()
+    match requirement.get("operator"):
+        case "Exists":
+            return bool(value)
+        case "DoesNotExist":
+            return not value
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case _:
+            return False

@@ -1,0 +1,229 @@
+# (Python 3.11 has no `typing.override`.)
+"""Label and field selectors: read once, then asked for each object.
+
+A selector is a list of requirements, all of which must hold. Reading makes a plain function of it,
+because a list of ten thousand objects asks it ten thousand times.
+
+How selectors are written is in `selector_syntax`.
+
+Not here: which fields a kind lets clients select by, and where labels and fields come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from restow.apimachinery.selector_syntax import (
+    Requirement,
+    check_count,
+    int64,
+    read_field_requirements,
+    read_label_requirements,
+    requirement_of,
+)
+from restow.apimachinery.status import bad_request
+
+# Longer ones are rare, and would fill the memory of what was read before.
+_CACHED_LENGTH_MAX: Final = 512
+
+Matcher = Callable[[Mapping[str, str]], bool]
+
+
+class LabelSelector:
+    """Conditions about labels, as a client wrote them."""
+
+    __slots__ = ("matches", "requirements")
+
+    def __init__(self, requirements: Iterable[Requirement]) -> None:
+        self.requirements = tuple(sorted(requirements, key=lambda each: each.key))
+        self.matches: Matcher = _all_of([_label_matcher(each) for each in self.requirements])
+        """Whether an object with these labels is selected."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any condition."""
+        return bool(self.requirements)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LabelSelector) and self.requirements == other.requirements
+
+    def __hash__(self) -> int:
+        return hash(self.requirements)
+
+    def __str__(self) -> str:
+        """The same conditions in one fixed form: two that print alike select alike."""
+        return ",".join(map(str, self.requirements))
+
+    def requires(self, key: str) -> str | None:
+        """The one value that this label must have, if the selector says so."""
+        for requirement in self.requirements:
+            is_equality = requirement.operator in ("=", "==", "in")
+            if requirement.key == key and is_equality and len(requirement.values) == 1:
+                return requirement.values[0]
+        return None
+
+
+class FieldSelector:
+    """Conditions about fields of an object, each `=` or `!=`."""
+
+    __slots__ = ("matches", "requirements")
+
+    def __init__(self, requirements: Iterable[Requirement]) -> None:
+        self.requirements = tuple(requirements)
+        self.matches: Matcher = _all_of([_field_matcher(each) for each in self.requirements])
+        """Whether an object with these fields is selected; a field that is missing is empty."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any condition."""
+        return bool(self.requirements)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FieldSelector) and self.requirements == other.requirements
+
+    def __hash__(self) -> int:
+        return hash(self.requirements)
+
+    def __str__(self) -> str:
+        """As a client would write it."""
+        return ",".join(
+            f"{each.key}{each.operator}{_escaped(each.values[0])}" for each in self.requirements
+        )
+
+    def requires(self, field: str) -> str | None:
+        """The one value that this field must have, if the selector says so."""
+        for requirement in self.requirements:
+            if requirement.key == field and requirement.operator == "=":
+                return requirement.values[0]
+        return None
+
+    def refuse_others(self, supported: Collection[str]) -> None:
+        """Refuses fields that objects cannot be selected by."""
+        for requirement in self.requirements:
+            if requirement.key not in supported:
+                raise bad_request(f"field label not supported: {requirement.key[:256]}")
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """Reads `a=b,c in (d,e),!f`."""
+    if len(text) <= _CACHED_LENGTH_MAX:
+        return _parse_label_selector_cached(text)
+    return LabelSelector(read_label_requirements(text))
+
+
+@lru_cache(maxsize=1024)
+def _parse_label_selector_cached(text: str) -> LabelSelector:
+    return LabelSelector(read_label_requirements(text))
+
+
+def parse_field_selector(text: str) -> FieldSelector:
+    """Reads `metadata.name=a,status.phase!=b`; a backslash takes the meaning from `,` and `=`."""
+    return FieldSelector(read_field_requirements(text))
+
+
+def label_selector_of(value: Mapping[str, Any] | None) -> LabelSelector:
+    """The selector that an object holds as `matchLabels` and `matchExpressions`.
+
+    None selects nothing, an empty one everything. What cannot be one is a 400, because objects
+    have been validated when they get here.
+    """
+    if value is None:
+        return NOTHING
+    found = []
+    for key, wanted in _of_type(value.get("matchLabels"), dict).items():
+        found.append(requirement_of(_of_type(key, str), "=", [_of_type(wanted, str)]))
+    for expression in _of_type(value.get("matchExpressions"), list):
+        name = _of_type(_of_type(expression, dict).get("operator"), str)
+        operator = _EXPRESSION_OPERATORS.get(name)
+        if operator is None:
+            raise bad_request(f'"{name[:64]}" is not a valid label selector operator')
+        wanted = [_of_type(each, str) for each in _of_type(expression.get("values"), list)]
+        found.append(requirement_of(_of_type(expression.get("key"), str), operator, wanted))
+    check_count(len(found))
+    return LabelSelector(found)
+
+
+_EXPRESSION_OPERATORS: Final = {
+    "In": "in",
+    "NotIn": "notin",
+    "Exists": "exists",
+    "DoesNotExist": "!",
+}
+
+
+def _of_type(value: Any, wanted: type) -> Any:
+    """The value; nothing of its type if it is null."""
+    if value is None:
+        return wanted()
+    if type(value) is not wanted:
+        raise bad_request(f"a label selector has {str(value)[:64]} where it needs another type")
+    return value
+
+
+def _label_matcher(requirement: Requirement) -> Matcher:
+    key, operator, values = requirement
+    match operator:
+        case "exists":
+            return lambda labels: key in labels
+        case "!":
+            return lambda labels: key not in labels
+        case "<" | ">":
+            return _order_matcher(requirement)
+        case "!=" | "notin":
+            unwanted = frozenset(values)
+            return lambda labels: labels.get(key) not in unwanted
+        case _ if len(values) == 1:
+            value = values[0]
+            return lambda labels: labels.get(key) == value
+        case _:
+            wanted = frozenset(values)
+            return lambda labels: labels.get(key) in wanted
+
+
+def _order_matcher(requirement: Requirement) -> Matcher:
+    key, operator, values = requirement
+    bound = int(values[0])
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        value = labels.get(key)
+        number = None if value is None else int64(value)
+        if number is None:
+            return False
+        return number < bound if operator == "<" else number > bound
+
+    return matches
+
+
+def _field_matcher(requirement: Requirement) -> Matcher:
+    field, operator, (value,) = requirement
+    if operator == "=":
+        return lambda fields: fields.get(field, "") == value
+    return lambda fields: fields.get(field, "") != value
+
+
+def _all_of(matchers: list[Matcher]) -> Matcher:
+    if not matchers:
+        return lambda _: True
+    if len(matchers) == 1:
+        return matchers[0]
+    if len(matchers) == 2:
+        first, second = matchers
+        return lambda labels: first(labels) and second(labels)
+
+    def matches(labels: Mapping[str, str]) -> bool:
+        for each in matchers:  # noqa: SIM110 - a generator costs more than the loop
+            if not each(labels):
+                return False
+        return True
+
+    return matches
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r"([\\=,])", r"\\\1", value)
+
+
+# What None means where a selector may be missing: a set without members, so that none is in it.
+NOTHING: Final = LabelSelector([Requirement("", "in", ())])
+EVERYTHING: Final = LabelSelector([])

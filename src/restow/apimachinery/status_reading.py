@@ -1,0 +1,133 @@
+"""Status errors read from the wire: what another server said, as an error of ours.
+
+The answer may come from any server, so nothing in it is believed to have the right type.
+
+Not here: HTTP. The caller has a code and a body already.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery.status import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Expired,
+    Forbidden,
+    Gone,
+    InternalError,
+    Invalid,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    RequestEntityTooLarge,
+    ServerTimeout,
+    ServiceUnavailable,
+    Timeout,
+    TooManyRequests,
+    Unauthorized,
+    UnsupportedMediaType,
+)
+from restow.apimachinery.status_error import Cause, Details, StatusError
+
+# What of a foreign body is kept as the message when it is no Status object.
+FOREIGN_MESSAGE_LENGTH_MAX: Final = 2048
+
+# Where two share a code, the first stands for the code alone.
+CLASSES: Final[tuple[type[StatusError], ...]] = (
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    Conflict,
+    AlreadyExists,
+    Expired,
+    Gone,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    Invalid,
+    TooManyRequests,
+    InternalError,
+    ServerTimeout,
+    ServiceUnavailable,
+    Timeout,
+)
+_BY_REASON: Final = {each.reason: each for each in CLASSES}
+_BY_CODE: Final = {each.code: each for each in reversed(CLASSES)}
+
+
+def status_from_dict(body: dict[str, Any], *, code: int = 0) -> StatusError:
+    """The error that a Status object says, of the class that fits best.
+
+    The object may come from any server, so nothing in it is believed to have a type.
+    """
+    body_code = _number(body.get("code")) or code or 500
+    reason = _text(body.get("reason"))
+    details = _mapping(body.get("details"))
+    causes = details.get("causes") or ()
+    return _class_of(reason, body_code)(
+        _text(body.get("message")) or reason or f"the server answered {body_code}",
+        details=_details_from(details) if "details" in body else None,
+        causes=tuple(_cause_from(_mapping(cause)) for cause in _items(causes)),
+        retry_after_seconds=_number(details.get("retryAfterSeconds")),
+        code=body_code,
+        reason=reason,
+        continue_token=_text(_mapping(body.get("metadata")).get("continue")),
+    )
+
+
+def status_from_response(code: int, body: bytes, *, retry_after_seconds: int = 0) -> StatusError:
+    """The error of an HTTP answer, which may be a Status object, or text, or nothing."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict) and value.get("kind") == "Status":
+        error = status_from_dict(value, code=code)
+        error.retry_after_seconds = error.retry_after_seconds or retry_after_seconds
+        return error
+    text = body[:FOREIGN_MESSAGE_LENGTH_MAX].decode(errors="replace").strip()
+    found = _class_of("", code)
+    return found(
+        text or f"the server answered {code}",
+        code=code,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _class_of(reason: str, code: int) -> type[StatusError]:
+    return _BY_REASON.get(reason) or _BY_CODE.get(code, StatusError)
+
+
+def _details_from(details: dict[str, Any]) -> Details:
+    return Details(
+        name=_text(details.get("name")),
+        group=_text(details.get("group")),
+        kind=_text(details.get("kind")),
+        uid=_text(details.get("uid")),
+    )
+
+
+def _cause_from(cause: dict[str, Any]) -> Cause:
+    return Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

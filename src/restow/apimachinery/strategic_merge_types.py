@@ -1,0 +1,83 @@
+"""The merge schema of a typed struct, for strategic merge patches of built-in kinds.
+
+Rules are made when a patch first needs them and are kept with the struct.
+
+Not here: merging, and the types themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from restow.apimachinery.strategic_merge_lists import MergeSchema
+from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Struct, Type
+
+_COMPILED: Final = "strategic_merge"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRule:
+    """How one field merges."""
+
+    strategies: tuple[str, ...]
+    merge_key: str | None
+    child: MergeSchema | None
+    is_list: bool
+
+
+class StructSchema:
+    """How the fields of a struct merge."""
+
+    __slots__ = ("_rules", "_struct")
+
+    def __init__(self, struct: Struct) -> None:
+        self._struct = struct
+        self._rules: dict[str, TypedRule] = {}
+
+    def field(self, name: str) -> TypedRule | None:
+        """The rule of a field; None if the struct has no such field."""
+        rule = self._rules.get(name)
+        if rule is None and (field := self._struct.by_name.get(name)) is not None:
+            rule = self._rules[name] = _rule(field, self._struct)
+        return rule
+
+
+class MapSchema:
+    """How the members of a map with any keys merge: all alike."""
+
+    __slots__ = ("_rule",)
+
+    def __init__(self, rule: TypedRule) -> None:
+        self._rule = rule
+
+    def field(self, _name: str) -> TypedRule:
+        """The same rule for every key."""
+        return self._rule
+
+
+def merge_schema(struct: Struct) -> StructSchema:
+    """The merge schema of a struct, one for all patches."""
+    found = struct.compiled.get(_COMPILED)
+    if found is None:
+        found = struct.compiled[_COMPILED] = StructSchema(struct)
+    assert isinstance(found, StructSchema)
+    return found
+
+
+def _rule(field: Field, struct: Struct) -> TypedRule:
+    return TypedRule(
+        strategies=field.patch_strategies,
+        merge_key=field.merge_key,
+        child=_child(field.type, struct),
+        is_list=isinstance(field.type, ListOf),
+    )
+
+
+def _child(type_: Type, struct: Struct) -> MergeSchema | None:
+    if isinstance(type_, ListOf):
+        return _child(type_.item, struct)
+    if isinstance(type_, MapOf):
+        is_list = isinstance(type_.value, ListOf)
+        return MapSchema(TypedRule((), None, _child(type_.value, struct), is_list))
+    return merge_schema(struct.table.struct(type_.name)) if isinstance(type_, Ref) else None

@@ -1,0 +1,23 @@
+"""Structural schemas: what the schema of a custom resource is, and what it does to objects.
+
+A schema is read (`read_schema`), checked (`definition_problems`) and compiled once
+(`CompiledSchema`); then each object is coerced and validated in some microseconds, and only one
+that is wrong takes longer. Everything is pure: values in, values out.
+
+Not here: definitions of custom resources around the schema, storing, serving, and metadata.
+"""
+
+from restow.apimachinery.structural.compiled import CompiledSchema, Verdict
+from restow.apimachinery.structural.schema import Rule, Schema, read_schema
+from restow.apimachinery.structural.schema_rules import STRICT, Leniency, definition_problems
+
+__all__ = [
+    "STRICT",
+    "CompiledSchema",
+    "Leniency",
+    "Rule",
+    "Schema",
+    "Verdict",
+    "definition_problems",
+    "read_schema",
+]

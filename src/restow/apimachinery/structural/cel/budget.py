@@ -1,0 +1,134 @@
+"""Limits of what rules may cost: one rule, all rules of a schema, one call, one object.
+
+How often a rule runs is bounded by the lists and maps above it; where these have no bound, by how
+many such values fit into the largest request. Not here: costs of expressions (`cost`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from restow.apimachinery import field_errors
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.structural.cel.declarations import REQUEST_SIZE_MAX, Declared, declare
+from restow.apimachinery.structural.cel.spans import UNBOUNDED
+from restow.apimachinery.structural.schema import Schema
+
+RULE_COST_MAX: Final = 10_000_000
+SCHEMA_COST_MAX: Final = 100_000_000
+CALL_COST_MAX: Final = 1_000_000
+OBJECT_COST_MAX: Final = 10_000_000
+_TOLD_MAX: Final = 4
+
+
+@dataclass(slots=True)
+class TotalCost:
+    """What all rules of a schema may cost, and the rules that do most of it."""
+
+    total: int = 0
+    most: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, path: str, cost: int) -> None:
+        """Counts a rule."""
+        self.total = min(self.total + cost, UNBOUNDED)
+        if cost >= SCHEMA_COST_MAX // 100:
+            self.most.append((cost, path))
+            self.most.sort(key=lambda each: -each[0])
+            del self.most[_TOLD_MAX:]
+
+    def problems(self, path: str) -> list[Cause]:
+        """Which rules to make cheaper, if all of them are too dear."""
+        if self.total <= SCHEMA_COST_MAX:
+            return []
+        why = (
+            "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 "
+            "schema"
+        )
+        causes = [field_errors.forbidden(where, why) for _, where in self.most]
+        what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+        causes.append(field_errors.forbidden(path, over_budget(what, self.total, SCHEMA_COST_MAX)))
+        return causes
+
+
+def over_budget(what: str, cost: int, limit: int) -> str:
+    """How far a cost is over its limit, and what to do about it."""
+    factor = cost / limit
+    if factor > 100:
+        told = "more than 100x"
+    elif factor < 1.5:
+        told = f"{factor:f}x"
+    else:
+        told = f"{factor:.1f}x"
+    return (
+        f"{what} exceeds budget by factor of {told} (try simplifying the rule, or adding maxItems, "
+        "maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
+
+
+class CostContext:
+    """Where a node of a schema stands: how many such values one object can have."""
+
+    __slots__ = ("_declared", "_is_object", "count_max", "schema", "total")
+
+    def __init__(
+        self,
+        schema: Schema,
+        total: TotalCost,
+        *,
+        count_max: int | None,
+        is_object: bool,
+        declared: Declared | None = None,
+    ) -> None:
+        self.schema = schema
+        self.total = total
+        self.count_max = count_max
+        """None if the lists and maps above set no limit."""
+        self._is_object = is_object
+        self._declared = declared
+
+    @classmethod
+    def of_root(cls, schema: Schema, total: TotalCost) -> CostContext:
+        """The object itself, of which there is one."""
+        return cls(schema, total, count_max=1, is_object=True)
+
+    def declared(self) -> Declared | None:
+        """The type of the node, made when it is first needed."""
+        if self._declared is None:
+            self._declared = declare(self.schema, is_root=self._is_object)
+        return self._declared
+
+    def member(self, schema: Schema, _: str) -> CostContext:
+        """A field."""
+        return self._below(schema)
+
+    def values(self, schema: Schema) -> CostContext:
+        """The values of a map."""
+        return self._below(schema)
+
+    def items(self, schema: Schema) -> CostContext:
+        """The items of a list."""
+        return self._below(schema)
+
+    def _below(self, schema: Schema) -> CostContext:
+        here = _times(self.schema)
+        count = None
+        if here is not None and self.count_max is not None:
+            count = min(self.count_max * here, UNBOUNDED)
+        return CostContext(schema, self.total, count_max=count, is_object=schema.embedded)
+
+    def runs_max(self) -> int:
+        """How often a rule of this node may run for one object."""
+        if self.count_max is not None:
+            return self.count_max
+        declared = self.declared()
+        size = declared.json_size_min if declared is not None else 0
+        return REQUEST_SIZE_MAX // (size + 1)
+
+
+def _times(schema: Schema) -> int | None:
+    if schema.type == "object" and schema.additional is not None:
+        return max(0, schema.max_properties) if schema.max_properties is not None else None
+    if schema.type == "array":
+        return max(0, schema.max_items) if schema.max_items is not None else None
+    return 1

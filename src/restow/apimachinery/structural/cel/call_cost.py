@@ -1,0 +1,234 @@
+"""What a call may cost at most, and how large its result may be.
+
+Numbers are the reference's, like all of `cost`. Not here: how large the arguments may be.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple, Protocol
+
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.functions import REGEX, TRAVERSAL
+from restow.apimachinery.structural.cel.nodes import Call, Literal, Node
+from restow.apimachinery.structural.cel.spans import ONE, UNBOUNDED, UNKNOWN, Span, capped, fixed
+
+Path = tuple[str, ...] | None
+
+
+class Entry(NamedTuple):
+    """Sizes of keys and values of a list or map that an expression makes."""
+
+    kind: str
+    key: Span
+    value: Span
+
+    def union(self, other: Entry | None) -> Entry | None:
+        if other is None:
+            return None
+        return Entry(self.kind, self.key.union(other.key), self.value.union(other.value))
+
+
+class Sizes(Protocol):
+    """What is known about the parts of an expression."""
+
+    sizes: dict[int, Span]
+    entries: dict[int, Entry]
+
+    def path(self, node: Node) -> Path: ...
+
+    def entry(self, node: Node) -> Entry | None: ...
+
+    def size_or_unknown(self, node: Node) -> Span: ...
+
+    def declared_size(self, path: Path) -> Span | None: ...
+
+
+class CallCost:
+    """One overload of a call: its own cost, and the size of what it gives."""
+
+    def __init__(self, estimates: Sizes, node: Call, overload: str) -> None:
+        self.estimates = estimates
+        self.node = node
+        self.overload = overload
+
+    def size(self, node: Node) -> Span:
+        return self.estimates.size_or_unknown(node)
+
+    def estimate(self) -> tuple[Span, Span | None]:
+        node = self.node
+        target, args = node.target, node.args
+        if node.function in _READERS:
+            return self.size(args[0]).scaled(_READERS[node.function] * TRAVERSAL), None
+        if target is not None and node.function in _LIST_WALKS:
+            return self._walk(target), None
+        if target is not None and node.function in _TEXT_WALKS:
+            size = self.size(target)
+            return size.scaled(TRAVERSAL), size
+        found = self._on_target(target, args) if target is not None else None
+        return found if found is not None else self._by_overload()
+
+    def _on_target(self, target: Node, args: list[Node]) -> tuple[Span, Span | None] | None:
+        match self.node.function:
+            case "replace" if len(args) >= 2:
+                return self._replace(target, args[0], args[1])
+            case "split":
+                return self._split(target)
+            case "join":
+                return self._join(target)
+            case "find" | "findAll":
+                return self._regex(target, args[0]), Span(0, self.size(target).high)
+            case "matches":
+                return self._regex(target, args[0]), None
+            case "contains":
+                text = self.size(target).scaled(TRAVERSAL)
+                return text.times(self.size(args[0]).scaled(TRAVERSAL)), None
+            case "startsWith" | "endsWith":
+                return self.size(args[0]).scaled(TRAVERSAL), None
+            case "format":
+                return self.size(target).scaled(TRAVERSAL), None
+            case "containsIP" | "containsCIDR":
+                return self._network(args[0]), None
+            case "validate":
+                return self.size(args[0]).scaled(TRAVERSAL).scaled(128 * REGEX), None
+            case "slice" | "flatten" | "reverse" | "sort":
+                return self.size(target).plus(ONE), self.size(target)
+            case "distinct":
+                size = self.size(target)
+                return size.times(size).plus(ONE), size
+        return None
+
+    def _by_overload(self) -> tuple[Span, Span | None]:
+        args = self.node.args
+        match self.overload:
+            case "string_to_bytes":
+                size = self.size(args[0])
+                return size.scaled(TRAVERSAL), Span(size.low, capped(size.high * 4))
+            case "bytes_to_string":
+                size = self.size(args[0])
+                return size.scaled(TRAVERSAL), Span(size.low // 4, size.high)
+            case "strings_quote":
+                size = self.size(args[0])
+                doubled = Span(capped(size.low + 2), capped(size.high * 2 + 2))
+                return size.scaled(TRAVERSAL), doubled
+            case "matches":
+                return self._regex(args[0], args[1]), None
+            case "in_list":
+                return self.size(args[1]), None
+            case "add_string" | "add_bytes":
+                size = self.size(args[0]).plus(self.size(args[1]))
+                return size.scaled(TRAVERSAL), size
+            case "add_list":
+                self._join_entries(args[0], args[1])
+                return ONE, self.size(args[0]).plus(self.size(args[1]))
+            case "equals" | "not_equals":
+                return self._equality(), None
+            case "string_to_url":
+                size = self.size(args[0])
+                return size.scaled(TRAVERSAL), size
+        if self.overload.endswith(("_string", "_bytes")) and self.node.function in _ORDERING:
+            return self._comparison(), None
+        if self.node.function.startswith("sets."):
+            times = 2 if self.node.function == "sets.equivalent" else 1
+            both = self.size(args[0]).times(self.size(args[1]))
+            return both.times(fixed(times)).plus(ONE), None
+        if self.node.function == "lists.range":
+            return ONE, UNKNOWN
+        return ONE, None
+
+    def _comparison(self) -> Span:
+        smaller = min(self.size(self.node.args[0]).high, self.size(self.node.args[1]).high)
+        return Span(1 if smaller else 0, smaller).scaled(TRAVERSAL)
+
+    def _equality(self) -> Span:
+        one, other = (each.type for each in self.node.args)
+        if one is None or one != other:
+            return self._comparison()
+        if one in _OPAQUE:
+            return ONE
+        if one == types.FORMAT:
+            return Span(1, _FORMAT_SIZE_MAX).scaled(TRAVERSAL)
+        if one == types.URL:
+            sizes = [self.estimates.sizes.get(id(each)) for each in self.node.args]
+            most = max((each.high for each in sizes if each is not None), default=1)
+            return Span(1, most).scaled(TRAVERSAL)
+        return self._comparison()
+
+    def _join_entries(self, one: Node, other: Node) -> None:
+        mine = self.estimates.entry(one)
+        joined = mine.union(self.estimates.entry(other)) if mine is not None else None
+        if joined is not None:
+            self.estimates.entries[id(self.node)] = joined
+
+    def _regex(self, text: Node, pattern: Node) -> Span:
+        return self.size(text).plus(ONE).scaled(TRAVERSAL).times(self.size(pattern).scaled(REGEX))
+
+    def _walk(self, target: Node) -> Span:
+        """One for each item, and the texts in the list read once."""
+        size = self.size(target)
+        if target.type is None or target.type.name != "list":
+            return size.scaled(TRAVERSAL)
+        cost = ONE
+        if target.type.params[0] in (types.STRING, types.BYTES):
+            cost = cost.plus(self._item_size(target).scaled(TRAVERSAL))
+        return size.times(cost)
+
+    def _item_size(self, target: Node) -> Span:
+        path = self.estimates.path(target)
+        found = self.estimates.declared_size((*path, "@items")) if path else None
+        return found if found is not None else UNKNOWN
+
+    def _replace(self, target: Node, old: Node, new: Node) -> tuple[Span, Span | None]:
+        size, gone, put = self.size(target), self.size(old), self.size(new)
+        if gone.low == 0:
+            most, kept_high = capped(size.high + 1), size.high
+        elif put.high <= gone.low:
+            most, kept_high = 0, size.high
+        else:
+            most, kept_high = math.ceil(size.high / gone.low), 0
+        if gone.high == 0:
+            least, kept_low = capped(size.low + 1), size.low
+        elif gone.high <= put.low:
+            least, kept_low = 0, size.low
+        else:
+            least, kept_low = math.ceil(size.low / gone.high), 0
+        made = Span(least, most).times(put).plus(Span(kept_low, kept_high))
+        return size.scaled(2 * TRAVERSAL), made
+
+    def _split(self, target: Node) -> tuple[Span, Span | None]:
+        size = self.size(target)
+        most = size.high
+        args = self.node.args
+        if len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, int):
+            most = args[1].value if args[1].value >= 0 else UNBOUNDED
+        return size.scaled(2 * TRAVERSAL), Span(0, most)
+
+    def _join(self, target: Node) -> tuple[Span, Span | None]:
+        items = self.size(target)
+        size = items.times(self._item_size(target))
+        if self.node.args:
+            between = Span(max(0, items.low - 1), max(0, items.high - 1))
+            size = size.plus(self.size(self.node.args[0]).times(between))
+        return size.scaled(TRAVERSAL), size
+
+    def _network(self, other: Node) -> Span:
+        """Addresses have 4 or 16 bytes; a text has to be read first."""
+        size = Span(4, 16)
+        cost = size.plus(size).scaled(TRAVERSAL)
+        if self.node.function == "containsCIDR":
+            cost = cost.plus(size.scaled(TRAVERSAL)).plus(ONE)
+        if self.overload.endswith("_string"):
+            cost = cost.plus(self.size(other).scaled(TRAVERSAL))
+        return cost
+
+
+# Functions that read their argument so many times.
+_READERS: Final = {
+    **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), 1),
+    "ip.isCanonical": 2,
+}
+_LIST_WALKS: Final = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
+_TEXT_WALKS: Final = frozenset({"lowerAscii", "upperAscii", "substring", "trim"})
+_FORMAT_SIZE_MAX: Final = 64
+_ORDERING: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_OPAQUE: Final = frozenset({types.IP, types.CIDR, types.QUANTITY, types.SEMVER})

@@ -1,0 +1,303 @@
+"""What an expression may cost at most, from bounds on the sizes of what it reads.
+
+Numbers and rules are the reference's, since they decide which definitions it takes: changing one
+would refuse what others accept. Sizes come from `maxItems`, `maxLength` and `maxProperties`, or
+from the size of the largest request.
+
+Not here: what a run really costs (`evaluate`), and limits (`budget`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.call_cost import CallCost, Entry, Path
+from restow.apimachinery.structural.cel.declarations import Declared
+from restow.apimachinery.structural.cel.nodes import (
+    Call,
+    Conditional,
+    Ident,
+    ListOf,
+    Literal,
+    Logic,
+    Macro,
+    MapOf,
+    Node,
+    Select,
+)
+from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST
+from restow.apimachinery.structural.cel.spans import (
+    NOTHING,
+    ONE,
+    UNBOUNDED,
+    UNKNOWN,
+    Span,
+    capped,
+    fixed,
+)
+
+
+class _Local(NamedTuple):
+    path: Path
+    size: Span | None
+    entry: Entry | None
+
+
+def estimate(node: Node, root: Declared) -> Span:
+    """The cost of a checked expression about a value of a type."""
+    return _Estimate(root).cost(node)
+
+
+class _Estimate:
+    def __init__(self, root: Declared) -> None:
+        self.root = root
+        self.paths: dict[int, Path] = {}
+        self.sizes: dict[int, Span] = {}
+        self.entries: dict[int, Entry] = {}
+        self.locals: dict[str, list[_Local]] = {}
+
+    def cost(self, node: Node) -> Span:
+        match node:
+            case Literal():
+                return NOTHING
+            case Ident():
+                local = self._local(node.name)
+                self.paths[id(node)] = local.path if local is not None else (node.name,)
+                return ONE
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case Logic():
+                costs = [self.cost(each) for each in node.terms]
+                return Span(costs[0].low, capped(sum(each.high for each in costs)))
+            case Conditional():
+                return self._conditional(node)
+            case ListOf():
+                return self._list(node)
+            case MapOf():
+                return self._map(node)
+            case Macro():
+                return self._macro(node)
+        return NOTHING
+
+    def _local(self, name: str) -> _Local | None:
+        stack = self.locals.get(name)
+        return stack[-1] if stack else None
+
+    def path(self, node: Node) -> Path:
+        if isinstance(node, Ident) and (local := self._local(node.name)) is not None:
+            return local.path
+        return self.paths.get(id(node))
+
+    def size(self, node: Node) -> Span | None:
+        """How large the value of a part may be; None if nothing is known."""
+        found = self.sizes.get(id(node)) or _literal_size(node)
+        if found is None and (found := self.declared_size(self.path(node))) is not None:
+            self.sizes[id(node)] = found
+        if found is None and _is_scalar(node.type):
+            return ONE
+        if found is None and isinstance(node, Ident):
+            local = self._local(node.name)
+            return local.size if local is not None else None
+        return found
+
+    def size_or_unknown(self, node: Node) -> Span:
+        found = self.size(node)
+        return found if found is not None else UNKNOWN
+
+    def declared_size(self, path: Path) -> Span | None:
+        """The bound that the schema gives for a part of the object."""
+        if not path:
+            return None
+        declared: Declared | None = self.root
+        for name in path[1:]:
+            if declared is None:
+                return None
+            match name:
+                case "@items" | "@values":
+                    declared = declared.item
+                case "@keys":
+                    declared = declared.key
+                case _:
+                    declared = declared.fields.get(name)
+        return Span(0, declared.size_max) if declared is not None else None
+
+    def entry(self, node: Node) -> Entry | None:
+        found = self.entries.get(id(node))
+        if found is None and isinstance(node, Ident):
+            local = self._local(node.name)
+            return local.entry if local is not None else None
+        return found
+
+    def _select(self, node: Select) -> Span:
+        cost = self.cost(node.operand)
+        if node.is_test:
+            return cost
+        operand = node.operand.type
+        if operand is not None and operand.name in ("map", "object", "optional_type"):
+            cost = cost.plus(ONE)
+        self.paths[id(node)] = (*(self.path(node.operand) or ()), node.name)
+        return cost
+
+    def _call(self, node: Call) -> Span:
+        if node.function == "dyn":
+            inner = self.cost(node.args[0]).plus(ONE)
+            self._copy(node, node.args[0])
+            return inner
+        args = NOTHING
+        for each in node.args:
+            args = args.plus(self.cost(each))
+        target = self.cost(node.target) if node.target is not None else NOTHING
+        total: Span | None = None
+        size: Span | None = None
+        for overload in node.overloads:
+            cost, made = CallCost(self, node, overload.id).estimate()
+            total = cost if total is None else total.union(cost)
+            if made is not None:
+                size = made if size is None else size.union(made)
+            if overload.id in ("index_list", "index_map"):
+                entry = self.entry(node.args[0])
+                size = entry.value if entry is not None else None
+                last = "@items" if overload.id == "index_list" else "@values"
+                self.paths[id(node)] = (*(self.path(node.args[0]) or ()), last)
+            if size is None:
+                size = self.size(node)
+        if size is not None:
+            self.sizes[id(node)] = size
+        return target.plus(args).plus(total if total is not None else NOTHING)
+
+    def _copy(self, node: Node, source: Node) -> None:
+        if (size := self.size(source)) is not None:
+            self.sizes[id(node)] = size
+        if (entry := self.entry(source)) is not None:
+            self.entries[id(node)] = entry
+
+    def _conditional(self, node: Conditional) -> Span:
+        condition, yes, no = map(self.cost, (node.condition, node.yes, node.no))
+        self.sizes[id(node)] = self.size_or_unknown(node.yes).union(self.size_or_unknown(node.no))
+        entry = self.entry(node.yes)
+        joined = entry.union(self.entry(node.no)) if entry is not None else None
+        if joined is not None:
+            self.entries[id(node)] = joined
+        return condition.plus(yes.union(no))
+
+    def _list(self, node: ListOf) -> Span:
+        cost, sizes = NOTHING, Span(UNBOUNDED if node.items else 0, 0)
+        for each in node.items:
+            cost = cost.plus(self.cost(each))
+            sizes = sizes.union(self.size_or_unknown(each))
+        self.entries[id(node)] = Entry("list", ONE, sizes)
+        return cost.plus(fixed(LIST_COST))
+
+    def _map(self, node: MapOf) -> Span:
+        cost = NOTHING
+        keys = values = Span(UNBOUNDED if node.entries else 0, 0)
+        for key, value, _ in node.entries:
+            cost = cost.plus(self.cost(key)).plus(self.cost(value))
+            keys = keys.union(self.size_or_unknown(key))
+            values = values.union(self.size_or_unknown(value))
+        self.entries[id(node)] = Entry("map", keys, values)
+        return cost.plus(fixed(MAP_COST))
+
+    def _macro(self, node: Macro) -> Span:
+        target = self.cost(node.target)
+        if node.kind in ("optMap", "optFlatMap"):
+            self._push(node.variables[0], _Local(None, None, None))
+            body = self.cost(node.args[0])
+            self._pop(node.variables[0])
+            return target.plus(Span(2, capped(3 + body.high)))
+        locals_ = self._loop_locals(node)
+        for name, local in locals_.items():
+            self._push(name, local)
+        costs = [self.cost(each) for each in node.args]
+        made = self.size_or_unknown(node.args[-1])
+        item = self.size_or_unknown_local(node)
+        for name in locals_:
+            self._pop(name)
+        step, around = _STEPS[node.kind]
+        # The first argument decides whether the rest runs; of a quantifier nothing need run.
+        least = 0 if node.kind in ("all", "exists") else costs[0].low
+        each = Span(least, capped(sum(cost.high for cost in costs))).plus(
+            step if len(costs) == 1 else Span(1, step.high)
+        )
+        count = self.size_or_unknown(node.target)
+        self._macro_sizes(node, count, made=made, item=item)
+        return target.plus(fixed(around)).plus(count.times(each))
+
+    def size_or_unknown_local(self, node: Macro) -> Span:
+        """The size of what a filter keeps."""
+        local = self._local(node.variables[-1])
+        assert local is not None
+        size = local.size if local.size is not None else self.declared_size(local.path)
+        return size if size is not None else UNKNOWN
+
+    def _macro_sizes(self, node: Macro, count: Span, *, made: Span, item: Span) -> None:
+        match node.kind:
+            case "map" | "transformList":
+                self.sizes[id(node)] = count
+                self.entries[id(node)] = Entry("list", ONE, Span(0, made.high))
+            case "filter":
+                self.sizes[id(node)] = count
+                self.entries[id(node)] = Entry("list", ONE, Span(0, item.high))
+            case "sortBy":
+                self._copy(node, node.target)
+            case "transformMap" | "transformMapEntry":
+                self.sizes[id(node)] = count
+            case _:
+                self.sizes[id(node)] = ONE
+
+    def _loop_locals(self, node: Macro) -> dict[str, _Local]:
+        entry = self.entry(node.target)
+        target = node.target.type
+        is_list = (entry.kind if entry is not None else target.name if target else "") == "list"
+        path = self.path(node.target) or ()
+        value_at, key_at = ("@items", "@indices") if is_list else ("@values", "@keys")
+        value = _Local((*path, value_at), entry.value if entry is not None else None, None)
+        key = _Local((*path, key_at), entry.key if entry is not None else None, None)
+        if len(node.variables) == 1:
+            return {node.variables[0]: value if is_list else key}
+        return {node.variables[0]: key, node.variables[1]: value}
+
+    def _push(self, name: str, local: _Local) -> None:
+        self.locals.setdefault(name, []).append(local)
+
+    def _pop(self, name: str) -> None:
+        self.locals[name].pop()
+
+
+# What a step costs besides its arguments, and what a whole loop costs around its steps. A macro
+# stands for a loop with an accumulator, and reading and changing that has its price.
+_STEPS: Final[dict[str, tuple[Span, int]]] = {
+    "all": (fixed(3), 1),
+    "exists": (fixed(4), 1),
+    "exists_one": (Span(1, 2), 2),
+    "filter": (Span(1, LIST_COST + 3), LIST_COST + 1),
+    "map": (fixed(LIST_COST + 2), LIST_COST + 1),
+    "transformList": (fixed(LIST_COST + 2), LIST_COST + 1),
+    "transformMap": (fixed(3), MAP_COST + 1),
+    "transformMapEntry": (fixed(2), MAP_COST + 1),
+    "sortBy": (fixed(LIST_COST + 2), 2 * LIST_COST + 2),
+}
+
+
+def _literal_size(node: Node) -> Span | None:
+    match node:
+        case Literal(value=str() | bytes() as value):
+            return fixed(len(value))
+        case Literal():
+            return ONE
+        case ListOf():
+            return fixed(len(node.items))
+        case MapOf():
+            return fixed(len(node.entries))
+    return None
+
+
+def _is_scalar(type_: types.Type | None) -> bool:
+    if type_ is None:
+        return False
+    if type_.name == "optional_type":
+        return _is_scalar(type_.params[0])
+    return type_ in types.SCALARS

@@ -1,0 +1,316 @@
+"""Checked expressions as Python functions that count what they cost.
+
+Each part becomes a function of a `Run`. Costs are counted as the reference counts them: one for a
+name or field, so much for a call, ten for a new list. A run that costs more than it may ends.
+
+Errors are values of a kind in CEL: `false && error` is false. Not here: what is checked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from restow.apimachinery.structural.cel.checker import TYPE_NAMES, qualified_name
+from restow.apimachinery.structural.cel.equality import declared_equal, merged
+from restow.apimachinery.structural.cel.functions import Overload, dispatch, has_key, shown
+from restow.apimachinery.structural.cel.loops import compile_macro
+from restow.apimachinery.structural.cel.nodes import (
+    Call,
+    Conditional,
+    Ident,
+    ListOf,
+    Literal,
+    Logic,
+    Macro,
+    MapOf,
+    Node,
+    Select,
+)
+from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST, Evaluate, Run
+from restow.apimachinery.structural.cel.values import (
+    NONE,
+    CelError,
+    Optional,
+    TypeValue,
+    no_such_overload,
+    some,
+)
+
+
+def compile_node(node: Node) -> Evaluate:
+    """A part of a checked expression as a function."""
+    match node:
+        case Literal():
+            value = node.value
+            return lambda _: value
+        case Ident():
+            return _ident(node)
+        case Select():
+            return _select(node)
+        case Call():
+            return _call(node)
+        case Logic():
+            return _logic([compile_node(each) for each in node.terms], is_and=node.is_and)
+        case Conditional():
+            return _conditional(node)
+        case ListOf():
+            return _list(node)
+        case MapOf():
+            return _map(node)
+        case Macro():
+            return compile_macro(node, compile_node)
+    raise AssertionError(node)
+
+
+def _ident(node: Ident) -> Evaluate:
+    name = node.name
+    if node.type is not None and node.type.name == "type" and name in TYPE_NAMES:
+        known = TypeValue("null_type" if name == "null_type" else name)
+
+        def type_value(run: Run) -> Any:
+            run.cost += 1
+            return run.variables.get(name, known)
+
+        return type_value
+
+    return _variable(name)
+
+
+def _variable(name: str) -> Evaluate:
+    def read(run: Run) -> Any:
+        run.cost += 1
+        return run.variables[name]
+
+    return read
+
+
+def _select(node: Select) -> Evaluate:
+    if node.type is not None and node.type.name == "type" and not node.is_test:
+        name = qualified_name(node)
+        if name is not None:
+            known = TypeValue(name)
+            return lambda _: known
+    if node.variable:
+        return _variable(node.variable)
+    operand = compile_node(node.operand)
+    holder = node.operand.type
+    if holder is not None and holder.name == "optional_type":
+        holder = holder.params[0]
+    declared = holder.declared if holder is not None and holder.name == "object" else None
+    key = declared.names.get(node.name, node.name) if declared is not None else node.name
+    below = declared.fields.get(node.name) if declared is not None else None
+    convert = below.convert if below is not None else None
+    if node.is_test:
+        return _presence(operand, key)
+    if node.is_optional or (
+        node.operand.type is not None and node.operand.type.name == "optional_type"
+    ):
+        return _optional_select(operand, key, convert)
+    shown_key = node.name
+
+    def read(run: Run) -> Any:
+        value = operand(run)
+        run.cost += 1
+        try:
+            found = value[key]
+        except (KeyError, TypeError):
+            raise CelError(f"no such key: {shown_key}") from None
+        return found if convert is None or found is None else convert(found)
+
+    return read
+
+
+def _presence(operand: Evaluate, key: str) -> Evaluate:
+    def test(run: Run) -> Any:
+        value = operand(run)
+        if isinstance(value, Optional):
+            if not value.has_value:
+                return False
+            value = value.value
+        # What has no fields does not have this one either.
+        return isinstance(value, dict) and key in value
+
+    return test
+
+
+def _optional_select(operand: Evaluate, key: str, convert: Any) -> Evaluate:
+    def read(run: Run) -> Any:
+        value = operand(run)
+        run.cost += 1
+        if isinstance(value, Optional):
+            if not value.has_value:
+                return NONE
+            value = value.value
+        if not isinstance(value, dict) or key not in value:
+            return NONE
+        found = value[key]
+        return some(found if convert is None or found is None else convert(found))
+
+    return read
+
+
+def _call(node: Call) -> Evaluate:
+    nodes = ([node.target] if node.target is not None else []) + node.args
+    args = [compile_node(each) for each in nodes]
+    overloads = node.overloads
+    is_known = len(overloads) == 1 and not any(
+        each.type is None or each.type.is_dyn for each in nodes
+    )
+    if node.function in ("_==_", "_!=_"):
+        return _equality(node, args)
+    if node.function == "_+_" and (merge := merged(node.args[0].declared)) is not None:
+        return _merge(args, merge)
+    if is_known and len(args) == 2:
+        return _binary(overloads[0], *args)
+
+    def call(run: Run) -> Any:
+        values = tuple([each(run) for each in args])
+        chosen = overloads[0] if is_known else dispatch(overloads, values)
+        result = chosen.run(*values)
+        cost = chosen.cost(values, result) if chosen.cost is not None else 1
+        if chosen.is_dear_by_decree:
+            run.spend_by_decree(cost)
+        else:
+            run.spend(cost)
+        return result
+
+    return call
+
+
+def _binary(overload: Overload, left: Evaluate, right: Evaluate) -> Evaluate:
+    function, cost = overload.run, overload.cost
+
+    def plain(run: Run) -> Any:
+        result = function(left(run), right(run))
+        run.spend(1)
+        return result
+
+    def counted(run: Run) -> Any:
+        values = (left(run), right(run))
+        result = function(*values)
+        assert cost is not None
+        run.spend(cost(values, result))
+        return result
+
+    def decreed(run: Run) -> Any:
+        values = (left(run), right(run))
+        result = function(*values)
+        assert cost is not None
+        run.spend_by_decree(cost(values, result))
+        return result
+
+    if overload.is_dear_by_decree:
+        return decreed
+    return plain if cost is None else counted
+
+
+def _equality(node: Call, args: list[Evaluate]) -> Evaluate:
+    left, right = args
+    equal = declared_equal(node.args[0].declared or node.args[1].declared)
+    wanted = node.function == "_==_"
+    cost = node.overloads[0].cost
+    assert cost is not None
+
+    def compare(run: Run) -> Any:
+        values = (left(run), right(run))
+        run.spend(cost(values, None))
+        return equal(*values) is wanted
+
+    return compare
+
+
+def _merge(args: list[Evaluate], merge: Callable[[Any, Any], Any]) -> Evaluate:
+    left, right = args
+
+    def run_merge(run: Run) -> Any:
+        one, other = left(run), right(run)
+        if type(one) is not list or type(other) is not list:
+            raise no_such_overload()
+        run.spend(1)
+        return merge(one, other)
+
+    return run_merge
+
+
+def _logic(terms: list[Evaluate], *, is_and: bool) -> Evaluate:
+    """The first that decides wins; an error counts only if nothing decides."""
+    decisive = not is_and
+
+    def decide(run: Run) -> Any:
+        error: CelError | None = None
+        for term in terms:
+            try:
+                value = term(run)
+            except CelError as problem:
+                error = error or problem
+                continue
+            if value is decisive:
+                return decisive
+            if type(value) is not bool:
+                error = error or no_such_overload()
+        if error is not None:
+            raise error
+        return is_and
+
+    return decide
+
+
+def _conditional(node: Conditional) -> Evaluate:
+    condition, yes, no = map(compile_node, (node.condition, node.yes, node.no))
+
+    def choose(run: Run) -> Any:
+        value = condition(run)
+        if type(value) is not bool:
+            raise no_such_overload()
+        return yes(run) if value else no(run)
+
+    return choose
+
+
+def _list(node: ListOf) -> Evaluate:
+    items = [compile_node(each) for each in node.items]
+    optional = node.optional
+
+    def make(run: Run) -> Any:
+        made = []
+        for index, each in enumerate(items):
+            value = each(run)
+            if index in optional:
+                if not isinstance(value, Optional):
+                    raise no_such_overload()
+                if value.has_value:
+                    made.append(value.value)
+            else:
+                made.append(value)
+        run.spend(LIST_COST)
+        return made
+
+    return make
+
+
+def _map(node: MapOf) -> Evaluate:
+    entries = [
+        (compile_node(key), compile_node(value), is_optional)
+        for key, value, is_optional in node.entries
+    ]
+
+    def make(run: Run) -> Any:
+        made: dict[Any, Any] = {}
+        for key_of_entry, value_of_entry, is_optional in entries:
+            key, value = key_of_entry(run), value_of_entry(run)
+            if is_optional:
+                if not isinstance(value, Optional):
+                    raise no_such_overload()
+                if not value.has_value:
+                    continue
+                value = value.value
+            if type(key) in (list, dict, float, type(None)):
+                raise CelError(f"unsupported key type: {shown(key)}")
+            if has_key(key, made):
+                raise CelError(f"Failed with repeated key: {shown(key)}")
+            made[key] = value
+        run.spend(MAP_COST)
+        return made
+
+    return make

@@ -1,0 +1,117 @@
+"""What kinds of objects are to expressions about requests: the fields that there are, and types.
+
+    declare_struct      a built-in kind, from the tables of types
+    declare_custom      a custom kind, from the schema that its definition declares
+
+Expressions see objects as JSON has them. So whatever is a text in JSON and something else in a
+schema (times, quantities, bytes), and whatever a schema says nothing of, has any type here: what is
+said to be wrong is wrong.
+
+Not here: rules inside schemas, which see values as their schema calls them (`declarations`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.declarations import Declared, escape
+from restow.apimachinery.structural.schema import Schema
+from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Struct, UnknownType
+from restow.apimachinery.types import Type as FieldType
+
+_SCALARS: Final = {
+    Scalar.STRING: types.STRING,
+    Scalar.BOOL: types.BOOL,
+    Scalar.INT32: types.INT,
+    Scalar.INT64: types.INT,
+    Scalar.FLOAT64: types.DOUBLE,
+}
+_WORDS: Final = {"boolean": types.BOOL, "integer": types.INT, "number": types.DOUBLE}
+_OF_KINDS: Final = ("apiVersion", "kind")
+# Texts of these formats are something else to whoever reads them by their schema.
+_FORMATS: Final = frozenset({"byte", "date", "date-time", "duration"})
+
+
+def declare_struct(struct: Struct) -> Declared:
+    """The type of a built-in kind. Kinds can hold themselves, and so can their types."""
+    return _declare_struct(struct, {})
+
+
+def declare_custom(schema: Schema, metadata: Declared) -> Declared:
+    """The type of a custom kind, with the metadata that all objects have."""
+    declared = _declare_schema(schema)
+    if declared.type.is_dyn:
+        return declared
+    for name in _OF_KINDS:
+        _add(declared, name, Declared(types.STRING))
+    _add(declared, "metadata", metadata)
+    return declared
+
+
+def _declare_struct(struct: Struct, known: dict[str, Declared]) -> Declared:
+    if struct.name in known:
+        return known[struct.name]
+    declared = known[struct.name] = _object()
+    if struct.is_kind:
+        for name in _OF_KINDS:
+            _add(declared, name, Declared(types.STRING))
+    each: Field
+    for each in struct.fields:
+        _add(declared, each.json, _declare_field(struct, each.type, known))
+    return declared
+
+
+def _declare_field(struct: Struct, type_: FieldType, known: dict[str, Declared]) -> Declared:
+    match type_:
+        case Ref(name):
+            try:
+                return _declare_struct(struct.table.struct(name), known)
+            except UnknownType:
+                return Declared()
+        case ListOf(item):
+            return _list(_declare_field(struct, item, known))
+        case MapOf(value):
+            return _map(_declare_field(struct, value, known))
+        case Scalar():
+            return Declared(_SCALARS.get(type_, types.DYN))
+    return Declared()
+
+
+def _declare_schema(schema: Schema) -> Declared:
+    if schema.int_or_string or schema.preserves or schema.embedded or schema.nullable:
+        return Declared()
+    match schema.type:
+        case "array" if schema.items is not None:
+            return _list(_declare_schema(schema.items))
+        case "object" if schema.additional_schema is not None:
+            return _map(_declare_schema(schema.additional_schema))
+        case "object" if schema.properties:
+            declared = _object()
+            for name, each in schema.properties.items():
+                _add(declared, name, _declare_schema(each))
+            return declared
+        case "string" if schema.format not in _FORMATS:
+            return Declared(types.STRING)
+    return Declared(_WORDS.get(schema.type, types.DYN))
+
+
+def _object() -> Declared:
+    declared = Declared()
+    declared.type = types.Type("object", (), declared)
+    return declared
+
+
+def _list(item: Declared) -> Declared:
+    return Declared(types.list_of(item.type), item=item)
+
+
+def _map(value: Declared) -> Declared:
+    return Declared(types.map_of(types.STRING, value.type), item=value)
+
+
+def _add(declared: Declared, name: str, below: Declared) -> None:
+    # Without a type, names are read as they are written.
+    for spelling in {name, escape(name) or name}:
+        declared.fields[spelling] = below
+        declared.names[spelling] = name

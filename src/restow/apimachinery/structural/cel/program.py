@@ -1,0 +1,137 @@
+"""Expressions from text to something that runs: reading, checking, estimating, compiling.
+
+Not here: what rules are and when they run (`rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.checker import Checker, Variable
+from restow.apimachinery.structural.cel.cost import estimate
+from restow.apimachinery.structural.cel.declarations import Declared
+from restow.apimachinery.structural.cel.environment import RULES, Environment
+from restow.apimachinery.structural.cel.evaluate import compile_node
+from restow.apimachinery.structural.cel.nodes import Node
+from restow.apimachinery.structural.cel.run import Evaluate, Run, Trial
+from restow.apimachinery.structural.cel.syntax import SyntaxProblem, parse, told_at
+from restow.apimachinery.structural.cel.values import CelError, CostExceeded, TrialOver
+
+SELF: Final = "self"
+OLD_SELF: Final = "oldSelf"
+
+
+class CompileError(Exception):
+    """An expression that cannot run; the text is what its author is told."""
+
+
+class Program:
+    """A compiled expression; safe to share, since a run has all of its state."""
+
+    __slots__ = ("_evaluate", "cost_max", "uses_old")
+
+    def __init__(self, evaluate: Evaluate, *, uses_old: bool, cost_max: int) -> None:
+        self._evaluate = evaluate
+        self.uses_old = uses_old
+        """Whether the expression reads the old value."""
+        self.cost_max = cost_max
+        """What it costs at most, as estimated."""
+
+    def run(
+        self,
+        variables: dict[str, Any],
+        *,
+        cost_max: int = CALL_COST_MAX,
+        trial: Trial | None = None,
+    ) -> Outcome:
+        """The value or the error, and what it cost. Raises TrialOver if it is only tried and is
+        dearer than that; then `variables` may have others than before."""
+        if trial is not None:
+            return self._try(variables, cost_max, trial)
+        return self._run(Run(variables, cost_max))
+
+    def _try(self, variables: dict[str, Any], cost_max: int, trial: Trial) -> Outcome:
+        tried_max = min(cost_max, max(trial.cost_left, 0))
+        run = Run(variables, tried_max, cost_max)
+        outcome = self._run(run)
+        trial.cost_left -= run.cost - (run.cost_max - tried_max)
+        return outcome
+
+    def _run(self, run: Run) -> Outcome:
+        try:
+            return Outcome(self._evaluate(run), run.cost)
+        except CostExceeded:
+            if run.cost <= run.whole_cost_max:
+                raise TrialOver from None
+            message = "operation cancelled: actual cost limit exceeded"
+            return Outcome(None, run.cost, message)
+        except CelError as error:
+            return Outcome(None, run.cost, str(error))
+        except RecursionError:
+            return Outcome(None, run.cost, "recursion limit exceeded")
+
+
+class Outcome:
+    """What came out of a run."""
+
+    __slots__ = ("cost", "error", "value")
+
+    def __init__(self, value: Any, cost: int, error: str = "") -> None:
+        self.value = value
+        self.cost = cost
+        self.error = error
+        """Empty if there is a value."""
+
+
+class Checked(NamedTuple):
+    """An expression that can run."""
+
+    node: Node
+    type: types.Type
+    used: frozenset[str]
+    """The variables that it reads."""
+
+
+def check_expression(
+    source: str, variables: Mapping[str, Variable], environment: Environment
+) -> Checked:
+    """An expression with the types of its parts; CompileError with all that is wrong with it."""
+    try:
+        node = parse(source)
+    except SyntaxProblem as problem:
+        raise CompileError(told_at(source, [(problem.at, problem.message)])) from None
+    checker = Checker(environment, dict(variables))
+    found = checker.check(node)
+    if checker.problems:
+        raise CompileError(told_at(source, checker.problems))
+    return Checked(node, found, frozenset(checker.used))
+
+
+def compile_expression(
+    source: str,
+    declared: Declared,
+    *,
+    wanted: types.Type = types.BOOL,
+    is_old_optional: bool = False,
+    environment: Environment = RULES,
+) -> Program:
+    """An expression about a value of a type; CompileError if it cannot run.
+
+    Rules are bools, messages are texts, and errors say which of both it was.
+    """
+    is_rule = wanted == types.BOOL
+    failed = f"{'' if is_rule else 'messageExpression '}compilation failed"
+    old = types.optional_of(declared.type) if is_old_optional else declared.type
+    variables = {SELF: Variable(declared.type, declared), OLD_SELF: Variable(old, declared)}
+    try:
+        node, found, used = check_expression(source, variables, environment)
+    except CompileError as error:
+        raise CompileError(f"{failed}: {error}") from None
+    if found != wanted:
+        what = "cel expression must evaluate to a bool"
+        raise CompileError(what if is_rule else "messageExpression must evaluate to a string")
+    cost = estimate(node, declared)
+    return Program(compile_node(node), uses_old=OLD_SELF in used, cost_max=cost.high)

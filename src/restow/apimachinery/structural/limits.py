@@ -1,0 +1,146 @@
+"""How much work the check of a schema may take, counted before any of it is done.
+
+A schema is checked while other requests wait, so what it asks for is bounded by its size, not by
+time: patterns by how large they become when their repetitions are written out, rules by their
+texts, and both by how often they are compiled. All limits are far above what people write.
+
+Not here: how deep a schema may be and how many nodes it may have (`schema`); what single rules
+cost (`cel.budget`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from restow.apimachinery import field_errors
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.structural.schema import Schema
+
+# Of all patterns of a schema, in characters after repetitions were written out.
+PATTERN_WEIGHT_MAX: Final = 1_000_000
+# Of all rules, and again of those below each default, which are compiled to check it.
+RULE_TEXT_MAX: Final = 200_000
+# Nodes below those with rules: the type of each of them is made for its rules.
+RULE_NODES_MAX: Final = 250_000
+# Nodes below those with defaults.
+DEFAULT_NODES_MAX: Final = 500_000
+# What the rules that all defaults of a schema must keep may cost, when they run.
+DEFAULTS_COST_MAX: Final = 1_000_000
+
+_RULE_TEXT_MIN: Final = 20
+_CHARACTER_CLASS: Final = 4
+_UNICODE_CLASS: Final = 400
+_ANY_CHARACTER: Final = 12
+_WEIGHT_MAX: Final = 1 << 40
+
+_REPETITION: Final = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
+
+
+def work_problems(schema: Schema, path: str) -> list[Cause]:
+    """Why a schema takes too much to be checked at all; nothing if it does not."""
+    work = _Work()
+    work.count(schema)
+    causes = []
+    for is_over, what in (
+        (work.pattern_weight > PATTERN_WEIGHT_MAX, "patterns are too large"),
+        (work.rule_text > RULE_TEXT_MAX, "x-kubernetes-validations are too long"),
+        (work.rule_nodes > RULE_NODES_MAX, "x-kubernetes-validations are about too many fields"),
+        (work.default_nodes > DEFAULT_NODES_MAX, "defaults are nested too often"),
+    ):
+        if is_over:
+            why = f"all {what} together for one schema"
+            causes.append(field_errors.forbidden(path, why))
+    return causes
+
+
+class _Work:
+    """What the check of a schema is going to do."""
+
+    def __init__(self) -> None:
+        self.pattern_weight = 0
+        self.rule_text = 0
+        self.rule_nodes = 0
+        self.default_nodes = 0
+
+    def count(self, schema: Schema) -> tuple[int, int]:
+        """Counts a node and all below it; gives back how many nodes, and how much text of rules."""
+        nodes, text = 1, 0
+        if schema.pattern:
+            self.pattern_weight += pattern_weight(schema.pattern)
+        for rule in schema.rules:
+            text += len(rule.rule) + len(rule.message_expression) + _RULE_TEXT_MIN
+        self.rule_text += text
+        for each in schema.properties.values():
+            if each.is_plain:
+                nodes += 1
+                continue
+            below, said = self.count(each)
+            nodes += below
+            text += said
+        for only in (schema.items, schema.additional_schema):
+            if only is not None:
+                below, said = self.count(only)
+                nodes += below
+                text += said
+        if schema.all_of or schema.any_of or schema.one_of or schema.none_of is not None:
+            for each in schema.junctors():
+                self.count(each)
+        if schema.rules:
+            self.rule_nodes += nodes
+        if schema.default is not None:
+            self.default_nodes += nodes
+            if text:
+                self.rule_text += text
+                self.rule_nodes += nodes
+        return nodes, text
+
+
+def pattern_weight(text: str) -> int:
+    """About how large a pattern is once all its repetitions are written out."""
+    # Of each open group: what stands before it.
+    groups: list[int] = []
+    # So far in this group, and in the part that a repetition would repeat.
+    total, last = 0, 0
+    at, size = 0, len(text)
+    while at < size:
+        character = text[at]
+        end = at + 1
+        if character == "(":
+            groups.append(total)
+            total, last = 0, 0
+        elif character == ")":
+            last = total
+            total += groups.pop() if groups else 0
+        elif character == "{" and (match := _REPETITION.match(text, at)) is not None:
+            end = match.end()
+            times = max(int(match[2] or match[1]), 1)
+            total = min(total + last * (times - 1), _WEIGHT_MAX)
+            last = min(last * times, _WEIGHT_MAX)
+        else:
+            if character == "[":
+                end = _class_end(text, at)
+                last = _CHARACTER_CLASS + (end - at)
+                last += _UNICODE_CLASS * (text.count("\\p", at, end) + text.count("\\P", at, end))
+            elif text.startswith(("\\p", "\\P"), at):
+                end = (
+                    max(text.find("}", at) + 1, at + 3) if text.startswith("{", at + 2) else at + 3
+                )
+                last = _UNICODE_CLASS
+            elif character == "\\":
+                end, last = at + 2, 1
+            else:
+                last = _ANY_CHARACTER if character == "." else 1
+            total += last
+        at = end
+    return min(total + sum(groups), _WEIGHT_MAX)
+
+
+def _class_end(text: str, start: int) -> int:
+    """Behind a class of characters; a bracket that stands first in it does not end it."""
+    at = start + 1
+    at += text.startswith("^", at)
+    at += text.startswith("]", at)
+    while at < len(text) and text[at] != "]":
+        at += 2 if text[at] == "\\" else 1
+    return at + 1

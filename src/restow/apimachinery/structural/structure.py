@@ -1,0 +1,233 @@
+"""What makes a schema structural: a skeleton of types, and below junctors only restrictions.
+
+Every field that a restriction names has a type in the skeleton, so that pruning and defaulting
+need not look at restrictions. The wording and the paths are the reference's.
+
+Not here: rules that hold for each node by itself (`schema_rules`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from restow.apimachinery import field_errors
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.structural import paths
+from restow.apimachinery.structural.patterns import compile_pattern
+from restow.apimachinery.structural.schema import Schema
+
+
+class Level(Enum):
+    """Where a node stands; only the words of one message differ."""
+
+    ROOT = "at the root"
+    ITEM = "for specified array items"
+    FIELD = "for specified object fields"
+
+
+def structural_problems(schema: Schema, path: str) -> list[Cause]:
+    """Why a schema is not structural, sorted; nothing if it is."""
+    causes = _invariants(schema, Level.ROOT, path)
+    _Completeness(causes).restrictions(schema, schema, path, path)
+    return sorted(causes, key=str)
+
+
+def _invariants(schema: Schema, level: Level, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    if schema.type == "array" and schema.items is None:
+        causes.append(field_errors.required(paths.child(path, "items"), "must be specified"))
+    if schema.items is not None:
+        causes += _invariants(schema.items, Level.ITEM, paths.child(path, "items"))
+    for name, each in schema.properties.items():
+        if not each.is_plain:
+            causes += _invariants(each, Level.FIELD, _property(path, name))
+    if schema.additional is not None:
+        below = paths.child(path, "additionalProperties")
+        if level is Level.ROOT:
+            causes.append(field_errors.forbidden(below, "must not be used at the root"))
+        if schema.embedded:
+            why = "must not be used if x-kubernetes-embedded-resource is set"
+            causes.append(field_errors.forbidden(below, why))
+        if isinstance(schema.additional, Schema):
+            causes += _invariants(schema.additional, Level.FIELD, below)
+    causes += _extension_problems(schema, path)
+    causes += _restrictions(
+        schema,
+        path,
+        skips_any_of=_is_int_or_string(schema.any_of),
+        skips_first_all_of=bool(schema.all_of) and _is_int_or_string(schema.all_of[0].any_of),
+    )
+    causes += _type_problems(schema, level, path)
+    causes += _meta_problems(schema, level, path)
+    return causes
+
+
+def _property(path: str, name: str) -> str:
+    return paths.key(paths.child(path, "properties"), name)
+
+
+def _extension_problems(schema: Schema, path: str) -> list[Cause]:
+    causes = []
+    if schema.int_or_string:
+        for name, is_set in (
+            ("x-kubernetes-preserve-unknown-fields", schema.preserves),
+            ("x-kubernetes-embedded-resource", schema.embedded),
+        ):
+            if is_set:
+                why = "must be false if x-kubernetes-int-or-string is true"
+                causes.append(field_errors.invalid(paths.child(path, name), True, why))
+    if schema.embedded and not schema.preserves and not schema.properties:
+        why = (
+            "must not be empty if x-kubernetes-embedded-resource is true without "
+            "x-kubernetes-preserve-unknown-fields"
+        )
+        causes.append(field_errors.required(paths.child(path, "properties"), why))
+    return causes
+
+
+def _type_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
+    where = paths.child(path, "type")
+    causes = []
+    if schema.embedded and schema.type != "object":
+        why = "must be object if x-kubernetes-embedded-resource is true"
+        causes.append(
+            field_errors.invalid(where, schema.type, why)
+            if schema.type
+            else field_errors.required(where, why)
+        )
+    elif not schema.type and not schema.int_or_string and not schema.preserves:
+        causes.append(field_errors.required(where, f"must not be empty {level.value}"))
+    if level is Level.ROOT and schema.type not in ("", "object"):
+        causes.append(field_errors.invalid(where, schema.type, "must be object at the root"))
+    return causes
+
+
+def _meta_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
+    causes = []
+    is_object = level is Level.ROOT or schema.embedded
+    if is_object:
+        for name in ("kind", "apiVersion"):
+            each = schema.properties.get(name)
+            if each is not None and each.type != "string":
+                where = paths.child(_property(path, name), "type")
+                causes.append(field_errors.invalid(where, each.type, "must be string"))
+    metadata = schema.properties.get("metadata")
+    if metadata is not None:
+        where = _property(path, "metadata")
+        if is_object and metadata.type != "object":
+            below = paths.child(where, "type")
+            causes.append(field_errors.invalid(below, metadata.type, "must be object"))
+        if level is Level.ROOT and _says_more_than_names(metadata):
+            why = (
+                "must not specify anything other than name and generateName, but metadata is "
+                "implicitly specified"
+            )
+            causes.append(field_errors.forbidden(where, why))
+    return causes
+
+
+_NAMES: Final = frozenset({"name", "generateName"})
+
+
+def _says_more_than_names(metadata: Schema) -> bool:
+    said = {name for name, value in metadata.raw.items() if value not in (None, "", [], {}, False)}
+    return bool(said - {"type", "default", "properties"}) or not set(metadata.properties) <= _NAMES
+
+
+def _is_int_or_string(alternatives: tuple[Schema, ...]) -> bool:
+    """The one place where a type may stand below a junctor."""
+    if len(alternatives) != 2 or [each.type for each in alternatives] != ["integer", "string"]:
+        return False
+    return all(set(each.raw) == {"type"} for each in alternatives)
+
+
+def _restrictions(
+    schema: Schema, path: str, *, skips_any_of: bool = False, skips_first_all_of: bool = False
+) -> list[Cause]:
+    causes: list[Cause] = []
+    if not skips_any_of:
+        for index, each in enumerate(schema.any_of):
+            causes += _nested(each, paths.index(paths.child(path, "anyOf"), index))
+    for index, each in enumerate(schema.all_of):
+        where = paths.index(paths.child(path, "allOf"), index)
+        causes += _nested(each, where, skips_any_of=skips_first_all_of and index == 0)
+    for index, each in enumerate(schema.one_of):
+        causes += _nested(each, paths.index(paths.child(path, "oneOf"), index))
+    if schema.none_of is not None:
+        causes += _nested(schema.none_of, paths.child(path, "not"))
+    if schema.pattern:
+        try:
+            compile_pattern(schema.pattern)
+        except ValueError as error:
+            why = f"must be a valid regular expression, but isn't: {error}"
+            causes.append(field_errors.invalid(paths.child(path, "pattern"), schema.pattern, why))
+    return causes
+
+
+_EMPTY: Final = "must be empty to be structural"
+_UNDEFINED: Final = "must be undefined to be structural"
+_FALSE: Final = "must be false to be structural"
+
+
+def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[Cause]:
+    causes = _restrictions(schema, path, skips_any_of=skips_any_of)
+    if schema.items is not None:
+        causes += _nested(schema.items, paths.child(path, "items"))
+    for name, each in schema.properties.items():
+        causes += _nested(each, _property(path, name))
+    for name, is_said, why in (
+        ("type", bool(schema.type), _EMPTY),
+        ("additionalProperties", schema.additional not in (None, False), _UNDEFINED),
+        ("default", schema.default is not None, _UNDEFINED),
+        ("title", bool(schema.title), _EMPTY),
+        ("description", bool(schema.description), _EMPTY),
+        ("nullable", schema.nullable, _FALSE),
+        ("x-kubernetes-preserve-unknown-fields", schema.preserves, _FALSE),
+        ("x-kubernetes-embedded-resource", schema.embedded, _FALSE),
+        ("x-kubernetes-int-or-string", schema.int_or_string, _FALSE),
+        ("x-kubernetes-list-map-keys", bool(schema.list_keys), _EMPTY),
+        ("x-kubernetes-list-type", schema.list_type is not None, _UNDEFINED),
+        ("x-kubernetes-map-type", schema.map_type is not None, _UNDEFINED),
+        ("x-kubernetes-validations", bool(schema.rules), _EMPTY),
+    ):
+        if is_said:
+            causes.append(field_errors.forbidden(paths.child(path, name), why))
+    if "metadata" in schema.properties:
+        why = "must not be specified in a nested context"
+        causes.append(field_errors.forbidden(_property(path, "metadata"), why))
+    return causes
+
+
+class _Completeness:
+    """Whether the skeleton has all that restrictions speak of."""
+
+    def __init__(self, causes: list[Cause]) -> None:
+        self.causes = causes
+
+    def restrictions(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:
+        if schema.none_of is not None:
+            self._nested(schema.none_of, skeleton, path, paths.child(said_at, "not"))
+        for name, nodes in (
+            ("allOf", schema.all_of),
+            ("anyOf", schema.any_of),
+            ("oneOf", schema.one_of),
+        ):
+            for index, each in enumerate(nodes):
+                where = paths.index(paths.child(said_at, name), index)
+                self._nested(each, skeleton, path, where)
+
+    def _nested(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:
+        self.restrictions(schema, skeleton, path, said_at)
+        if schema.items is not None:
+            below, said = paths.child(path, "items"), paths.child(said_at, "items")
+            self._require(schema.items, skeleton.items, below, said)
+        for name, each in schema.properties.items():
+            known = skeleton.properties.get(name)
+            self._require(each, known, _property(path, name), _property(said_at, name))
+
+    def _require(self, schema: Schema, skeleton: Schema | None, path: str, said_at: str) -> None:
+        if skeleton is None:
+            self.causes.append(field_errors.required(path, f"because it is defined in {said_at}"))
+        else:
+            self._nested(schema, skeleton, path, said_at)

@@ -1,0 +1,166 @@
+"""Pruning, defaulting and validation do what their rules say, for schemas and objects of any kind.
+
+Each is compared with a twin that is as plain as the rule itself.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.apimachinery.structural.coerce import Coercion
+from restow.apimachinery.structural.compiled import CompiledSchema
+from restow.apimachinery.structural.defaults import apply_defaults, drop_nulls
+from restow.apimachinery.structural.embedded import (
+    coerce_embedded,
+    embedded_problems,
+    has_unsettled,
+)
+from restow.apimachinery.structural.listtypes import list_type_problems
+from restow.apimachinery.structural.prune import prune
+from restow.apimachinery.structural.quick import compile_quick, compile_settled
+from restow.apimachinery.structural.schema import Schema, read_schema
+from restow.apimachinery.structural.structure import structural_problems
+from restow.apimachinery.structural.validate import schema_problems
+from tests.unit.apimachinery.structural.twins import (
+    Making,
+    Raw,
+    twin_default,
+    twin_embedded,
+    twin_lists,
+    twin_nulls,
+    twin_prune,
+    twin_valid,
+)
+
+SEEDS = st.integers(0, 2**64)
+CASES_PER_SEED = 20
+
+
+def thoroughly(obj: dict[str, Any], schema: Schema) -> list[str]:
+    """What a coercion does, without its quick pass."""
+    drop_nulls(obj, schema)
+    apply_defaults(obj, schema)
+    return prune(obj, schema)
+
+
+def cases(seed: int) -> Iterator[tuple[Raw, Raw]]:
+    """Some schemas, each with an object."""
+    making = Making(seed)
+    for _ in range(CASES_PER_SEED):
+        yield making.case()
+
+
+@given(SEEDS)
+def test_generated_schemas_are_structural_but_for_names_of_restrictions(seed: int) -> None:
+    """The strategy makes what the other tests are about."""
+    for raw, _ in cases(seed):
+        why = {cause.message for cause in structural_problems(read_schema(raw), "s")}
+        assert all("because it is defined in" in each for each in why)
+
+
+@given(SEEDS)
+def test_each_step_does_what_its_rules_say(seed: int) -> None:
+    """Nulls, defaults and pruning, one by one, against their twins."""
+    for raw, obj in cases(seed):
+        schema = read_schema(raw)
+        value = copy.deepcopy(obj)
+        drop_nulls(value, schema)
+        assert value == twin_nulls(obj, raw)
+        before = copy.deepcopy(value)
+        apply_defaults(value, schema)
+        assert value == twin_default(before, raw)
+        before = copy.deepcopy(value)
+        unknown = prune(value, schema)
+        pruned, told = twin_prune(before, raw)
+        assert value == pruned
+        assert unknown == sorted(told)
+
+
+@given(SEEDS)
+def test_the_quick_pass_equals_the_slow_one_on_all_that_is_valid(seed: int) -> None:
+    """The compiled pass may look less only where validation refuses the object anyway."""
+    for raw, obj in cases(seed):
+        schema = read_schema(raw)
+        coercion = Coercion(schema)
+        quick, slow = copy.deepcopy(obj), copy.deepcopy(obj)
+        told, expected = coercion(quick), thoroughly(slow, schema)
+        if twin_valid(slow, raw) or twin_valid(quick, raw):
+            assert quick == slow
+            assert told == expected
+
+
+@given(SEEDS)
+def test_what_is_settled_stays_as_it_is(seed: int) -> None:
+    """If the library says that there is nothing to do, there is nothing to do."""
+    for raw, obj in cases(seed):
+        schema = read_schema(raw)
+        is_settled = compile_settled(schema)
+        before = obj
+        for _ in range(2):
+            value = copy.deepcopy(before)
+            told = thoroughly(value, schema)
+            if is_settled(before):
+                assert told == []
+                assert value == before
+            before = value  # once more with what is settled, unless its defaults are not
+
+
+@given(SEEDS)
+def test_what_is_read_from_the_store_is_coerced(seed: int) -> None:
+    """If nothing is said to have changed, nothing would have; otherwise all was done."""
+    for raw, obj in cases(seed):
+        compiled = CompiledSchema(read_schema(raw))
+        settled, coerced = copy.deepcopy(obj), copy.deepcopy(obj)
+        compiled.coerce(coerced)
+        if not compiled.settle(settled):
+            assert settled == obj
+        assert settled == coerced
+
+
+@given(SEEDS)
+def test_embedded_objects_and_lists_agree_with_their_twins(seed: int) -> None:
+    """An object is accepted exactly if schema, embedded objects, sets and maps are right."""
+    for raw, obj in cases(seed):
+        schema = read_schema(raw)
+        expected, is_right = twin_embedded(obj, raw)
+        value = copy.deepcopy(obj)
+        is_unsettled = has_unsettled(value, schema)
+        coerce_embedded(value, schema)
+        assert value == expected
+        assert is_unsettled == (value != obj)
+        assert (not embedded_problems(value, schema)) == is_right
+        assert (not list_type_problems(value, schema)) == twin_lists(value, raw)
+        compiled = CompiledSchema(schema)
+        accepted = not compiled.problems(value).causes
+        assert accepted == (is_right and twin_lists(value, raw) and twin_valid(value, raw))
+        if compiled.accepts(value):
+            assert accepted
+
+
+@given(SEEDS)
+def test_validation_agrees_with_its_twin(seed: int) -> None:
+    """No problem is told exactly of what is valid, and the library accepts nothing else."""
+    for raw, obj in cases(seed):
+        schema = read_schema(raw)
+        problems = schema_problems(obj, schema)
+        assert (not problems) == twin_valid(obj, raw)
+        if compile_quick(schema)(obj):
+            assert not problems
+
+
+@given(SEEDS)
+def test_a_compiled_schema_answers_without_raising(seed: int) -> None:
+    """Whatever comes in, there is a verdict; a second look at what was accepted changes nothing."""
+    for raw, obj in cases(seed):
+        compiled = CompiledSchema(read_schema(raw))
+        compiled.coerce(obj)
+        verdict = compiled.problems(obj)
+        assert all(cause.message for cause in verdict.causes)
+        # A default that does not fit is refused with its schema, so it may change once more here.
+        if not verdict.causes and compiled.accepts(obj):
+            before = copy.deepcopy(obj)
+            compiled.coerce(obj)
+            assert not compiled.problems(obj).causes or obj != before
