@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import hash_of
 from restow.coordination.identity import SERVERS_PREFIX, ServerRecord, decode_record
 from restow.coordination.raw_scan import version_of

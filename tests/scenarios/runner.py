@@ -37,8 +37,8 @@ from typing import Any
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.status_error import StatusError
+from restow.apis.encryption_keys import IDENTITY
 from restow.coordination.changes import hash_of
 from restow.coordination.errors import KeyUnsupported, ModeRefused
 from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH

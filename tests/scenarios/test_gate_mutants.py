@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from restow.api import migration_v1alpha1
+from restow.apis import migration_v1alpha1
 from restow.coordination import changes, coordinator, rules, wire
 from restow.coordination.coordinator import Coordinator
 from restow.coordination.membership import Membership

@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from restow.api.names import FIGURES_ANNOTATION
+from restow.apis.names import FIGURES_ANNOTATION
 from restow.serving.metrics import Metrics, Totals
 
 SLOW_SHARE: Final = 0.01

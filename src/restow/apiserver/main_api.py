@@ -13,17 +13,17 @@ from typing import Final
 import msgspec
 import orjson
 
-from restow.api.internal_v1alpha1 import GROUP
-from restow.api.storage_version_report import (
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
+from restow.apis.internal_v1alpha1 import GROUP
+from restow.apis.storage_version_report import (
     SEQUENCE_PARAMETER,
     SERVER_PARAMETER,
     STORE_PARAMETER,
     SUBRESOURCE,
     new_report,
 )
-from restow.apimachinery.names import GroupVersionResource
-from restow.apimachinery.status import NotFound
-from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Object
 from restow.coordination.errors import NotReported
 from restow.coordination.identity import ServerId

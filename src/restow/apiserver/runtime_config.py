@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from restow.api import internal_v1alpha1
 from restow.apimachinery.names import version_stage
+from restow.apis import internal_v1alpha1
 from restow.apiserver.feature_gates import FeatureGates
 
 if TYPE_CHECKING:

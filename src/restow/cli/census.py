@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
-from restow.api.encryption_keys import IDENTITY
+from restow.apis.encryption_keys import IDENTITY
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
 from restow.cli.etcd_files import add_etcd_files

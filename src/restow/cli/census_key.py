@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.cli.foreign_text import shown
 from restow.migration.encryption_keys import is_known, keys_said, persisted_keys
 from restow.storage.census import Census, KeyCount, Row, Source

@@ -19,17 +19,17 @@ from typing import Final
 import msgspec
 
 from restow.aio import Backoff, Tasks
-from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.migration_v1alpha1 import persisted_hashes
-from restow.api.names import (
+from restow.apimachinery.names import GroupResource, GroupVersion
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.internal_v1alpha1 import StorageVersion
+from restow.apis.migration_v1alpha1 import persisted_hashes
+from restow.apis.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
 )
-from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
-from restow.apimachinery.names import GroupResource, GroupVersion
-from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     Change,

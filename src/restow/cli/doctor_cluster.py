@@ -19,16 +19,16 @@ from typing import Final
 from cryptography import x509
 
 from restow.aio import Runtime
-from restow.api.names import (
+from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.status import NotFound
+from restow.apimachinery.status_error import StatusError
+from restow.apis.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
 )
-from restow.api.resources import LEASES
-from restow.apimachinery.names import GroupVersionResource
-from restow.apimachinery.status import NotFound
-from restow.apimachinery.status_error import StatusError
+from restow.apis.resources import LEASES
 from restow.cli.doctor_files import canonical_host, judge_certificate, judge_names
 from restow.cli.doctor_findings import Finding, error, ok, some, unseen, warning
 from restow.client import (

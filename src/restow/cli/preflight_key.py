@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from restow.aio import Runtime
-from restow.api.encryption_keys import IDENTITY
-from restow.api.names import LEASE_NAMESPACE
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.names import LEASE_NAMESPACE
 from restow.client import ApiClient, ClientConfig, ClientLimits
 from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
 from restow.storage.census import Source, count_key, open_source, take_census

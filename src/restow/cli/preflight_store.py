@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from restow.aio import Runtime
-from restow.api.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apis.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
 from restow.cli.census import opener_of
 from restow.client import ApiClient
 from restow.migration.store_scan import StoreScan

@@ -26,10 +26,10 @@ from rich.live import Live
 from rich.text import Text
 
 from restow.aio import Backoff, TaskFailure, Tasks
-from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
-from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status_error import StatusError
+from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
+from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.status import fields_of, print_all

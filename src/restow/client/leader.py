@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from restow.aio import Ids
-from restow.api.resources import LEASES
 from restow.apimachinery.status import AlreadyExists, Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.resources import LEASES
 from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
 from restow.client.lease_record import LeaseRecord, micro_time, new_lease

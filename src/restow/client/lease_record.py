@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from restow.api.coordination_v1 import API_VERSION, KIND
+from restow.apis.coordination_v1 import API_VERSION, KIND
 from restow.client.objects import Object
 
 

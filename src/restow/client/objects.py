@@ -2,7 +2,7 @@
 
 Objects stay plain dictionaries: a client must give back fields that it does not know.
 
-Not here: typed kinds (`restow.api`), and how objects are fetched.
+Not here: typed kinds (`restow.apis`), and how objects are fetched.
 """
 
 from __future__ import annotations

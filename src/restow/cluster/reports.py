@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from restow.api.coordination_v1 import Lease
-from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
-from restow.api.names import (
+from restow.apimachinery.names import GroupResource
+from restow.apis.coordination_v1 import Lease
+from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
+from restow.apis.names import (
     ADDRESS_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
     RELEASE_ANNOTATION,
 )
-from restow.api.resources import LEASES, STORAGE_VERSIONS
-from restow.apimachinery.names import GroupResource
+from restow.apis.resources import LEASES, STORAGE_VERSIONS
 from restow.client import ApiClient, ListOptions
 from restow.kinds.releases import Release
 

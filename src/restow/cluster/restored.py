@@ -21,9 +21,9 @@ import msgspec
 import orjson
 
 from restow.aio import Runtime, read_regular_file
-from restow.api.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource
+from restow.apis.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
 from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
 from restow.cluster.errors import ClusterRefused

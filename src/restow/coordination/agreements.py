@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from restow.aio import BoundedQueue, Clock, QueueFull, Runtime
-from restow.api import internal_v1alpha1
 from restow.apimachinery.status import AlreadyExists, ServiceUnavailable
 from restow.apimachinery.status_error import StatusError
+from restow.apis import internal_v1alpha1
 from restow.coordination.changes import View
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import EPOCHS_PREFIX, decode_epoch

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api import internal_vote_v1alpha1 as wire
 from restow.apimachinery.names import GroupVersion
+from restow.apis import internal_vote_v1alpha1 as wire
 from restow.coordination.identity import ServerId
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import CORE_GROUP, resource_of_name

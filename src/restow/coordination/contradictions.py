@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from restow.aio import Runtime
-from restow.api import migration_v1alpha1
-from restow.api.storage_scan import Contradiction
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import AlreadyExists
 from restow.apimachinery.status_error import StatusError
+from restow.apis import migration_v1alpha1
+from restow.apis.storage_scan import Contradiction
 from restow.coordination.changes import View, contradicted_change
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import name_of

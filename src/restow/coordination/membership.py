@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.aio import Runtime
-from restow.api.names import (
+from restow.apis.names import (
     ADDRESS_ANNOTATION,
     HOSTNAME_LABEL,
     IDENTITY_LABEL,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from restow.aio import Runtime
-from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.coordination.ballots import (
     BallotIndex,
     StoredBallot,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.resources.stored import is_protobuf
 from restow.storage.census.values import read_value
 from restow.storage.encryption.asking import key_named_in, open_value

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 
-from restow.api import names
 from restow.apimachinery.names import GroupResource
+from restow.apis import names
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Agreement
 from restow.storage.errors import StoreDamaged

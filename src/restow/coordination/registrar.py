@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Final
 
 from restow.aio import Backoff, Runtime
-from restow.api.encryption_keys import IDENTITY, is_readable
+from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import View, hash_of
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.errors import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.api.encryption_keys import IDENTITY
+from restow.apis.encryption_keys import IDENTITY
 from restow.coordination.errors import CoordinationError
 from restow.coordination.rules import Agreement
 from restow.resources.definition import Object, Resource

@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from restow.api import migration_v1alpha1
-from restow.api.encryption_keys import IDENTITY, is_readable
-from restow.api.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
+from restow.apis import migration_v1alpha1
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.apis.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
 from restow.coordination.identity import Mode, ServerId
 
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
@@ -37,7 +37,7 @@ class Entry:
     key_id: str = ""
     """The encryption key it writes with; empty: none."""
     readable_keys: tuple[str, ...] = (IDENTITY,)
-    """The encryption keys it can read, as `restow.api.encryption_keys` says."""
+    """The encryption keys it can read, as `restow.apis.encryption_keys` says."""
     preferred_key: str | None = None
     """The key it would write with, if all others could read it. None: the one it writes with."""
     store: str = ""
@@ -113,7 +113,7 @@ class State:
     unreported: str = ""
     """The last server that wrote without reporting, as far as this state takes it into account."""
     verifier: str = ""
-    """On whose evidence hashes may be removed (`restow.api.names`); empty: never recorded."""
+    """On whose evidence hashes may be removed (`restow.apis.names`); empty: never recorded."""
 
 
 # Entries.

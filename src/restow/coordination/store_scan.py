@@ -19,8 +19,11 @@ from typing import Final
 import msgspec
 
 from restow.aio import Clock
-from restow.api.encryption_keys import IDENTITY
-from restow.api.storage_scan import (
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.storage_scan import (
     EXAMPLES_MAX,
     Contradiction,
     Problem,
@@ -29,9 +32,6 @@ from restow.api.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
-from restow.apimachinery.errors import InvalidName
-from restow.apimachinery.names import GroupResource, GroupVersionKind
-from restow.apimachinery.version_hash import storage_version_hash
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.coordination.read_bound import ReadBound
 from restow.coordination.rewrite_others import Others

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.coordination.changes import hash_of
 from restow.coordination.records import decode_epoch, epoch_key
 from restow.coordination.rules import UNKNOWN_HASH, Agreement

@@ -16,21 +16,21 @@ import msgspec
 import orjson
 from msgspec import UNSET
 
-from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import (
+from restow.apis import coordination_v1, internal_v1alpha1, migration_v1alpha1
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import (
     ServerStorageVersion,
     StorageVersion,
     StorageVersionCondition,
     StorageVersionStatus,
 )
-from restow.api.migration_v1alpha1 import (
+from restow.apis.migration_v1alpha1 import (
     GroupResourceRef,
     StorageState,
     StorageStateSpec,
     persisted_hashes,
 )
-from restow.api.names import (
+from restow.apis.names import (
     DEFINITIONS_ANNOTATION,
     EPOCH_ANNOTATION,
     IDENTITY_LABEL,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from restow.api.migration_v1alpha1 import GROUP, STORAGE_STATE
+from restow.apis.migration_v1alpha1 import GROUP, STORAGE_STATE
 from restow.client.objects import Object, metadata_of
 
 __all__ = ["DEFINITIONS", "KINDS", "VERSION", "definition_of", "upgraded"]

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY, is_readable
-from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.names import (
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.apis.internal_v1alpha1 import StorageVersion
+from restow.apis.names import (
     DEFINITIONS_ANNOTATION,
     KEYS_ANNOTATION,
     LOCATIONS_ANNOTATION,

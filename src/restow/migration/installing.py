@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from restow.api.migration_v1alpha1 import GROUP
-from restow.api.resources import DEFINITIONS as CRDS
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status import AlreadyExists, Conflict, NotFound, StatusError
+from restow.apis.migration_v1alpha1 import GROUP
+from restow.apis.resources import DEFINITIONS as CRDS
 from restow.client import ApiClient, ConnectionFailed, Object, WriteOptions, metadata_of
 from restow.migration.crds import DEFINITIONS, VERSION, definition_of, upgraded
 

@@ -21,12 +21,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from restow.aio import Backoff, retry
-from restow.api.encryption_keys import IDENTITY
-from restow.api.resources import IN_TREE_GROUP, LEASES, STATES
-from restow.api.storage_scan import STORAGE_SCANS
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.resources import IN_TREE_GROUP, LEASES, STATES
+from restow.apis.storage_scan import STORAGE_SCANS
 from restow.client import (
     ApiClient,
     ApiResource,

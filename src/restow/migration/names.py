@@ -1,6 +1,6 @@
 """Names that trigger, migrator and command line share: leases, annotations, reasons.
 
-Not here: the annotations by which servers mark their agreement (`restow.api.names`), and those by
+Not here: the annotations by which servers mark their agreement (`restow.apis.names`), and those by
 which the trigger marks its requests (`trigger.records`).
 """
 

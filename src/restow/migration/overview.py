@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from restow.api.names import IDENTITY_LABEL, LEASE_NAMESPACE
-from restow.api.resources import LEASES, STATES, STORAGE_VERSIONS
-from restow.api.storage_scan import STORAGE_SCANS
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
+from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
+from restow.apis.storage_scan import STORAGE_SCANS
 from restow.client import ApiClient, Discovered, ListOptions, Object
 from restow.migration import requests
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from restow.api.encryption_keys import IDENTITY
+from restow.apis.encryption_keys import IDENTITY
 from restow.migration.encryption_keys import PLAIN, KeysSaid, labels_of
 
 __all__ = ["KeyProblem", "KeysSeen", "key_problems", "keys_seen"]

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
-from restow.api.migration_v1alpha1 import persisted_hashes
-from restow.api.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
-from restow.api.storage_scan import StoredCount
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
+from restow.apis.migration_v1alpha1 import persisted_hashes
+from restow.apis.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
+from restow.apis.storage_scan import StoredCount
 from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.migration import requests

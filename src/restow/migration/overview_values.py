@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from restow.api.names import IDENTITY_LABEL_VALUE
 from restow.apimachinery.names import GroupResource
+from restow.apis.names import IDENTITY_LABEL_VALUE
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from restow.aio import Runtime, Tasks
-from restow.api.resources import STATES
 from restow.apimachinery.status_error import StatusError
+from restow.apis.resources import STATES
 from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
 from restow.migration.events import EventRecorder
 from restow.migration.health import Health

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import orjson
 
-from restow.api.migration_v1alpha1 import GROUP
-from restow.api.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
-from restow.api.resources import IN_TREE_GROUP
 from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apis.migration_v1alpha1 import GROUP
+from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.apis.resources import IN_TREE_GROUP
 from restow.migration.names import (
     FAILED,
     PAUSED_ANNOTATION,

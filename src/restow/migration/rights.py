@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from restow.api.coordination_v1 import GROUP as COORDINATION
-from restow.api.internal_v1alpha1 import GROUP as INTERNAL
-from restow.api.migration_v1alpha1 import GROUP as MIGRATION
-from restow.api.resources import DEFINITIONS, IN_TREE_GROUP
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
+from restow.apis.coordination_v1 import GROUP as COORDINATION
+from restow.apis.internal_v1alpha1 import GROUP as INTERNAL
+from restow.apis.migration_v1alpha1 import GROUP as MIGRATION
+from restow.apis.resources import DEFINITIONS, IN_TREE_GROUP
 from restow.client import ApiClient, ConnectionFailed
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.remote_apis import API_SERVICES

@@ -12,7 +12,12 @@ from typing import Final
 
 import msgspec
 
-from restow.api.storage_scan import (
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.status import Expired, NotFound
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import (
     EXAMPLES_MAX,
     STORAGE_SCANS,
     Contradiction,
@@ -23,11 +28,6 @@ from restow.api.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
-from restow.apimachinery.errors import InvalidName
-from restow.apimachinery.names import GroupResource, GroupVersionKind
-from restow.apimachinery.status import Expired, NotFound
-from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient
 
 __all__ = ["ScanFailed", "StoreScan", "add_up", "resource_of", "scan_store", "version_hash"]

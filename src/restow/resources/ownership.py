@@ -27,9 +27,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import name_of
-from restow.api.names import (
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import name_of
+from restow.apis.names import (
     EPOCHS_PREFIX,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
@@ -39,8 +41,6 @@ from restow.api.names import (
     VERIFIED_BY_SERVERS,
     VERIFIER_ANNOTATION,
 )
-from restow.apimachinery import field_errors, status
-from restow.apimachinery.names import GroupResource
 from restow.resources.definition import Object, Resource
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Absent, Guard, Key

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from restow.api.storage_scan import STORAGE_SCANS
+from restow.apis.storage_scan import STORAGE_SCANS
 from restow.kinds.definitions import VERBS_STATUS
 from restow.serving.context import Context
 from restow.serving.handlers.binding import bind

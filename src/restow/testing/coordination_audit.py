@@ -34,9 +34,9 @@ from typing import Final
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY, is_readable
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.coordination.changes import encoder_of, hash_of
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.raw_scan import scan, version_of

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.api.names import KEYS_ANNOTATION
+from restow.apis.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
 from restow.client import NO_RETRY, Answer, InProcessTransport
 from restow.client import ApiClient as ReportingClient

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from restow.api.names import EPOCH_ANNOTATION, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
+from restow.apis.names import EPOCH_ANNOTATION, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
 from restow.testing.api_client import (
     JSON_PATCH,
     MERGE_PATCH,

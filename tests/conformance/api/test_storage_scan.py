@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
-from restow.api.names import EPOCH_ANNOTATION
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.names import EPOCH_ANNOTATION
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.serving.barrier import WriteBarrier

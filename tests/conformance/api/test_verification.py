@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.api.names import (
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.names import (
     EPOCH_ANNOTATION,
     VERIFIED_ANNOTATION,
     VERIFIED_BY_MIGRATOR,
     VERIFIER_ANNOTATION,
 )
-from restow.apimachinery.names import GroupVersionKind
-from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Key, Transaction
 from tests.conformance.api.test_rewrite import (
     MIGRATIONS,

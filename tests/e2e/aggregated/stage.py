@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from restow.api.names import STORES_ANNOTATION
+from restow.apis.names import STORES_ANNOTATION
 from restow.testing.server_process import ServerProcess
 
 GROUP: Final = "parts.example.com"

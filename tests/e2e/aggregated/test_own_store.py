@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from restow.api.names import KEYS_ANNOTATION
+from restow.apis.names import KEYS_ANNOTATION
 from restow.storage.census.values import read_value
 from restow.storage.interface import Span, Storage
 from restow.testing.aggregated_process import AggregatedProcess

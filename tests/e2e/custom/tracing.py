@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.api.names import VERIFIED_ANNOTATION
+from restow.apis.names import VERIFIED_ANNOTATION
 from restow.coordination.changes import hash_of
 from restow.coordination.raw_scan import version_of
 from restow.coordination.records import (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime
-from restow.api.storage_scan import StoredCount
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import StoredCount
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.cli.doctor import exit_code
 from restow.cli.doctor_cluster import (

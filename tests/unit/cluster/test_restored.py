@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
-from restow.api.names import RELEASE_ANNOTATION
+from restow.apis.names import RELEASE_ANNOTATION
 from restow.cluster.errors import ClusterRefused
 from restow.cluster.layout import Layout
 from restow.cluster.restored import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from restow.api.storage_scan import StoredCount
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import StoredCount
 from restow.cluster.safety import Situation, with_situation
 from restow.kinds.releases import shipped_release
 from restow.migration.preflight import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
 from restow.storage.encryption.interface import Opened
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import SEALED_PREFIX, Key

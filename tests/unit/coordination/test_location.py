@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.api.names import LOCATIONS_ANNOTATION
 from restow.apimachinery.status_error import StatusError
+from restow.apis.names import LOCATIONS_ANNOTATION
 from restow.coordination.records import decode_epoch, encode_epoch, epoch_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key

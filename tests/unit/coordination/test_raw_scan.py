@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from restow.aio import Runtime
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
 from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
 from restow.storage.encryption.configuration import read_configuration
 from restow.storage.encryption.keyring import Keyring

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime
-from restow.api.storage_scan import StoredCount
 from restow.apimachinery import protobuf
+from restow.apis.storage_scan import StoredCount
 from restow.coordination.rewrite_others import Others
 from restow.coordination.store_scan import StoreScanner
 from restow.kinds.derived_types import all_types

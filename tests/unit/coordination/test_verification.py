@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.api.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
+from restow.apis.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
 from restow.coordination import verification
 from restow.coordination.identity import ServerId
 from restow.coordination.rules import Agreement, Entry, State, verifier_of

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.api.names import MEMBER_ANNOTATION
 from restow.apimachinery.names import GroupResource
+from restow.apis.names import MEMBER_ANNOTATION
 from restow.coordination.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
 from restow.coordination.identity import ServerId
 from restow.coordination.records import name_of, resource_of_name

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime
-from restow.api.names import FIGURES_ANNOTATION
+from restow.apis.names import FIGURES_ANNOTATION
 from restow.apiserver.lease_notes import LeaseNotes
 from restow.coordination.membership import Membership, MembershipOptions
 from restow.coordination.wire import lease_key

@@ -10,8 +10,8 @@ from typing import Any
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.apimachinery.names import GroupVersionResource
+from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
 from restow.migration.manual import ByHand, Verdict
 from restow.migration.migrator.controller import MigratorController

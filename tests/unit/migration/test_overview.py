@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime
-from restow.api.storage_scan import StoredCount
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import StoredCount
 from restow.client import ApiClient, ApiResource, ClientConfig, HttpTransport, NoSuchResource
 from restow.client.transport import Request, Response
 from restow.migration import overview_reading as reading

@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 
 from restow.aio import Runtime
-from restow.api.names import (
+from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.names import (
     IDENTITY_LABEL,
     KEYS_ANNOTATION,
     PREFERRED_KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
     STORES_ANNOTATION,
 )
-from restow.api.storage_scan import StoredCount
-from restow.apimachinery.names import GroupVersion, GroupVersionKind
-from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import StoredCount
 from restow.cli import status
 from restow.cli.hints import Hints
 from restow.client import ApiResource, Discovered

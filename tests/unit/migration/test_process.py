@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.api.resources import LEASES, STATES
+from restow.apis.resources import LEASES, STATES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
 from restow.migration.events import EventRecorder
 from restow.migration.health import TROUBLE_SECONDS_MAX, Health

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from restow.api.names import (
+from restow.apimachinery.status import Forbidden, Invalid
+from restow.apis.names import (
     EPOCH_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
     VERIFIER_ANNOTATION,
 )
-from restow.apimachinery.status import Forbidden, Invalid
 from restow.resources import ownership
 from restow.resources.catalog import builtin_catalog
 from restow.resources.definition import Resource

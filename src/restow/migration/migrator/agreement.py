@@ -24,13 +24,13 @@ from typing import Final, Protocol
 
 import msgspec
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import StorageVersion, name_of
-from restow.api.resources import STORAGE_VERSIONS
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import StorageVersion, name_of
+from restow.apis.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     ApiResource,

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import orjson
 
-from restow.api.migration_v1alpha1 import GROUP
 from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
 from restow.migration.migrator.following import Followed, RequestGone
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions

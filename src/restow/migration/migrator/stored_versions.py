@@ -15,8 +15,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from restow.api.resources import DEFINITIONS
 from restow.apimachinery.status import Conflict, NotFound
+from restow.apis.resources import DEFINITIONS
 from restow.client import ApiClient, ApiResource, Object, uid_of
 from restow.migration.requests import mapping, text
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
 from restow.migration.encryption_keys import (
     PLAIN,
     UNKNOWN_KEY,

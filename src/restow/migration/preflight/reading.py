@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api import internal_vote_v1alpha1
-from restow.api.internal_v1alpha1 import StorageVersion, resource_of_name
-from restow.api.migration_v1alpha1 import persisted_hashes
-from restow.api.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
-from restow.api.storage_scan import OBJECTS_PREFIX, Contradiction
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis import internal_vote_v1alpha1
+from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
+from restow.apis.migration_v1alpha1 import persisted_hashes
+from restow.apis.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
+from restow.apis.storage_scan import OBJECTS_PREFIX, Contradiction
 from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.migration import requests

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from restow.api.encryption_keys import IDENTITY, is_readable
-from restow.api.names import LEASE_NAMESPACE
-from restow.api.storage_scan import OBJECTS_PREFIX
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.apis.names import LEASE_NAMESPACE
+from restow.apis.storage_scan import OBJECTS_PREFIX
 from restow.kinds.kubernetes_releases import is_known, stored_before
 from restow.migration.preflight.intermediate import intermediate, name_intermediates
 from restow.migration.preflight.stored_rules import (

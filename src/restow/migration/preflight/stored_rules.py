@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from restow.api.encryption_keys import IDENTITY, is_readable
-from restow.api.storage_scan import OBJECTS_PREFIX, StoredCount
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.apis.storage_scan import OBJECTS_PREFIX, StoredCount
 from restow.migration.preflight.intermediate import Intermediate, intermediate
 from restow.migration.preflight.values import (
     Blocker,

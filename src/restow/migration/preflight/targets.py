@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from restow.api.storage_scan import OBJECTS_PREFIX
 from restow.apimachinery.names import GroupVersion
+from restow.apis.storage_scan import OBJECTS_PREFIX
 from restow.kinds.definitions import api_version
 from restow.kinds.kubernetes_releases import (
     KubernetesRelease,

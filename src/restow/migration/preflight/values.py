@@ -12,9 +12,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.migration_v1alpha1 import UNKNOWN_HASH
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
 from restow.migration.store_scan import StoreScan
 
 UNKNOWN: Final = UNKNOWN_HASH

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
-from restow.api.resources import IN_TREE_GROUP, STATES
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFound
+from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
 from restow.migration.outlets import Recorder, TriggerMetrics

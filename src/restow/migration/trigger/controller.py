@@ -21,9 +21,9 @@ from functools import partial
 from typing import Final
 
 from restow.aio import Backoff, Runtime, TaskFailure, Tasks, WorkQueue
-from restow.api.resources import STATES
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status_error import StatusError
+from restow.apis.resources import STATES
 from restow.client import (
     ApiClient,
     Change,

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from restow.aio import Backoff
-from restow.api.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
-from restow.api.names import EPOCH_ANNOTATION
-from restow.api.resources import STORAGE_VERSIONS
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.internal_v1alpha1 import StorageVersion, name_of, resource_of_name
+from restow.apis.names import EPOCH_ANNOTATION
+from restow.apis.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     ConnectionFailed,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from restow.aio import Clock, Tasks
-from restow.api.resources import DEFINITIONS, STATES
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import Forbidden, NotFound
+from restow.apis.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Object
 from restow.kinds.builtin import has_group
 from restow.migration.outlets import Recorder, TriggerMetrics

@@ -10,12 +10,12 @@ from typing import Final
 
 import orjson
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import StorageVersion
+from restow.apis.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
 from restow.migration.encryption_keys import UNKNOWN_KEY, keys_said
 from restow.migration.trigger.values import UNKNOWN, StorageVersionReading
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api import migration_v1alpha1
-from restow.api.internal_v1alpha1 import StorageVersion
-from restow.api.migration_v1alpha1 import persisted_hashes
-from restow.api.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.apis import migration_v1alpha1
+from restow.apis.internal_v1alpha1 import StorageVersion
+from restow.apis.migration_v1alpha1 import persisted_hashes
+from restow.apis.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN, persisted_keys
 from restow.migration.requests import mapping, marks_of, text

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from restow.aio import Tasks
-from restow.api.resources import STATES, STORAGE_VERSIONS
 from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.apimachinery.status import Forbidden, NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import Discovered as Discovery
 from restow.migration.requests import REQUESTS

@@ -15,9 +15,9 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.migration_v1alpha1 import UNKNOWN_HASH
 from restow.apimachinery.names import GroupVersionResource
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
 
 UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""

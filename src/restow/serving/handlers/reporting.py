@@ -21,18 +21,18 @@ from typing import Final
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import API_VERSION, resource_of_name
-from restow.api.storage_version_report import (
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
+from restow.apis.internal_v1alpha1 import API_VERSION, resource_of_name
+from restow.apis.storage_version_report import (
     KIND,
     SEQUENCE_PARAMETER,
     SERVER_PARAMETER,
     STORE_PARAMETER,
     StorageVersionReport,
 )
-from restow.apimachinery import codec, field_errors, status
-from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
-from restow.apimachinery.names import GroupKind
-from restow.apimachinery.status_error import Cause
 from restow.coordination.errors import NotSettled, ReportRefused
 from restow.coordination.identity import ServerId
 from restow.coordination.remote_reports import RemoteReports

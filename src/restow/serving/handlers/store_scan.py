@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api.storage_scan import LIMIT_MAX
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.status_error import Cause
+from restow.apis.storage_scan import LIMIT_MAX
 from restow.coordination.store_scan import LIMIT_DEFAULT, StoreScanner
 from restow.resources.definition import Object
 from restow.serving.answers import respond_object

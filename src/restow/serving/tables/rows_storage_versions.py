@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from restow.api.migration_v1alpha1 import UNKNOWN_HASH
+from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
 from restow.serving.tables.columns import AGE, NAME, TableColumns, column, wide
 from restow.serving.tables.values import (
     UNKNOWN,

@@ -16,11 +16,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from restow.api.internal_v1alpha1 import resource_of_name
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.protobuf_values import read_small
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.internal_v1alpha1 import resource_of_name
 from restow.storage.census.naming import DEFINITIONS, STORAGE_STATES, STORAGE_VERSIONS
 from restow.storage.census.values import Stored, unwrap
 

@@ -1,7 +1,7 @@
 """What the keys of a server can do, for those who write and read under them.
 
 `Keys` is one object for the life of a process; what it says changes when its configuration does.
-Nobody is told a secret: keys are named by their ids (`restow.api.encryption_keys`).
+Nobody is told a secret: keys are named by their ids (`restow.apis.encryption_keys`).
 """
 
 from __future__ import annotations

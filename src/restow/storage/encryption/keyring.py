@@ -14,8 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime
-from restow.api.encryption_keys import ANY, IDENTITY
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import ANY, IDENTITY
 from restow.kinds.builtin import all_kinds
 from restow.storage.checks import resource_of
 from restow.storage.encryption.asking import key_named_in

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from restow.aio import Clock, Runtime, TaskHandle
-from restow.api.encryption_keys import ANY
+from restow.apis.encryption_keys import ANY
 from restow.storage.encryption.configuration import KmsProvider
 from restow.storage.encryption.interface import NotPrepared, Opened
 from restow.storage.encryption.kms_channel import CallFailed, Cause, Channel

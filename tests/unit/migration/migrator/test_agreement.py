@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from restow.aio import Runtime
-from restow.api.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
+from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed, hash_of

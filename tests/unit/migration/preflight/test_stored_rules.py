@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.api.storage_scan import Contradiction, ScannedDefinition, ScannedServer, StoredCount
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.storage_scan import Contradiction, ScannedDefinition, ScannedServer, StoredCount
 from restow.migration.preflight import (
     ClusterView,
     Reason,

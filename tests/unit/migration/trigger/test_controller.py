@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from restow.aio import SeededRandomness
-from restow.api.resources import STATES
 from restow.apimachinery.names import GroupVersionKind, GroupVersionResource
 from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.resources import STATES
 from restow.client import ApiClient, Object
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.overview_reading import migrations_seen

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from restow.aio import Runtime
-from restow.api.resources import DEFINITIONS, STATES
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status import NotFound
+from restow.apis.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Change, Informer, key_of
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from restow.api.names import EPOCH_ANNOTATION
 from restow.apimachinery.names import GroupResource
+from restow.apis.names import EPOCH_ANNOTATION
 from restow.migration.trigger import following as module
 from restow.migration.trigger.following import Behind, Following
 from restow.migration.trigger.seeing import UnreadableObject

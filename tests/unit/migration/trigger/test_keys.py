@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.api.internal_v1alpha1 import (
+from restow.apis.internal_v1alpha1 import (
     ServerStorageVersion,
     StorageVersion,
     StorageVersionCondition,
     StorageVersionStatus,
 )
-from restow.api.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
+from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.migration.encryption_keys import is_called, labels_of, persisted_keys
 from restow.migration.trigger.actions import (
     CreateMigration,

@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from restow.api.internal_v1alpha1 import (
+from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.internal_v1alpha1 import (
     ServerStorageVersion,
     StorageVersion,
     StorageVersionCondition,
     StorageVersionStatus,
 )
-from restow.api.names import LOOSE_ANNOTATION
-from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
-from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.names import LOOSE_ANNOTATION
 from restow.migration.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
 from restow.migration.trigger.decide import decide
 from restow.migration.trigger.eligibility import Discovered, eligible, why_not

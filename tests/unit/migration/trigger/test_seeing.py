@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.api.internal_v1alpha1 import name_of, resource_of_name
-from restow.api.names import EPOCH_ANNOTATION
 from restow.apimachinery.names import GroupResource
+from restow.apis.internal_v1alpha1 import name_of, resource_of_name
+from restow.apis.names import EPOCH_ANNOTATION
 from restow.migration.trigger.records import CHANGE_ANNOTATION
 from restow.migration.trigger.seeing import (
     UnreadableObject,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.names import GroupVersionResource
+from restow.apis.encryption_keys import IDENTITY
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.api.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.apimachinery.status import Conflict
+from restow.apis.names import IDENTITY_LABEL, IDENTITY_LABEL_VALUE, LEASE_NAMESPACE
 from restow.resources.housekeeping import namespaces
 from restow.resources.housekeeping.namespace_conditions import Leftovers, conditions_of
 from restow.resources.housekeeping.namespaces import (

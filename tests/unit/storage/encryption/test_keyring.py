@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.api.encryption_keys import is_readable
 from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import is_readable
 from restow.storage.encryption.keyring import Keyring, resource_at
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import Key

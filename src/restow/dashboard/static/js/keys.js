@@ -1,4 +1,4 @@
-// How encryption keys are called, and who can read what: as restow/api/encryption_keys.py. Pure.
+// How encryption keys are called, and who can read what: as restow/apis/encryption_keys.py. Pure.
 
 export const IDENTITY = "identity";
 const ANY = ":*";

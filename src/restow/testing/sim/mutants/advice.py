@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.api.storage_scan import StoredCount
+from restow.apis.storage_scan import StoredCount
 from restow.cluster import rolling
 from restow.coordination import changes, coordinator, wire
 from restow.migration import overview, requests

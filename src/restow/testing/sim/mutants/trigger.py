@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.api.resources import STATES
+from restow.apis.resources import STATES
 from restow.client import ApiClient, PatchType
 from restow.coordination import rewrite
 from restow.migration.trigger import acting, by_discovery, by_reports, hashes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.api.migration_v1alpha1 import persisted_hashes
+from restow.apis.migration_v1alpha1 import persisted_hashes
 
 
 @pytest.mark.parametrize(

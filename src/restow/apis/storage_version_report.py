@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.api.encryption_keys import IDENTITY
-from restow.api.internal_v1alpha1 import API_VERSION
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import API_VERSION
 
 KIND: Final = "StorageVersionReport"
 SUBRESOURCE: Final = "report"

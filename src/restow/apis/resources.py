@@ -5,8 +5,8 @@ Not here: what a server hosts (`restow.resources.catalog`), and the kinds themse
 
 from typing import Final
 
-from restow.api import coordination_v1, internal_v1alpha1, migration_v1alpha1
 from restow.apimachinery.names import GroupVersion
+from restow.apis import coordination_v1, internal_v1alpha1, migration_v1alpha1
 
 __all__ = ["DEFINITIONS", "IN_TREE_GROUP", "LEASES", "STATES", "STORAGE_VERSIONS"]
 

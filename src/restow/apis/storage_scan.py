@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from restow.api.encryption_keys import IDENTITY
 from restow.apimachinery.names import GroupVersionResource
+from restow.apis.encryption_keys import IDENTITY
 
 GROUP: Final = "storage.restow.dev"
 VERSION: Final = "v1alpha1"
