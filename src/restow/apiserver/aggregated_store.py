@@ -25,7 +25,7 @@ from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 
 COMPONENTS_PREFIX: Final = "/restow/components/"
-CLUSTER_KEY: Final = Key("/restow/cluster")
+CLUSTER_KEY: Final = Key("/restow/localcluster")
 """Every main server leaves it in its store."""
 MAIN_KEY: Final = Key("/restow/main-cluster")
 """In a store of aggregated servers: the uid of a namespace of their main servers."""

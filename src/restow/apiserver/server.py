@@ -70,7 +70,7 @@ from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory
 
-CLUSTER_KEY: Final = Key("/restow/cluster")
+CLUSTER_KEY: Final = Key("/restow/localcluster")
 NOT_READY_SECONDS: Final = 0.2
 """Between saying that it is not ready and draining, so that balancers can look away."""
 OWN_CONTEXT_NAME: Final = "restow-own"

@@ -29,7 +29,7 @@ from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.cli.stores import add_data_dir, chosen_store
-from restow.cluster.errors import ClusterRefused
+from restow.localcluster.errors import ClusterRefused
 from restow.storage.census import (
     SOURCE_FORMS,
     Census,

@@ -25,15 +25,15 @@ from restow.cli.demo_stage import Controllers, Stage, StoryFailed
 from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
 from restow.cli.demo_telling import Narrator
 from restow.client import ClientError
-from restow.cluster.errors import ClusterError, ClusterRefused
-from restow.cluster.keeper import Keeper, State
-from restow.cluster.layout import Layout
-from restow.cluster.messages import Overview, Request
-from restow.cluster.planning import Wishes
-from restow.cluster.running import run_cluster
-from restow.cluster.supervisor import Supervisor
-from restow.cluster.talking import Talk
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.errors import ClusterError, ClusterRefused
+from restow.localcluster.keeper import Keeper, State
+from restow.localcluster.layout import Layout
+from restow.localcluster.messages import Overview, Request
+from restow.localcluster.planning import Wishes
+from restow.localcluster.running import run_cluster
+from restow.localcluster.supervisor import Supervisor
+from restow.localcluster.talking import Talk
 from restow.storage.errors import StorageError
 
 EXIT_FAILED = 1

@@ -40,7 +40,7 @@ from restow.client import (
     key_of,
     uid_of,
 )
-from restow.cluster.messages import Overview
+from restow.localcluster.messages import Overview
 from restow.migration import requests
 from restow.migration.overview_reading import migration_seen
 from restow.migration.overview_values import MigrationSeen

@@ -20,16 +20,16 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
-from restow.cluster.child import Launch, restow_command
-from restow.cluster.keeper import Keeper
-from restow.cluster.layout import Layout
-from restow.cluster.logs import RotatingLog
-from restow.cluster.messages import Overview
-from restow.cluster.release_files import release_of
-from restow.cluster.rolling import Roller, Step
-from restow.cluster.safety import Blocker, check_step
-from restow.cluster.supervisor import CONTROLLERS
-from restow.cluster.talking import Talk
+from restow.localcluster.child import Launch, restow_command
+from restow.localcluster.keeper import Keeper
+from restow.localcluster.layout import Layout
+from restow.localcluster.logs import RotatingLog
+from restow.localcluster.messages import Overview
+from restow.localcluster.release_files import release_of
+from restow.localcluster.rolling import Roller, Step
+from restow.localcluster.safety import Blocker, check_step
+from restow.localcluster.supervisor import CONTROLLERS
+from restow.localcluster.talking import Talk
 from restow.storage.census import Selection, open_source, take_census
 from restow.storage.census.naming import PREFIX_DEFAULT
 

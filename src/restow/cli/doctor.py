@@ -40,9 +40,9 @@ from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.stores import DATA_DIR_DEFAULT, store_of
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
-from restow.cluster.errors import ClusterRefused
-from restow.cluster.layout import Layout
-from restow.cluster.lock import supervisor_of
+from restow.localcluster.errors import ClusterRefused
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import supervisor_of
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.opening import place_name

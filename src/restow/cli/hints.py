@@ -18,7 +18,7 @@ from typing import Final
 
 from restow.cli.etcd_files import given_etcd_files
 from restow.cli.stores import DAMAGED_ADVICE, DATA_DIR_DEFAULT
-from restow.cluster.layout import Layout
+from restow.localcluster.layout import Layout
 from restow.storage.errors import StoreDamaged
 
 __all__ = ["Hints"]

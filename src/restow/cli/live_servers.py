@@ -16,10 +16,10 @@ from typing import Final
 import orjson
 
 from restow.client.lease_record import LeaseRecord
-from restow.cluster.layout import Layout
-from restow.cluster.lock import supervisor_of
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.wire import LEASES_PREFIX
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import supervisor_of
 from restow.migration.times import read_time
 from restow.storage.interface import Key, Span, Storage
 

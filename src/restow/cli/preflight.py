@@ -29,8 +29,8 @@ from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
-from restow.cluster.errors import ClusterRefused
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.errors import ClusterRefused
 from restow.migration.preflight import (
     Blocker,
     Evidence,

@@ -20,19 +20,19 @@ from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
 from restow.cli.hints import Hints
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
-from restow.cluster.commands import option_value
-from restow.cluster.errors import ClusterRefused, ClusterRuns
-from restow.cluster.layout import Layout
-from restow.cluster.lock import locked
-from restow.cluster.release_files import release_label, release_of, releases_in_use
-from restow.cluster.restored import (
+from restow.localcluster.commands import option_value
+from restow.localcluster.errors import ClusterRefused, ClusterRuns
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
+from restow.localcluster.release_files import release_label, release_of, releases_in_use
+from restow.localcluster.restored import (
     UNREADABLE_SHOWN_MAX,
     BackupReport,
     RestoreRecord,
     judge_backup,
     write_record,
 )
-from restow.cluster.state import ClusterState, read_state
+from restow.localcluster.state import ClusterState, read_state
 from restow.storage.census.tally import Opener
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.private_files import make_data_directory

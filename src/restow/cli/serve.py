@@ -352,8 +352,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _kubeconfig_in_use(options: ServeOptions) -> str:
     """Why this server may not write its kubeconfig: it is that of a running `restow up`."""
-    from restow.cluster.layout import Layout
-    from restow.cluster.lock import supervisor_of
+    from restow.localcluster.layout import Layout
+    from restow.localcluster.lock import supervisor_of
 
     path = options.kubeconfig or Layout(options.data_dir).kubeconfig
     layout = Layout(path.parent)
@@ -374,8 +374,8 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
 
     from restow.aio import Runtime
     from restow.apiserver.pki import PkiError, PkiOptions
-    from restow.cluster.errors import ClusterError
-    from restow.cluster.workers import WorkerOptions, run_workers
+    from restow.localcluster.errors import ClusterError
+    from restow.localcluster.workers import WorkerOptions, run_workers
 
     if options.store.startswith("memory"):
         raise ValueError("--workers with --store memory: each would have a store of its own")

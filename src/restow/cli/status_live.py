@@ -43,7 +43,7 @@ from restow.client import (
     WatchPolicy,
     key_of,
 )
-from restow.cluster.ending import Ending
+from restow.localcluster.ending import Ending
 from restow.migration import requests
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread

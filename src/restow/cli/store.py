@@ -19,7 +19,7 @@ from restow.cli.hints import Hints
 from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
-from restow.cluster.errors import ClusterRefused
+from restow.localcluster.errors import ClusterRefused
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import ADDRESS_FORMS, open_storage

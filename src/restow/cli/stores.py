@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from restow.cli.argument_types import directory
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
-from restow.cluster.etcd import store_address
-from restow.cluster.layout import Layout
-from restow.cluster.planning import OWN_ETCD, STORE_DEFAULT
-from restow.cluster.state import read_state
+from restow.localcluster.etcd import store_address
+from restow.localcluster.layout import Layout
+from restow.localcluster.planning import OWN_ETCD, STORE_DEFAULT
+from restow.localcluster.state import read_state
 
 DATA_DIR_DEFAULT = Path(".restow")
 DAMAGED_ADVICE = (

@@ -1,6 +1,7 @@
 """`restow up`: a whole cluster on this machine, in the foreground until it is told to stop.
 
-The work is in `restow.cluster`; here are the words of the command and what a person sees of it.
+The work is in `restow.localcluster`; here are the words of the command and what a person sees of
+it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from restow.cli.argument_types import directory, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
 from restow.cli.hints import Hints
-from restow.cluster.errors import ClusterError, ClusterRefused
-from restow.cluster.etcd import MEMBERS
-from restow.cluster.keeper import Keeper, State
-from restow.cluster.layout import Layout
-from restow.cluster.messages import Overview, ProcessView
-from restow.cluster.planning import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
-from restow.cluster.running import run_cluster
-from restow.cluster.supervisor import Supervisor
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.errors import ClusterError, ClusterRefused
+from restow.localcluster.etcd import MEMBERS
+from restow.localcluster.keeper import Keeper, State
+from restow.localcluster.layout import Layout
+from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.planning import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
+from restow.localcluster.running import run_cluster
+from restow.localcluster.supervisor import Supervisor
 from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1

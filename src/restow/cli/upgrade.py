@@ -1,7 +1,7 @@
 """`restow upgrade`: rolls the servers of a running cluster to a release, one by one, and back.
 
-The work is in `restow.cluster.rolling`; here are the words of the command, the matrix that a person
-sees, and the questions that are asked.
+The work is in `restow.localcluster.rolling`; here are the words of the command, the matrix that a
+person sees, and the questions that are asked.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from restow.cli.argument_types import directory, whole_number
 from restow.cli.hints import Hints
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
-from restow.cluster.errors import ClusterError
-from restow.cluster.keeper import State
-from restow.cluster.layout import Layout
-from restow.cluster.messages import Overview
-from restow.cluster.planning import SERVERS_MAX
-from restow.cluster.release_files import keep_release, release_of, with_file
-from restow.cluster.reports import World
-from restow.cluster.rolling import (
+from restow.kinds.releases import ReleaseError
+from restow.localcluster.errors import ClusterError
+from restow.localcluster.keeper import State
+from restow.localcluster.layout import Layout
+from restow.localcluster.messages import Overview
+from restow.localcluster.planning import SERVERS_MAX
+from restow.localcluster.release_files import keep_release, release_of, with_file
+from restow.localcluster.reports import World
+from restow.localcluster.rolling import (
     Roller,
     Step,
     changing_resources,
     plan_rollback,
     plan_upgrade,
 )
-from restow.cluster.safety import Blocker, CheckStep, Report, check_step
-from restow.cluster.talking import Talk
-from restow.kinds.releases import ReleaseError
+from restow.localcluster.safety import Blocker, CheckStep, Report, check_step
+from restow.localcluster.talking import Talk
 from restow.migration.preflight import Reason
 
 EXIT_FAILED = 1

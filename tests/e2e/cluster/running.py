@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from restow.cluster.orphans import started_ticks
+from restow.localcluster.orphans import started_ticks
 
 WAIT_SECONDS_MAX: Final = 90.0
 POLL_SECONDS: Final = 0.05

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from restow.aio import SystemRandomness
-from restow.cluster.etcd import find_etcd
-from restow.cluster.planning import Wishes, plan_cluster
-from restow.cluster.ports import is_free
-from restow.cluster.state import EtcdState, write_state
+from restow.localcluster.etcd import find_etcd
+from restow.localcluster.planning import Wishes, plan_cluster
+from restow.localcluster.ports import is_free
+from restow.localcluster.state import EtcdState, write_state
 from restow.storage.private_files import make_data_directory
 from tests.e2e.cluster.running import Up, wait_for
 

@@ -13,7 +13,7 @@ import uvloop
 
 from restow.cli.main import main
 from restow.cli.stores import size_text, store_of
-from restow.cluster.state import ClusterState, EtcdState, ServerState, write_state
+from restow.localcluster.state import ClusterState, EtcdState, ServerState, write_state
 from restow.storage.identity import IDENTITY_KEY
 from tests.unit.storage.census.stores import as_json, fill, read_all
 

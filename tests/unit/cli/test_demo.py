@@ -28,8 +28,8 @@ from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
 from restow.cli.demo_telling import Narrator
 from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
-from restow.cluster.errors import ClusterRefused
-from restow.cluster.messages import Overview, ProcessView
+from restow.localcluster.errors import ClusterRefused
+from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.overview_reading import migration_seen
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.values import Phase

@@ -25,9 +25,9 @@ from restow.cli.doctor_cluster import (
 from restow.cli.doctor_files import judge_data_dir
 from restow.cli.doctor_findings import Finding, Level, judge_store, ok, unseen, warning
 from restow.cli.main import main
-from restow.cluster.layout import Layout
-from restow.cluster.lock import locked
-from restow.cluster.state import ClusterState, ServerState, write_state
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
+from restow.localcluster.state import ClusterState, ServerState, write_state
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
 from restow.migration.readability import Unread

@@ -8,7 +8,7 @@ import pytest
 from restow.cli.hints import Hints
 from restow.cli.main import COMMANDS, main, make_parser
 from restow.cli.upgrade import _print_blockers, _print_paused
-from restow.cluster.rolling import Step
+from restow.localcluster.rolling import Step
 from restow.migration.preflight import Blocker, Reason
 
 DEMO = Hints(data_dir=Path("demo"))

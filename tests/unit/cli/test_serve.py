@@ -10,8 +10,8 @@ from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.options import CoordinationOptions, ServeOptions
 from restow.cli import serve
 from restow.cli.main import main
-from restow.cluster.layout import Layout
-from restow.cluster.lock import locked
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
 
 
 def options(*words: str) -> ServeOptions:

@@ -12,10 +12,10 @@ import pytest
 
 from restow.cli.main import main
 from restow.client.lease_record import micro_time
-from restow.cluster.layout import Layout
-from restow.cluster.lock import locked
 from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.wire import LEASES_PREFIX
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
 
 
 @pytest.fixture

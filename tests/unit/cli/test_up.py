@@ -8,7 +8,7 @@ import pytest
 
 from restow.cli.main import main
 from restow.cli.up import overview_table, release_name
-from restow.cluster.messages import Overview, ProcessView
+from restow.localcluster.messages import Overview, ProcessView
 
 
 @pytest.mark.parametrize(

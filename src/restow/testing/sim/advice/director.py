@@ -14,9 +14,9 @@ from typing import Any, Final
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.cluster import rolling
-from restow.cluster.keeper import State
-from restow.cluster.messages import Overview, ProcessView
+from restow.localcluster import rolling
+from restow.localcluster.keeper import State
+from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.leading import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES

@@ -15,7 +15,7 @@ from restow.aio import InvariantViolation
 from restow.apimachinery.status_error import StatusError
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
-from restow.cluster.safety import Situation, check_step
+from restow.localcluster.safety import Situation, check_step
 from restow.migration import overview
 from restow.migration.overview_values import Overview
 from restow.migration.preflight import (

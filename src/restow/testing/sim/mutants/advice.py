@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.apis.storage_scan import StoredCount
-from restow.cluster import rolling
 from restow.coordination import changes, coordinator, wire
+from restow.localcluster import rolling
 from restow.migration import overview, requests
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.preflight import Reason, rules, stored_rules

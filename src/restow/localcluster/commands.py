@@ -1,0 +1,60 @@
+"""The command lines of the processes of a cluster. Values only; nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from restow.localcluster.child import Launch, restow_command
+from restow.localcluster.etcd import store_address
+from restow.localcluster.layout import Layout
+from restow.localcluster.planning import OWN_ETCD, RELEASE_DEFAULT
+from restow.localcluster.state import ClusterState
+
+
+def server_store(state: ClusterState, layout: Layout) -> str:
+    """The address of the store, as `restow serve --store` takes it."""
+    if state.store == OWN_ETCD:
+        return store_address(state.etcd, layout)
+    return f"sqlite:{layout.store}" if state.store == "sqlite" else state.store
+
+
+def server_launch(
+    index: int, state: ClusterState, *, layout: Layout, front_fds: Sequence[int]
+) -> Launch:
+    """How to start one server. The sockets of the front port are rotated: its own comes first."""
+    server = state.servers[index]
+    fds = (*front_fds[index:], *front_fds[:index])
+    words = [
+        "serve",
+        f"--data-dir={layout.data_dir}",
+        f"--store={server_store(state, layout)}",
+        f"--bind={state.bind}",
+        f"--port={server.port}",
+        f"--front-fds={','.join(map(str, fds))}",
+        f"--kubeconfig={layout.server_kubeconfig(index)}",
+    ]
+    if server.release != RELEASE_DEFAULT:
+        words.append(f"--release={server.release}")
+    return Launch(command=restow_command(*words, *state.server_options), fds=fds)
+
+
+def controllers_launch(layout: Layout) -> Launch:
+    """How to start the controllers; they reach the servers through the front port."""
+    # Its port for health and metrics is any free one: several clusters may run on one machine.
+    words = ("controllers", f"--kubeconfig={layout.front_kubeconfig}", "--port=0")
+    return Launch(command=restow_command(*words))
+
+
+def needs_certificate(words: Sequence[str]) -> bool:
+    """Whether servers with these words talk to nobody without a client certificate."""
+    return option_value(words, "--tls-client-auth") == "required"
+
+
+def option_value(words: Sequence[str], flag: str) -> str:
+    """The value of an option of `restow serve`; empty if it is not given. The last one counts."""
+    chosen = ""
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name == flag:
+            chosen = value or "".join(words[number + 1 : number + 2])
+    return chosen

@@ -1,0 +1,108 @@
+"""The control socket: other commands of the same user ask the supervisor, and are answered.
+
+A unix socket in the data directory, for its owner only. It is reached through the directory's file
+descriptor, because the path of a socket has little room. Not here: what the verbs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from restow.aio import Runtime
+from restow.localcluster.errors import ClusterError
+from restow.localcluster.messages import LINE_BYTES_MAX, VERSION, Answer, Request
+
+SOCKET_NAME: Final = "control.sock"
+CALLERS_MAX: Final = 16
+_CREDENTIALS: Final = struct.Struct("3i")
+
+Handler = Callable[[Request], AsyncIterator[Answer]]
+
+
+@contextmanager
+def socket_address(data_dir: Path) -> Iterator[str]:
+    """A short path to the socket, good while the block lasts."""
+    folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+    finally:
+        os.close(folder)
+
+
+class ControlServer:
+    """Answers callers. Made by `start`, by whoever holds the lock of the data directory."""
+
+    def __init__(self, handle: Handler, runtime: Runtime, data_dir: Path) -> None:
+        self._handle = handle
+        self._data_dir = data_dir
+        self._tasks = runtime.tasks("control", tasks_max=CALLERS_MAX)
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    async def start(cls, handle: Handler, *, runtime: Runtime, data_dir: Path) -> ControlServer:
+        control = cls(handle, runtime, data_dir)
+        (data_dir / SOCKET_NAME).unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with socket_address(data_dir) as address:
+            listening.bind(address)
+        (data_dir / SOCKET_NAME).chmod(0o600)
+        control._server = await asyncio.start_unix_server(
+            control._serve, sock=listening, limit=LINE_BYTES_MAX
+        )
+        return control
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._tasks.close()
+        (self._data_dir / SOCKET_NAME).unlink(missing_ok=True)
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(raw)[1] not in {os.geteuid(), 0} or len(self._tasks) >= CALLERS_MAX:
+            writer.close()
+            return
+        self._tasks.spawn("caller", self._converse(reader, writer))
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(ConnectionError):
+                async for answer in self._answers(await self._line(reader)):
+                    writer.write(msgspec.json.encode(answer) + b"\n")
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    async def _line(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.readline()
+        except ValueError:  # the line has no end
+            return b""
+
+    async def _answers(self, line: bytes) -> AsyncIterator[Answer]:
+        try:
+            request = msgspec.json.decode(line, type=Request)
+        except msgspec.MsgspecError as error:
+            yield Answer(error=f"this is no request: {error}")
+            return
+        if request.version != VERSION:
+            yield Answer(
+                error=f"the cluster was started by another restow: it speaks version {VERSION} of"
+                f" the control protocol, and was asked in version {request.version}"
+            )
+            return
+        try:
+            async for answer in self._handle(request):
+                yield answer
+        except ClusterError as error:
+            yield Answer(error=str(error))

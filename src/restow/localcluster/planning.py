@@ -1,0 +1,203 @@
+"""What a cluster shall be: the wishes of the command line and what is remembered, made one.
+
+Pure: what is free is asked through a function. What was wished and cannot be is refused, with what
+to do; what was not wished follows what is remembered, and notices tell where it could not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from restow.aio import Randomness
+from restow.localcluster.errors import ClusterRefused
+from restow.localcluster.ports import IsFree, PortChooser
+from restow.localcluster.release_files import release_label, releases_in_use, with_file
+from restow.localcluster.state import ClusterState, EtcdState, ServerState, Upgrade
+
+SERVERS_DEFAULT: Final = 3
+SERVERS_MAX: Final = 32
+PORT_DEFAULT: Final = 6443
+BIND_DEFAULT: Final = "127.0.0.1"
+STORE_DEFAULT: Final = "sqlite"
+OWN_ETCD: Final = "etcd"
+STORE_SCHEMES: Final = ("sqlite", "etcd", "etcds")
+RELEASE_DEFAULT: Final = "builtin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What was asked for; None is whatever it was, or usually is."""
+
+    servers: int | None = None
+    store: str | None = None
+    etcd_members: int | None = None
+    bind: str | None = None
+    port: int | None = None
+    release: str | None = None
+    """A name, or a file as it is kept."""
+    release_file: str | None = None
+    """The file that was given."""
+    server_options: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start, and what to tell about it."""
+
+    state: ClusterState
+    notices: tuple[str, ...] = ()
+
+
+def plan_cluster(
+    wishes: Wishes, found: ClusterState | None, is_free: IsFree, randomness: Randomness
+) -> Plan:
+    """Raises ClusterRefused. Port 0 is free where anything can be listened to at all."""
+    store = _store(wishes, found)
+    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
+    if not is_free(0):
+        raise ClusterRefused(f"--bind {bind}: that is no address of this machine")
+    _check_release(wishes, found)
+    notices: list[str] = []
+    chooser = PortChooser(is_free, randomness)
+    front_port = _front_port(wishes, found, chooser, notices)
+    servers = _servers(wishes, found, chooser, front_port, notices)
+    etcd = _etcd(wishes, found, chooser) if store == OWN_ETCD else ()
+    options = wishes.server_options
+    if options is None:
+        options = found.server_options if found else ()
+    state = ClusterState(
+        store=store,
+        bind=bind,
+        front_port=front_port,
+        servers=servers,
+        etcd=etcd,
+        server_options=options,
+        upgrade=_upgrade(found, len(servers)),
+        release_files=with_file(
+            found.release_files if found else {}, wishes.release or "", wishes.release_file
+        ),
+    )
+    return Plan(state, tuple(notices))
+
+
+def is_elsewhere(store: str) -> bool:
+    """Whether nothing of the store is in the data directory."""
+    return store not in (STORE_DEFAULT, OWN_ETCD)
+
+
+def _store(wishes: Wishes, found: ClusterState | None) -> str:
+    wanted = wishes.store
+    if wanted is not None and wanted.startswith("memory"):
+        raise ClusterRefused(
+            "--store memory: each process would have a store of its own; choose sqlite or etcd"
+        )
+    if wanted is None:
+        wanted = found.store if found else STORE_DEFAULT
+    scheme, _, rest = wanted.partition(":")
+    if wanted not in (STORE_DEFAULT, OWN_ETCD) and not (scheme in STORE_SCHEMES and rest):
+        raise ClusterRefused(
+            f"--store {wanted}: there is no such store; choose sqlite, etcd or etcd://HOST:PORT"
+        )
+    if found is not None and wanted != found.store:
+        raise ClusterRefused(
+            f"this cluster is stored in {found.store}, not in {wanted}: for another one choose"
+            " another --data-dir"
+        )
+    if wishes.etcd_members is not None and wanted != OWN_ETCD:
+        raise ClusterRefused("--etcd-members: only with --store etcd")
+    return wanted
+
+
+def _check_release(wishes: Wishes, found: ClusterState | None) -> None:
+    if wishes.release is None or found is None:
+        return
+    releases = releases_in_use(found)
+    if releases != [wishes.release]:
+        names = ", ".join(release_label(each, found.release_files) for each in releases)
+        raise ClusterRefused(
+            f"the servers of this cluster run {names}: start it without --release, then: restow"
+            f" upgrade --to {wishes.release_file or wishes.release}"
+        )
+
+
+def _front_port(
+    wishes: Wishes, found: ClusterState | None, chooser: PortChooser, notices: list[str]
+) -> int:
+    wanted = wishes.port if wishes.port is not None else (found.front_port if found else None)
+    if wishes.port == 0:
+        return chooser.take()
+    port = chooser.take(wanted or PORT_DEFAULT)
+    if port == (wanted or PORT_DEFAULT):
+        return port
+    if wishes.port is not None:
+        raise ClusterRefused(
+            f"port {wishes.port} is in use: choose another --port, or leave it out"
+        )
+    notices.append(f"port {wanted or PORT_DEFAULT} is in use; the front port is {port} instead")
+    return port
+
+
+def _servers(
+    wishes: Wishes,
+    found: ClusterState | None,
+    chooser: PortChooser,
+    front_port: int,
+    notices: list[str],
+) -> tuple[ServerState, ...]:
+    known = found.servers if found else ()
+    count = wishes.servers if wishes.servers is not None else (len(known) or SERVERS_DEFAULT)
+    if not 1 <= count <= SERVERS_MAX:
+        raise ClusterRefused(f"--servers {count} is not between 1 and {SERVERS_MAX}")
+    servers = []
+    for index in range(count):
+        before = known[index] if index < len(known) else None
+        port = chooser.take(before.port if before else front_port + 1 + index)
+        if before is not None and port != before.port:
+            notices.append(f"port {before.port} is in use; server {index} is at {port} instead")
+        # A server more is like the last one: in the middle of an upgrade that is the old release.
+        release = known[-1].release if known else wishes.release or RELEASE_DEFAULT
+        servers.append(ServerState(port=port, release=before.release if before else release))
+    return tuple(servers)
+
+
+def _etcd(
+    wishes: Wishes, found: ClusterState | None, chooser: PortChooser
+) -> tuple[EtcdState, ...]:
+    if found is not None and found.etcd:
+        if wishes.etcd_members not in (None, len(found.etcd)):
+            raise ClusterRefused(
+                f"the etcd of this cluster has {len(found.etcd)} members, not"
+                f" {wishes.etcd_members}: that cannot be changed"
+            )
+        # Members know each other by their ports, so these stay; a port in use is their error.
+        return tuple(
+            each if each.is_tls else _over_to_tls(each, chooser.take()) for each in found.etcd
+        )
+    return tuple(
+        EtcdState(
+            client_port=chooser.take(),
+            peer_port=chooser.take(),
+            health_port=chooser.take(),
+            is_tls=True,
+        )
+        for _ in range(wishes.etcd_members or 1)
+    )
+
+
+def _over_to_tls(member: EtcdState, peer_port: int) -> EtcdState:
+    """A member of an earlier release: its peers look for it at its old port until they are told."""
+    return msgspec.structs.replace(
+        member, peer_port=peer_port, plain_peer_port=member.peer_port, is_tls=True
+    )
+
+
+def _upgrade(found: ClusterState | None, count: int) -> Upgrade | None:
+    """A change of the number of servers keeps what a rollback needs of those that stay."""
+    upgrade = found.upgrade if found else None
+    if upgrade is None:
+        return None
+    origins = (*upgrade.origins[:count], *([upgrade.origins[-1]] * (count - len(upgrade.origins))))
+    return msgspec.structs.replace(upgrade, origins=origins)

@@ -1,0 +1,197 @@
+"""Release files of a cluster, kept by content: `DIR/releases/<sha256>.yaml`.
+
+Servers run from the copy, so an edit or removal of the original changes nothing until it is rolled
+out by `restow upgrade`. Two releases are the same if and only if their copies have the same path.
+A release that comes with restow is kept by its name.
+
+Not here: what a release says (`restow.kinds.releases`), and which server runs which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from restow.aio import read_regular_file
+from restow.apiserver.pki import write_secret
+from restow.apiserver.releases import find_release
+from restow.kinds.releases import (
+    DEFAULT_NAME,
+    FILE_SIZE_MAX,
+    Release,
+    ReleaseError,
+    parse_release,
+)
+from restow.localcluster.layout import Layout
+from restow.localcluster.state import ClusterState
+
+DIGEST_CHARACTERS_SHOWN: Final = 12
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def release_of(name: str) -> Release:
+    """The release that a server is told to run. Raises ReleaseError."""
+    return find_release(None if name == DEFAULT_NAME else Path(name))
+
+
+def keep_release(name: str, layout: Layout) -> str:
+    """Copy a release file into the data directory; returns the path of the copy.
+
+    The name of a release that comes with restow is returned as it is. Raises ReleaseError.
+    """
+    path = Path(name)
+    if not path.is_absolute():
+        release_of(name)
+        return name
+    if path.parent == layout.releases and digest_of(name) is not None:
+        _read_copy(path)
+        return name
+    data = _read(path)
+    parse_release(data, name)
+    copy = layout.releases / f"{_sha256(data)}.yaml"
+    put_copy(copy, data)
+    return str(copy)
+
+
+def with_file(files: Mapping[str, str], release: str, file: str | None) -> dict[str, str]:
+    """The files of kept releases, with the one that this release was copied from."""
+    digest = digest_of(release)
+    if digest is None or file is None or digest_of(file) is not None:
+        return dict(files)
+    return {**files, digest: file}
+
+
+def put_copy(copy: Path, data: bytes) -> None:
+    """Write a copy, unless it is there. Raises ReleaseError."""
+    try:
+        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (copy.is_file() and _sha256(copy.read_bytes()) == copy.stem):
+            write_secret(copy, data)
+    except OSError as error:
+        raise ReleaseError(f"{copy} cannot be written: {error.strerror}") from error
+
+
+def read_copies(state: ClusterState) -> dict[str, bytes]:
+    """The content of each kept release that a server runs or may be rolled back to."""
+    found: dict[str, bytes] = {}
+    for name in _names(state):
+        if digest_of(name) is not None:
+            with suppress(ReleaseError):
+                found[name] = _read_copy(Path(name))
+    return found
+
+
+def settle_releases(state: ClusterState, layout: Layout) -> ClusterState:
+    """The state with every release file kept by content. Raises ReleaseError.
+
+    A state of an earlier restow names the files themselves; they are copied now. Copies are looked
+    up in this data directory, which may have been moved, and made again from an unchanged original.
+    """
+    files = dict(state.release_files)
+    servers = tuple(
+        msgspec.structs.replace(each, release=_settled(each.release, files, layout))
+        for each in state.servers
+    )
+    upgrade = state.upgrade
+    if upgrade is not None:
+        # A file that is gone prevents a rollback, but no start.
+        upgrade = msgspec.structs.replace(
+            upgrade,
+            target=_settled_if_there(upgrade.target, files, layout),
+            origins=tuple(_settled_if_there(each, files, layout) for each in upgrade.origins),
+        )
+    return msgspec.structs.replace(state, servers=servers, upgrade=upgrade, release_files=files)
+
+
+def original_notice(release: str, files: Mapping[str, str]) -> str:
+    """What to say if the file that a kept release was copied from is not as it was; else empty."""
+    digest = digest_of(release)
+    original = files.get(digest or "")
+    if digest is None or original is None:
+        return ""
+    with suppress(ReleaseError):
+        if _sha256(_read(Path(original))) == digest:
+            return ""
+        return (
+            f"release file {original} has changed; the servers run the content that they were"
+            f" started with, kept as {release}. To roll them to the new content: restow upgrade"
+            f" --to {original}"
+        )
+    return f"release file {original} cannot be read; the servers run its content, kept as {release}"
+
+
+def release_label(release: str, files: Mapping[str, str]) -> str:
+    """A release for people: a name, or the file with the beginning of its SHA-256."""
+    digest = digest_of(release)
+    if digest is None:
+        return release
+    original = Path(files[digest]).name if digest in files else release
+    return f"{original} (sha256 {digest[:DIGEST_CHARACTERS_SHOWN]})"
+
+
+def digest_of(release: str) -> str | None:
+    """The SHA-256 in the path of a kept release; None for every other one."""
+    path = Path(release)
+    is_copy = path.parent.name == "releases" and _DIGEST.fullmatch(path.stem) is not None
+    return path.stem if is_copy else None
+
+
+def releases_in_use(state: ClusterState) -> list[str]:
+    """What the servers run, without duplicates."""
+    return sorted({server.release for server in state.servers})
+
+
+def _names(state: ClusterState) -> set[str]:
+    origins = state.upgrade.origins if state.upgrade is not None else ()
+    return {*(server.release for server in state.servers), *origins}
+
+
+def _settled(name: str, files: dict[str, str], layout: Layout) -> str:
+    digest = digest_of(name)
+    if digest is None:
+        kept = keep_release(name, layout)
+        files.update(with_file(files, kept, name))
+        return kept
+    copy = layout.releases / f"{digest}.yaml"
+    try:
+        _read_copy(copy)
+    except ReleaseError:
+        original = files.get(digest)
+        if original is None or original_notice(name, files):
+            raise
+        put_copy(copy, _read(Path(original)))
+    return str(copy)
+
+
+def _settled_if_there(name: str, files: dict[str, str], layout: Layout) -> str:
+    try:
+        return _settled(name, files, layout)
+    except ReleaseError:
+        return name
+
+
+def _read_copy(copy: Path) -> bytes:
+    data = _read(copy)
+    if _sha256(data) != copy.stem:
+        raise ReleaseError(
+            f"{copy}: this kept release file was changed: put back the file with the SHA-256"
+            " that its name has"
+        )
+    return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, bytes_max=FILE_SIZE_MAX)
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

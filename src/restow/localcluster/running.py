@@ -1,0 +1,269 @@
+"""A whole cluster, from the wishes of a person to its end: what `restow up` does.
+
+In order: the lock of the data directory -> what an earlier run has left -> the plan -> keys -> the
+front port -> the control socket -> the processes -> kubeconfig -> ready. Then it waits for a
+signal, for someone who asks it to stop, or for a process that it cannot do without.
+
+Not here: what a person sees; a `View` is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from restow.aio import Runtime
+from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.renewal import Renewal
+from restow.kinds.releases import ReleaseError
+from restow.localcluster.commands import needs_certificate
+from restow.localcluster.control import ControlServer
+from restow.localcluster.ending import Ending
+from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRefused
+from restow.localcluster.health import ServerProbe, reachable
+from restow.localcluster.keeper import Keeper
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
+from restow.localcluster.messages import Answer, Overview, Request
+from restow.localcluster.orphans import end_orphans
+from restow.localcluster.planning import (
+    BIND_DEFAULT,
+    OWN_ETCD,
+    STORE_DEFAULT,
+    Wishes,
+    is_elsewhere,
+    plan_cluster,
+)
+from restow.localcluster.ports import is_free
+from restow.localcluster.release_files import (
+    keep_release,
+    release_label,
+    release_of,
+    releases_in_use,
+    settle_releases,
+)
+from restow.localcluster.restored import apply_record, check_keys, read_record
+from restow.localcluster.state import ClusterState, read_state, write_state
+from restow.localcluster.supervisor import Supervisor, SupervisorOptions
+from restow.serving.listener.front import open_front_sockets
+from restow.storage.errors import OpenRefused
+from restow.storage.private_files import make_data_directory
+
+
+class View(Protocol):
+    """Who is told what happens."""
+
+    def notice(self, text: str) -> None:
+        """Something that a person should know."""
+        ...
+
+    def begin(self, supervisor: Supervisor) -> None:
+        """The processes are about to be started."""
+        ...
+
+    def changed(self, keeper: Keeper) -> None:
+        """A process has another state."""
+        ...
+
+    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+        """Everything runs."""
+        ...
+
+    def stopping(self) -> None:
+        """The end has begun."""
+        ...
+
+
+async def run_cluster(
+    wishes: Wishes, layout: Layout, *, view: View, runtime: Runtime, has_controllers: bool
+) -> None:
+    """Run a cluster until it is told to stop. Raises ClusterError, PkiError, ReleaseError."""
+    try:
+        make_data_directory(layout.data_dir)
+    except OpenRefused as error:
+        raise ClusterRefused(str(error)) from error
+    with locked(layout):
+        found = read_state(layout.state)
+        state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
+        wishes_of_keys = PkiOptions(bind=state.bind, with_etcd=state.store == OWN_ETCD)
+        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, wishes_of_keys)
+        if state.store == STORE_DEFAULT:
+            await check_keys(layout, pki)
+        try:
+            front = open_front_sockets(state.bind, state.front_port, count=len(state.servers))
+        except OSError as error:
+            raise ClusterRefused(
+                f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
+            ) from error
+        renewal = Renewal(pki, wishes_of_keys, runtime)
+        probe = ServerProbe(pki, state.bind, runtime)
+        renewal.listeners.append(probe.take)
+        supervisor = Supervisor(
+            state,
+            layout=layout,
+            front=front,
+            probe=probe,
+            runtime=runtime,
+            options=SupervisorOptions(
+                has_controllers=has_controllers, on_change=view.changed, on_notice=view.notice
+            ),
+        )
+        try:
+            await _Run(supervisor, renewal, layout, view, runtime).go()
+        except ClusterFailed:
+            if not supervisor.is_ready:
+                supervisor.forget_options(found.server_options if found else ())
+                if found is None and is_elsewhere(state.store):
+                    # It was never seen to be there: another one may be named the next time.
+                    layout.state.unlink(missing_ok=True)
+            raise
+
+
+async def _prepare(
+    wishes: Wishes, found: ClusterState | None, layout: Layout, *, view: View, runtime: Runtime
+) -> ClusterState:
+    if found is not None:
+        for name in await end_orphans(found.processes, runtime.clock):
+            view.notice(f"{name} was left from an earlier run, and has been ended")
+        found = settle_releases(found, layout)
+    record = read_record(layout)
+    if record is not None and wishes.release is None and record.release is not None:
+        wishes = replace(wishes, release=record.release)
+    if wishes.release is not None:
+        kept = keep_release(wishes.release, layout)
+        wishes = replace(wishes, release=kept, release_file=wishes.release)
+    if record is not None and found is not None:
+        found = _restored(found, wishes.release, view)
+    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
+    plan = plan_cluster(wishes, found, lambda port: is_free(bind, port), runtime.randomness)
+    for notice in plan.notices:
+        view.notice(notice)
+    for release in releases_in_use(plan.state):
+        release_of(release)
+    if plan.state.store == STORE_DEFAULT and not layout.pki.exists():
+        await check_keys(layout, None)
+    layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready
+    write_state(layout.state, plan.state)
+    return plan.state
+
+
+def _restored(found: ClusterState, release: str | None, view: View) -> ClusterState:
+    """The state after a restore; says which release the servers get instead of theirs."""
+    state = apply_record(found, release)
+    if state.servers != found.servers:
+        before, after = (
+            ", ".join(release_label(name, each.release_files) for name in releases_in_use(each))
+            for each in (found, state)
+        )
+        view.notice(
+            f"the store was restored from a backup: the servers start with release {after}, not"
+            f" {before}"
+        )
+    return state
+
+
+def _kept(name: str, layout: Layout) -> str:
+    try:
+        return keep_release(name, layout)
+    except ReleaseError as error:
+        raise ControlRefused(str(error)) from error
+
+
+class _Run:
+    """One run, and who may end it."""
+
+    def __init__(
+        self, supervisor: Supervisor, renewal: Renewal, layout: Layout, view: View, runtime: Runtime
+    ) -> None:
+        self._supervisor = supervisor
+        self._renewal = renewal
+        self._tasks = runtime.tasks("cluster")
+        self._layout = layout
+        self._view = view
+        self._runtime = runtime
+        self._ending = Ending(runtime.clock, supervisor.hurry)
+
+    async def go(self) -> None:
+        """Raises ClusterFailed; returns when it was told to stop."""
+        control = None
+        try:
+            async with self._ending.interrupts():
+                self._layout.servers.mkdir(mode=0o700, exist_ok=True)
+                self._write_kubeconfig(self._layout.front_kubeconfig)
+                control = await ControlServer.start(
+                    self._handle, runtime=self._runtime, data_dir=self._layout.data_dir
+                )
+                await self._start_and_wait()
+        finally:
+            self._view.stopping()
+            if control is not None:
+                await control.close()
+            await self._tasks.close()
+            await self._supervisor.stop()
+
+    async def _start_and_wait(self) -> None:
+        """Until a process is lost that the cluster cannot do without."""
+        supervisor = self._supervisor
+        self._view.begin(supervisor)
+        await supervisor.start()
+        self._layout.restored.unlink(missing_ok=True)
+        self._write_kubeconfig(self._layout.kubeconfig)
+        self._renewal.listeners.append(self._rewrite_kubeconfigs)
+        self._tasks.spawn("certificates", self._renewal.run())
+        self._view.ready(supervisor.overview(), await self._dashboard_url())
+        raise ClusterFailed(await supervisor.failure)
+
+    async def _dashboard_url(self) -> str | None:
+        state = self._supervisor.state
+        probe = ServerProbe(self._renewal.pki, state.bind, self._runtime)
+        try:
+            return await probe.dashboard_link(state.front_port)
+        finally:
+            await probe.close()
+
+    def _rewrite_kubeconfigs(self, _pki: Pki) -> None:
+        """Their certificate ends, too."""
+        for path in (self._layout.front_kubeconfig, self._layout.kubeconfig):
+            self._write_kubeconfig(path)
+
+    def _write_kubeconfig(self, path: Path) -> None:
+        state = self._supervisor.state
+        host = reachable(state.bind)
+        write_kubeconfig(
+            path,
+            server_url=f"https://{host}:{state.front_port}",
+            pki=self._renewal.pki,
+            needs_certificate=needs_certificate(state.server_options),
+            extra=[
+                ExtraContext(f"restow-{index}", f"https://{host}:{server.port}")
+                for index, server in enumerate(state.servers)
+            ],
+        )
+
+    async def _handle(self, request: Request) -> AsyncIterator[Answer]:
+        """What callers of the control socket may ask for."""
+        supervisor = self._supervisor
+        match request.verb:
+            case "list":
+                pass
+            case "restart":
+                yield Answer(progress=f"{request.name} is being started anew")
+                await supervisor.restart(request.name or "")
+            case "roll":
+                if request.server is None or (request.release is None) != request.is_rollback:
+                    raise ControlRefused("roll needs a server, and a release or is_rollback")
+                yield Answer(progress=f"server {request.server} is being started anew")
+                if request.release is None:
+                    await supervisor.roll_back(request.server)
+                else:
+                    release = _kept(request.release, self._layout)
+                    await supervisor.roll(
+                        request.server, release, file=request.release_file or request.release
+                    )
+            case "stop":
+                asyncio.get_running_loop().call_soon(self._ending.ask)
+        yield Answer(overview=supervisor.overview())

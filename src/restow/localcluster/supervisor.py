@@ -1,0 +1,361 @@
+"""The supervisor: the processes of one cluster, started and stopped in the right order.
+
+Start: etcd, if it is the cluster's own -> servers, all at once -> controllers. Stop: controllers ->
+servers, which leave the front port first -> etcd. The listening sockets of the front port belong to
+the supervisor, so that nobody who waits in a queue is lost when a server goes.
+
+Not here: what is printed, and who may ask for what (`control`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from restow.aio import Runtime
+from restow.kinds.releases import ReleaseError
+from restow.localcluster.child import Launch
+from restow.localcluster.commands import controllers_launch, server_launch
+from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRefused
+from restow.localcluster.etcd import find_etcd, member_launch, peer_urls
+from restow.localcluster.etcd_peers import move_peers
+from restow.localcluster.health import ServerProbe
+from restow.localcluster.keeper import Keeper, State
+from restow.localcluster.layout import Layout
+from restow.localcluster.logs import RotatingLog
+from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.planning import OWN_ETCD
+from restow.localcluster.release_files import (
+    original_notice,
+    put_copy,
+    read_copies,
+    release_label,
+    with_file,
+)
+from restow.localcluster.state import ClusterState, Upgrade, write_state
+
+HEALTH_SECONDS: Final = 2.0
+HEALTH_FAILURES_MAX: Final = 2
+"""A server that fails to answer so often in a row is shown as not ready."""
+CONTROLLERS: Final = "controllers"
+
+logger = logging.getLogger(__name__)
+
+OnChange = Callable[[Keeper], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorOptions:
+    """What is chosen at each start anew."""
+
+    has_controllers: bool = False
+    on_change: OnChange = lambda _: None
+    on_notice: Callable[[str], None] = logger.warning
+    """Told what an operator should know before a server is started."""
+
+
+class Supervisor:
+    """The tree of processes. One per data directory, under its lock."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        *,
+        layout: Layout,
+        front: Iterable[socket.socket],
+        probe: ServerProbe,
+        runtime: Runtime,
+        options: SupervisorOptions,
+    ) -> None:
+        self.state = state
+        self.failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Has a result when the cluster cannot go on."""
+        self._layout = layout
+        self._copies = read_copies(state)
+        self._notices: set[str] = set()
+        self._front = list(front)
+        self._probe = probe
+        self._runtime = runtime
+        self._options = options
+        self._tasks = runtime.tasks("supervisor")
+        self._rolling = asyncio.Lock()
+        self._is_ready = False
+        self._is_stopping = False
+        self.etcd = self._make_etcd() if state.store == OWN_ETCD else []
+        self.servers = [
+            self._make(f"server-{index}", lambda index=index: self._server_launch(index))  # type: ignore[misc]
+            for index in range(len(state.servers))
+        ]
+        self.controllers = (
+            [self._make(CONTROLLERS, lambda: controllers_launch(layout))]
+            if options.has_controllers
+            else []
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything was ready once; processes may have failed since."""
+        return self._is_ready
+
+    @property
+    def keepers(self) -> list[Keeper]:
+        return [*self.etcd, *self.servers, *self.controllers]
+
+    # --- start and stop ----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when everything is ready. Raises ClusterFailed with the log of what is not."""
+        for group in (self.etcd, self.servers, self.controllers):
+            for keeper in group:
+                self._tasks.spawn(keeper.name, keeper.run())
+            for keeper in group:
+                await keeper.wait_ready()
+            if group is self.etcd:
+                await self._leave_plain_peers()
+        self._is_ready = True
+        for index, keeper in enumerate(self.servers):
+            self._tasks.spawn(f"health {keeper.name}", self._watch_health(index, keeper))
+
+    async def stop(self) -> None:
+        """Everything, in order, each in its own time."""
+        self._is_stopping = True
+        for group in (self.controllers, self.servers, self.etcd):
+            await asyncio.gather(*(keeper.stop() for keeper in group))
+        await self._close()
+
+    def hurry(self) -> None:
+        """Let what is being stopped end at once."""
+        for keeper in self.keepers:
+            keeper.kill()
+
+    def forget_options(self, options: tuple[str, ...]) -> None:
+        """Remember other options of the servers, because with these they did not start."""
+        with suppress(ClusterRefused):
+            self._remember(msgspec.structs.replace(self.state, server_options=options))
+
+    async def _close(self) -> None:
+        await self._tasks.close()
+        await self._probe.close()
+        for listening in self._front:
+            listening.close()
+        for keeper in self.keepers:
+            keeper.log.close()
+        with suppress(ClusterRefused):  # what it says of processes is found to be old
+            self._remember(msgspec.structs.replace(self.state, processes=()))
+
+    # --- what others may ask for -------------------------------------------------------------
+
+    def overview(self) -> Overview:
+        host = f"[{self.state.bind}]" if ":" in self.state.bind else self.state.bind
+        views = [_view(keeper) for keeper in (*self.etcd, *self.controllers)]
+        for index, keeper in enumerate(self.servers):
+            server = self.state.servers[index]
+            views.append(
+                msgspec.structs.replace(
+                    _view(keeper),
+                    index=index,
+                    port=server.port,
+                    url=f"https://{host}:{server.port}",
+                    release=server.release,
+                )
+            )
+        return Overview(
+            pid=os.getpid(),
+            data_dir=str(self._layout.data_dir),
+            kubeconfig=str(self._layout.kubeconfig),
+            front_url=f"https://{host}:{self.state.front_port}",
+            store=self.state.store,
+            is_ready=self._is_ready and all(each.state is State.READY for each in self.keepers),
+            upgrade=self.state.upgrade,
+            processes=tuple(views),
+            release_files=self.state.release_files,
+        )
+
+    async def restart(self, name: str) -> None:
+        """End a process in good order and start it again. Raises ClusterFailed."""
+        keeper = next((each for each in self.keepers if each.name == name), None)
+        if keeper is None:
+            names = ", ".join(each.name for each in self.keepers)
+            raise ControlRefused(f"there is no process {name!r}; there are: {names}")
+        async with self._one_at_a_time():
+            await keeper.cycle()
+
+    async def roll(self, index: int, release: str, *, file: str | None = None) -> None:
+        """Start a server anew with another release; with the old one again if that fails.
+
+        `file` is where a kept release was copied from.
+        """
+        before = self._server(index)
+        files = with_file(self.state.release_files, release, file)
+        self.state = msgspec.structs.replace(self.state, release_files=files)
+        upgrade = self.state.upgrade
+        if upgrade is None or upgrade.target != release:
+            origins = tuple(each.release for each in self.state.servers)
+            upgrade = Upgrade(target=release, origins=origins)
+        await self._change(index, release, upgrade, was=before)
+
+    async def roll_back(self, index: int) -> None:
+        """Start a server anew with the release that it had before the last upgrade."""
+        before = self._server(index)
+        upgrade = self.state.upgrade
+        if upgrade is None:
+            raise ControlRefused("there is nothing to roll back: no upgrade was made or begun")
+        await self._change(index, upgrade.origins[index], upgrade, was=before)
+        if all(
+            server.release == origin
+            for server, origin in zip(self.state.servers, upgrade.origins, strict=True)
+        ):
+            self._remember(msgspec.structs.replace(self.state, upgrade=None))
+
+    async def _change(self, index: int, release: str, upgrade: Upgrade, *, was: str) -> None:
+        keeper, previous = self.servers[index], self.state.upgrade
+        async with self._one_at_a_time():
+            self._remember(self.state.with_release(index, release, upgrade))
+            self._copies = read_copies(self.state) | self._copies
+            try:
+                await keeper.cycle()
+            except ClusterFailed as error:
+                if self._is_stopping:
+                    raise
+                self._remember(self.state.with_release(index, was, previous))
+                await keeper.cycle()
+                files = self.state.release_files
+                raise ClusterFailed(
+                    f"{keeper.name} does not run as {release_label(release, files)}; it runs as"
+                    f" {release_label(was, files)} again.\n{error}"
+                ) from error
+
+    def _one_at_a_time(self) -> asyncio.Lock:
+        if self._rolling.locked():
+            raise ControlRefused("another server is being started anew: wait until it is ready")
+        if not self._is_ready:
+            raise ControlRefused("the cluster is not ready yet: wait until it is")
+        return self._rolling
+
+    def _server(self, index: int) -> str:
+        if not 0 <= index < len(self.state.servers):
+            raise ControlRefused(
+                f"there is no server {index}: they have the numbers 0 to"
+                f" {len(self.state.servers) - 1}"
+            )
+        return self.state.servers[index].release
+
+    # --- the processes -----------------------------------------------------------------------
+
+    def _make_etcd(self) -> list[Keeper]:
+        program, members = find_etcd(), range(len(self.state.etcd))
+
+        def launch(index: int) -> Launch:
+            return member_launch(
+                index,
+                self.state.etcd,
+                program=program,
+                layout=self._layout,
+                clock=self._runtime.clock,
+            )
+
+        for index in members:
+            self._layout.etcd(index).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return [
+            self._make(f"etcd-{index}", lambda index=index: launch(index))  # type: ignore[misc]
+            for index in members
+        ]
+
+    async def _leave_plain_peers(self) -> None:
+        """Let the members of an earlier release reach each other over TLS, and then not otherwise.
+
+        What ends in the middle is done anew at the next start.
+        """
+        members = self.state.etcd
+        if all(member.plain_peer_port is None for member in members):
+            return
+        await move_peers(members, peer_urls(members), layout=self._layout, runtime=self._runtime)
+        settled = (msgspec.structs.replace(each, plain_peer_port=None) for each in members)
+        self._remember(msgspec.structs.replace(self.state, etcd=tuple(settled)))
+        for keeper in self.etcd:
+            await keeper.cycle()
+
+    def _server_launch(self, index: int) -> Launch:
+        self._prepare_release(self.state.servers[index].release)
+        fds = [listening.fileno() for listening in self._front]
+        return server_launch(index, self.state, layout=self._layout, front_fds=fds)
+
+    def _prepare_release(self, release: str) -> None:
+        """Restore the copy of a release file if it was changed, and say so if the original was."""
+        if (data := self._copies.get(release)) is not None:
+            try:
+                put_copy(Path(release), data)
+            except ReleaseError as error:
+                self._options.on_notice(str(error))
+        notice = original_notice(release, self.state.release_files)
+        if notice and notice not in self._notices:
+            self._notices.add(notice)
+            self._options.on_notice(notice)
+
+    def _make(self, name: str, make: Callable[[], Launch]) -> Keeper:
+        return Keeper(
+            name,
+            make,
+            log=RotatingLog(self._layout.log(name)),
+            runtime=self._runtime,
+            on_change=self._on_change,
+        )
+
+    def _on_change(self, keeper: Keeper) -> None:
+        if keeper.state is State.STARTING:
+            children = [each.child for each in self.keepers if each.pid is not None]
+            records = tuple(child.record() for child in children if child is not None)
+            self.state = msgspec.structs.replace(self.state, processes=records)
+            try:
+                write_state(self._layout.state, self.state)
+            except OSError as error:  # a full disk ends no process; the kernel ends them with us
+                logger.warning("%s cannot be written: %s", self._layout.state, error)
+        self._options.on_change(keeper)
+        if keeper.state is State.FAILED and self._is_ready and not self._rolling.locked():
+            self._judge(keeper)
+
+    def _judge(self, keeper: Keeper) -> None:
+        """A process was given up: can the cluster go on without it?"""
+        is_lost = keeper in self.etcd or all(each.state is State.FAILED for each in self.servers)
+        if is_lost and not self.failure.done():
+            self.failure.set_result(keeper.story())
+
+    async def _watch_health(self, index: int, keeper: Keeper) -> None:
+        failures = 0
+        while True:
+            await self._runtime.clock.sleep(HEALTH_SECONDS)
+            if keeper.state not in (State.READY, State.UNREADY):
+                failures = 0
+                continue
+            complaint = await self._probe.complaint(self.state.servers[index].port)
+            failures = failures + 1 if complaint else 0
+            if failures == 0 or failures >= HEALTH_FAILURES_MAX:
+                keeper.set_health(is_healthy=not complaint, note=complaint)
+
+    def _remember(self, state: ClusterState) -> None:
+        self.state = state
+        try:
+            write_state(self._layout.state, state)
+        except OSError as error:
+            raise ClusterRefused(
+                f"{self._layout.state} cannot be written: {error.strerror}"
+            ) from error
+
+
+def _view(keeper: Keeper) -> ProcessView:
+    return ProcessView(
+        name=keeper.name,
+        state=keeper.state.value,
+        note=keeper.note,
+        pid=keeper.pid,
+        restarts=keeper.restarts,
+    )

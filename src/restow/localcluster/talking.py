@@ -1,0 +1,63 @@
+"""Talking to the supervisor of a data directory, from another command.
+
+    supervisor = Talk(Path(".restow"))
+    overview = await supervisor.ask(Request(verb="list"))
+
+Not here: what is done with the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from restow.localcluster.control import socket_address
+from restow.localcluster.errors import ControlRefused, NoClusterRuns
+from restow.localcluster.messages import LINE_BYTES_MAX, Answer, Overview, Request
+
+
+class Talk:
+    """Asks one question at a time, each on a connection of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+
+    async def ask(
+        self, request: Request, *, on_progress: Callable[[str], None] | None = None
+    ) -> Overview:
+        """The overview after it was done. Raises ControlRefused with the supervisor's words.
+
+        NoClusterRuns if nobody answers, also when it goes away in the middle.
+        """
+        reader, writer = await self._connect()
+        try:
+            writer.write(msgspec.json.encode(request) + b"\n")
+            while line := await reader.readline():
+                answer = msgspec.json.decode(line, type=Answer)
+                if answer.error:
+                    raise ControlRefused(answer.error)
+                if answer.progress and on_progress is not None:
+                    on_progress(answer.progress)
+                if answer.overview is not None:
+                    return answer.overview
+        except (ConnectionError, ValueError, msgspec.MsgspecError) as error:
+            raise NoClusterRuns(f"the cluster in {self.data_dir} broke off: {error}") from error
+        finally:
+            writer.close()
+        raise NoClusterRuns(f"the cluster in {self.data_dir} has ended before it answered")
+
+    async def overview(self) -> Overview:
+        return await self.ask(Request(verb="list"))
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            with socket_address(self.data_dir) as address:
+                return await asyncio.open_unix_connection(address, limit=LINE_BYTES_MAX)
+        except OSError as error:
+            raise NoClusterRuns(
+                f"no cluster runs in {self.data_dir}: start one with restow up --data-dir"
+                f" {self.data_dir}"
+            ) from error

@@ -1,0 +1,179 @@
+"""Several server processes on one port: what `restow serve --workers N` does.
+
+The parent owns the listening sockets and keeps its workers running; each worker has an identity and
+a port of its own besides. Nothing is remembered between two runs. What workers say goes where the
+parent's own words go.
+
+Not here: the options of a server, which are passed on as they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from restow.aio import Runtime
+from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
+from restow.apiserver.renewal import Renewal
+from restow.localcluster.child import Launch, restow_command
+from restow.localcluster.ending import Ending
+from restow.localcluster.errors import ClusterFailed, ClusterRefused
+from restow.localcluster.health import reachable
+from restow.localcluster.keeper import Keeper, State
+from restow.localcluster.ports import PortChooser, is_free
+from restow.serving.listener.front import open_front_sockets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What the parent itself must know."""
+
+    count: int
+    bind: str
+    port: int
+    data_dir: Path
+    kubeconfig: Path
+    pki: PkiOptions
+    needs_certificate: bool = False
+    """Whether the workers talk to nobody without one."""
+    words: tuple[str, ...]
+    """The command line as it was given; what differs follows, and the last word counts."""
+
+
+class _Voice:
+    """What workers say, said by the parent as it comes."""
+
+    path = Path("standard error")
+
+    def __init__(self, name: str) -> None:
+        # Marked, also because `ready` at the beginning of a line is the parent's to say.
+        self._mark = f"{name}: ".encode()
+        self._is_at_start = True
+
+    def write(self, data: bytes) -> None:
+        if not data:
+            return
+        lines = data.splitlines(keepends=True)
+        marked = [self._mark + line for line in lines]
+        if not self._is_at_start:
+            marked[:1] = lines[:1]
+        self._is_at_start = data.endswith(b"\n")
+        with suppress(OSError):  # who listened has left, or has no room
+            sys.stderr.buffer.write(b"".join(marked))
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        pass
+
+
+class Workers:
+    """The processes of one `restow serve`."""
+
+    def __init__(self, options: WorkerOptions, runtime: Runtime) -> None:
+        self._options = options
+        self._runtime = runtime
+        self._tasks = runtime.tasks("workers")
+        self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        taken = () if options.port == 0 else (options.port,)
+        if options.port and not is_free(options.bind, options.port):
+            raise ClusterRefused(
+                f"port {options.port} is in use: another server runs there; choose a free one with"
+                " --port 0"
+            )
+        self._front = open_front_sockets(options.bind, options.port, count=options.count)
+        self.port: int = self._front[0].getsockname()[1]
+        chooser = PortChooser(
+            lambda port: is_free(options.bind, port), runtime.randomness, (*taken, self.port)
+        )
+        self._ports = [chooser.take() for _ in range(options.count)]
+        self.keepers = [self._make(index) for index in range(options.count)]
+
+    async def start(self) -> str:
+        """Returns the address when all are ready. Raises ClusterFailed."""
+        options, host = self._options, reachable(self._options.bind)
+        pki = await asyncio.to_thread(
+            ensure_pki, options.data_dir / "pki", self._runtime, options.pki
+        )
+        for keeper in self.keepers:
+            self._tasks.spawn(keeper.name, keeper.run())
+        for keeper in self.keepers:
+            await keeper.wait_ready()
+        url = f"https://{host}:{self.port}"
+        extra = [
+            ExtraContext(f"restow-{index}", f"https://{host}:{port}")
+            for index, port in enumerate(self._ports)
+        ]
+
+        def write(pki: Pki) -> None:
+            write_kubeconfig(
+                options.kubeconfig,
+                server_url=url,
+                pki=pki,
+                extra=extra,
+                needs_certificate=options.needs_certificate,
+            )
+
+        write(pki)
+        renewal = Renewal(pki, options.pki, self._runtime)
+        renewal.listeners.append(write)
+        self._tasks.spawn("certificates", renewal.run())
+        return url
+
+    async def wait_failed(self) -> str:
+        """Until no worker is left; what the last one said."""
+        return await self._failure
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
+        await self._tasks.close()
+        for listening in self._front:
+            listening.close()
+
+    def hurry(self) -> None:
+        """Let what is being stopped end at once."""
+        for keeper in self.keepers:
+            keeper.kill()
+
+    def _make(self, index: int) -> Keeper:
+        fds = [listening.fileno() for listening in self._front]
+        own_first = (*fds[index:], *fds[:index])
+        options = self._options
+        words = (
+            *options.words,
+            "--workers=1",
+            f"--port={self._ports[index]}",
+            f"--front-fds={','.join(map(str, own_first))}",
+            f"--kubeconfig={options.data_dir / 'servers' / f'{index}.kubeconfig'}",
+        )
+        launch = Launch(command=restow_command(*words), fds=own_first)
+        return Keeper(
+            f"worker-{index}",
+            lambda: launch,
+            log=_Voice(f"worker-{index}"),
+            runtime=self._runtime,
+            on_change=self._on_change,
+        )
+
+    def _on_change(self, keeper: Keeper) -> None:
+        is_lost = all(each.state is State.FAILED for each in self.keepers)
+        if is_lost and not self._failure.done():
+            self._failure.set_result(keeper.story())
+
+
+async def run_workers(
+    options: WorkerOptions, runtime: Runtime, on_ready: Callable[[str], None]
+) -> None:
+    """Run them until SIGINT or SIGTERM. Raises ClusterError, PkiError."""
+    workers = Workers(options, runtime)
+    ending = Ending(runtime.clock, workers.hurry)
+    try:
+        async with ending.interrupts():
+            on_ready(await workers.start())
+            raise ClusterFailed(await workers.wait_failed())
+    finally:
+        await workers.stop()

@@ -1,0 +1,139 @@
+"""The control socket, from both ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from restow.aio import Runtime
+from restow.localcluster.control import SOCKET_NAME, ControlServer, socket_address
+from restow.localcluster.errors import ControlRefused, NoClusterRuns
+from restow.localcluster.messages import Answer, Overview, ProcessView, Request
+from restow.localcluster.talking import Talk
+
+OVERVIEW = Overview(
+    pid=1,
+    data_dir="d",
+    kubeconfig="k",
+    front_url="https://127.0.0.1:6443",
+    store="sqlite",
+    is_ready=True,
+    processes=(
+        ProcessView(name="etcd-0", state="ready"),
+        ProcessView(name="server-0", state="ready", index=0, port=6444, release="x"),
+    ),
+)
+
+
+class Handler:
+    """Remembers what it was asked, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    async def __call__(self, request: Request) -> AsyncIterator[Answer]:
+        self.requests.append(request)
+        if request.verb == "restart":
+            raise ControlRefused("there is no such process")
+        if request.verb == "roll":
+            yield Answer(progress="one")
+            yield Answer(progress="two")
+        yield Answer(overview=OVERVIEW)
+
+
+@pytest.fixture
+def handler() -> Handler:
+    return Handler()
+
+
+@pytest.fixture
+async def place(tmp_path: Path, handler: Handler) -> AsyncIterator[Path]:
+    """A directory with a name that no socket's address has room for."""
+    folder = tmp_path / ("long-" * 30)
+    folder.mkdir()
+    server = await ControlServer.start(handler, runtime=Runtime.system(), data_dir=folder)
+    yield folder
+    await server.close()
+    assert not (folder / SOCKET_NAME).exists()
+
+
+async def send(folder: Path, line: bytes) -> bytes:
+    with socket_address(folder) as address:
+        reader, writer = await asyncio.open_unix_connection(address)
+    writer.write(line)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_question_is_answered(place: Path, handler: Handler) -> None:
+    """The overview comes as it was given, and only servers are servers."""
+    found = await Talk(place).overview()
+    assert found == OVERVIEW
+    assert [each.name for each in found.servers] == ["server-0"]
+    assert handler.requests == [Request(verb="list")]
+
+
+async def test_it_is_for_the_owner_only(place: Path) -> None:
+    """Nobody else may open the socket."""
+    assert (place / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
+
+
+async def test_progress_comes_before_the_end(place: Path) -> None:
+    """Whoever waits is told how it goes."""
+    said: list[str] = []
+    request = Request(verb="roll", server=0, release="x+1")
+    assert await Talk(place).ask(request, on_progress=said.append) == OVERVIEW
+    assert said == ["one", "two"]
+
+
+async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
+    """What the supervisor refuses is raised with its reason."""
+    with pytest.raises(ControlRefused, match="there is no such process"):
+        await Talk(place).ask(Request(verb="restart", name="y"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"hello\n", "this is no request"),
+        (b"\n", "this is no request"),
+        (b'{"verb":"explode"}\n', "this is no request"),
+        (b'{"version":2,"verb":"list"}\n', "another restow"),
+    ],
+)
+async def test_what_is_no_request_is_refused(
+    place: Path, handler: Handler, line: bytes, words: str
+) -> None:
+    """Garbage and other versions get an error, and nothing is done."""
+    answer = msgspec.json.decode(await send(place, line), type=Answer)
+    assert words in answer.error
+    assert handler.requests == []
+
+
+async def test_a_line_without_end_is_refused(place: Path) -> None:
+    """A caller cannot fill the memory: it is cut off, and the next one is answered."""
+    with suppress(ConnectionError):
+        assert b"this is no request" in await send(place, b"x" * 2_000_000)
+    assert await Talk(place).overview() == OVERVIEW
+
+
+async def test_a_caller_that_leaves_does_no_harm(place: Path) -> None:
+    """The next one is answered."""
+    with socket_address(place) as address:
+        _, writer = await asyncio.open_unix_connection(address)
+    writer.close()
+    assert await Talk(place).overview() == OVERVIEW
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, exists: bool) -> None:
+    """An empty directory, or none, has nobody to ask."""
+    with pytest.raises(NoClusterRuns, match="restow up --data-dir"):
+        await Talk(tmp_path if exists else tmp_path / "none").overview()

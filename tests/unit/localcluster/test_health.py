@@ -1,0 +1,44 @@
+"""The supervisor's own look at its servers, over real TLS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from restow.aio import Runtime, SimulatedClock
+from restow.apiserver.pki import PkiOptions, ensure_pki
+from restow.apiserver.renewal import make_material
+from restow.apiserver.tls_options import TlsOptions
+from restow.localcluster.health import ServerProbe
+from restow.serving.listener import Listener, Request, Response
+
+HOST = "127.0.0.1"
+
+
+def answer(_request: Request) -> Response:
+    return Response(200, b"ok")
+
+
+async def test_new_keys_are_shown(tmp_path: Path) -> None:
+    """A supervisor that outlives its first certificate shows the renewed one, and finds servers
+    well that talk to nobody without one."""
+    runtime, wishes = Runtime.system(), PkiOptions(bind=HOST)
+    long_ago = SimulatedClock(start=datetime.now(UTC) - timedelta(days=400))
+    old = ensure_pki(tmp_path, replace(runtime, clock=long_ago), wishes)
+    new = ensure_pki(tmp_path, runtime, wishes)
+    listener = await Listener.start(
+        answer,
+        bind=HOST,
+        port=0,
+        runtime=runtime,
+        tls=make_material(new.tls_files(), TlsOptions(client_auth="required")),
+    )
+    probe = ServerProbe(old, HOST, runtime)
+    try:
+        assert await probe.complaint(listener.port)
+        probe.take(new)
+        assert await probe.complaint(listener.port) == ""
+    finally:
+        await probe.close()
+        await listener.stop(grace_seconds=0)

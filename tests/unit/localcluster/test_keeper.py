@@ -1,0 +1,271 @@
+"""Keepers, with real processes that are as small as can be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from restow.aio import Backoff, Runtime
+from restow.localcluster.child import Launch, launcher
+from restow.localcluster.errors import ClusterFailed
+from restow.localcluster.keeper import FAILURES_UNREADY_MAX, Keeper, State
+from restow.localcluster.logs import RotatingLog
+from restow.localcluster.orphans import started_ticks
+
+WAIT_SECONDS = 20.0
+QUICK = Backoff(initial_seconds=0.01, factor=1, max_seconds=0.01, jitter=0)
+LIVE = "echo ready; exec sleep 60"
+
+
+class Kept:
+    """A keeper, its task, and the states it went through."""
+
+    def __init__(self, log: Path, script: str) -> None:
+        self.script = script
+        self.states: list[State] = []
+        runtime = Runtime.system()
+        self._tasks = runtime.tasks("test")
+        self.log = log
+        self.keeper = Keeper(
+            "one",
+            lambda: Launch(command=("/bin/sh", "-c", self.script)),
+            log=RotatingLog(self.log),
+            runtime=runtime,
+            on_change=lambda keeper: self.states.append(keeper.state),
+            backoff=QUICK,
+        )
+
+    def start(self) -> Keeper:
+        self._tasks.spawn("keeper", self.keeper.run())
+        return self.keeper
+
+    async def close(self) -> None:
+        await self.keeper.stop()
+        await self._tasks.close()
+        self.keeper.log.close()
+
+
+Keep = Callable[[str], Kept]
+
+
+@pytest.fixture
+async def keep(tmp_path: Path) -> AsyncIterator[Keep]:
+    made: list[Kept] = []
+
+    def make(script: str) -> Kept:
+        made.append(Kept(tmp_path / "one.log", script))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
+    """It is ready when it says so, its words are in the log, and it ends when asked to."""
+    kept = keep("echo before; echo ready: here; exec sleep 60")
+    keeper = kept.start()
+    await keeper.wait_ready()
+    pid = keeper.pid
+    assert pid is not None
+    await kept.close()
+    assert kept.states == [State.STARTING, State.READY, State.STOPPING, State.STOPPED]
+    assert kept.log.read_text() == "before\nready: here\n"
+    assert started_ticks(pid) is None
+
+
+async def test_a_killed_process_is_started_again(keep: Keep) -> None:
+    """One that ends by itself comes back as another process."""
+    kept = keep(LIVE)
+    keeper = kept.start()
+    await keeper.wait_ready()
+    first = keeper.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: keeper.restarts == 1)
+    await keeper.wait_ready()
+    assert keeper.pid != first
+    assert kept.states[2:] == [State.PAUSED, State.STARTING, State.READY]
+
+
+async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
+    """After some tries the story has the exit code and the end of the log."""
+    kept = keep("echo no disk; exit 1")
+    keeper = kept.start()
+    with pytest.raises(ClusterFailed, match=r"(?s)given up: ended with code 1.*no disk"):
+        await keeper.wait_ready()
+    assert kept.states.count(State.STARTING) == FAILURES_UNREADY_MAX
+
+
+async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) -> None:
+    """What keeps it from starting may go away: it is tried again until it does."""
+    kept = keep(LIVE)
+    keeper = kept.start()
+    await keeper.wait_ready()
+    kept.script = f"test -e {tmp_path / 'room'} || exit 1; {LIVE}"
+    assert keeper.pid is not None
+    os.kill(keeper.pid, signal.SIGKILL)
+    await until(lambda: keeper.restarts > 2 * FAILURES_UNREADY_MAX)
+    assert State.FAILED not in kept.states
+    (tmp_path / "room").touch()
+    await keeper.wait_ready()
+
+
+async def test_wrong_usage_is_not_tried_again(keep: Keep) -> None:
+    """A command line that is wrong stays wrong."""
+    kept = keep("exit 2")
+    keeper = kept.start()
+    with pytest.raises(ClusterFailed, match="ended with code 2"):
+        await keeper.wait_ready()
+    assert kept.states == [State.STARTING, State.FAILED]
+
+
+async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
+    """Another command takes the place of the first, and counts as no failure."""
+    kept = keep(LIVE)
+    keeper = kept.start()
+    await keeper.wait_ready()
+    kept.script = "echo second; echo ready; exec sleep 60"
+    await keeper.cycle()
+    assert keeper.state is State.READY
+    assert keeper.restarts == 0
+    assert "second" in kept.log.read_text()
+
+
+async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
+    """When the new command fails the cycle says so, and the next one brings the old one back."""
+    kept = keep(LIVE)
+    keeper = kept.start()
+    await keeper.wait_ready()
+    kept.script = "echo cannot; exit 1"
+    with pytest.raises(ClusterFailed, match="cannot"):
+        await keeper.cycle()
+    assert keeper.state is State.FAILED
+    kept.script = LIVE
+    await keeper.cycle()
+    assert keeper.pid is not None
+
+
+async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    """Patience has an end."""
+    runtime = Runtime.system()
+    keeper = Keeper(
+        "stubborn",
+        lambda: Launch(
+            command=("/bin/sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait")
+        ),
+        log=RotatingLog(tmp_path / "stubborn.log"),
+        runtime=runtime,
+        on_change=lambda _: None,
+        stop_seconds_max=0.2,
+    )
+    async with runtime.tasks("test") as tasks:
+        tasks.spawn("keeper", keeper.run())
+        await keeper.wait_ready()
+        child = keeper.child
+        assert child is not None
+        await keeper.stop()
+        assert child.code == -signal.SIGKILL
+        await until(lambda: keeper.state is State.STOPPED)
+    keeper.log.close()
+
+
+async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
+    """A program that knows nothing of restow is ready when a look at it says so."""
+    runtime = Runtime.system()
+    answers = iter([False, False, True])
+
+    async def probe() -> bool:
+        return next(answers)
+
+    keeper = Keeper(
+        "quiet",
+        lambda: Launch(command=("/bin/sleep", "60"), probe=probe),
+        log=RotatingLog(tmp_path / "quiet.log"),
+        runtime=runtime,
+        on_change=lambda _: None,
+    )
+    async with runtime.tasks("test") as tasks:
+        tasks.spawn("keeper", keeper.run())
+        await keeper.wait_ready()
+        keeper.set_health(is_healthy=False, note="no answer")
+        assert (keeper.state, keeper.note) == (State.UNREADY, "no answer")
+        keeper.set_health(is_healthy=True)
+        assert keeper.state is State.READY
+        await keeper.stop()
+    keeper.log.close()
+
+
+def test_a_process_ends_with_its_parent() -> None:
+    """When the parent is killed, the kernel ends what it has started."""
+    words = launcher()
+    script = (
+        "import os, subprocess, sys;"
+        f"p = subprocess.Popen([*{words[:-1]!r}, str(os.getpid()), '/bin/sleep', '60']);"
+        "print(p.pid, flush=True); p.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert started_ticks(pid) is not None
+        parent.kill()
+        parent.wait()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while started_ticks(pid) is not None:
+        assert time.monotonic() < deadline, "it outlives its parent"
+        time.sleep(0.01)
+
+
+def test_a_process_without_its_parent_does_not_start() -> None:
+    """One whose parent has ended before it could be asked about ends too."""
+    words = [*launcher()[:-1], "1", "/bin/echo", "alive"]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=WAIT_SECONDS)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+async def test_a_full_disk_ends_no_process() -> None:
+    """With no room for its log, a process is still heard, started again and stopped."""
+    kept = Kept(Path("/dev/full"), "echo ready; exec sleep 60")
+    keeper = kept.start()
+    try:
+        await keeper.wait_ready()
+        assert keeper.child is not None
+        keeper.child.signal(signal.SIGKILL)
+        await until(lambda: keeper.restarts == 1)
+        await keeper.wait_ready(life=2)
+    finally:
+        await kept.close()
+    assert keeper.state is State.STOPPED
+
+
+async def test_what_is_stopped_has_ended_its_work(
+    keep: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who has waited for the end may put everything away: nothing is cut short by it."""
+    kept = keep("exec sleep 60")
+    keeper = kept.start()
+    await until(lambda: keeper.state is State.STARTING)
+    await kept.close()
+    assert keeper.state is State.STOPPED
+    assert not caplog.records
+
+
+async def test_a_keeper_that_never_ran_can_be_stopped(keep: Keep) -> None:
+    """The end of what was not begun is waited for by nobody."""
+    kept = keep(LIVE)
+    await kept.keeper.stop()
+    assert kept.keeper.state is State.WAITING

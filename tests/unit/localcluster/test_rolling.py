@@ -1,0 +1,219 @@
+"""The steps of an upgrade, and what is seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+import msgspec
+import pytest
+
+from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
+from restow.client import ApiClient, ClientError
+from restow.kinds.releases import Release, default_release, shipped_release
+from restow.localcluster import rolling
+from restow.localcluster.errors import ClusterRefused
+from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.reports import Member, ResourceFacts, World
+from restow.localcluster.rolling import (
+    Roller,
+    Step,
+    changing_resources,
+    not_ready,
+    plan_rollback,
+    plan_upgrade,
+    situation_of,
+)
+from restow.localcluster.safety import Report, Situation
+from restow.localcluster.state import Upgrade
+
+WIDGETS = GroupResource("example.com", "widgets")
+V1, V2 = "example.com/v1", "example.com/v2"
+
+
+def overview(*releases: str, upgrade: Upgrade | None = None) -> Overview:
+    return Overview(
+        pid=1,
+        data_dir="d",
+        kubeconfig="k",
+        front_url="https://127.0.0.1:6443",
+        store="sqlite",
+        is_ready=True,
+        upgrade=upgrade,
+        processes=tuple(
+            ProcessView(name=f"server-{index}", state="ready", index=index, release=release)
+            for index, release in enumerate(releases)
+        ),
+    )
+
+
+def test_an_upgrade_takes_the_servers_in_order() -> None:
+    """Those that run the target already are left alone, so that a pause can be gone on from."""
+    assert plan_upgrade(overview("x+1", "x", "x"), "x+1") == [
+        Step(1, "x", "x+1"),
+        Step(2, "x", "x+1"),
+    ]
+    assert plan_upgrade(overview("x", "x", "x"), "x+1", server=2) == [Step(2, "x", "x+1")]
+    assert plan_upgrade(overview("x", "x"), "x") == []
+
+
+def test_a_rollback_takes_them_in_the_other_order() -> None:
+    """Each server goes back to what it had, the last one first."""
+    upgrade = Upgrade(target="x+1", origins=("x", "x", "x"))
+    found = plan_rollback(overview("x+1", "x+1", "x", upgrade=upgrade))
+    assert found == [Step(1, "x+1", "x"), Step(0, "x+1", "x")]
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    """A server that is not there, and a rollback of nothing."""
+    with pytest.raises(ClusterRefused, match="there is no server 3"):
+        plan_upgrade(overview("x", "x"), "x+1", server=3)
+    with pytest.raises(ClusterRefused, match="nothing to roll back"):
+        plan_rollback(overview("x", "x"))
+
+
+@pytest.mark.parametrize("names", [("x", "x+1"), ("x+1", "x+2"), ("x", "builtin")])
+def test_the_matrix_shows_what_changes(names: tuple[str, ...]) -> None:
+    """A resource is shown if it is stored or read otherwise, or is in one release only."""
+    assert changing_resources(shipped_release(name) for name in names) == [WIDGETS]
+
+
+def test_equal_releases_change_nothing() -> None:
+    """Nothing is shown when nothing differs."""
+    assert changing_resources([default_release(), default_release()]) == []
+
+
+def facts(**encodings: str) -> ResourceFacts:
+    return ResourceFacts(encodings=encodings)
+
+
+def test_a_server_has_arrived_when_it_has_reported() -> None:
+    """Its lease names the release, and each resource that it hosts has its entry."""
+    release = shipped_release("x+1")
+    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
+    assert not World((old,), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    assert not World((old, new), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    world = World((old, new), {WIDGETS: facts(a=V1, b=V1)})
+    assert world.has_reported(7000, release)
+    assert not world.has_reported(7001, release)
+
+
+def test_of_two_lives_the_one_that_writes_is_shown() -> None:
+    """A server that died a moment ago may still have a lease beside that of its successor."""
+    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
+    world = World((old, new), {WIDGETS: facts(b=V2)})
+    assert world.member_at(7000) == new
+    assert world.reports_of(new) == {WIDGETS: V2}
+    assert world.member_at(7001) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "step", "expected"),
+    [
+        (overview("x", "x"), Step(0, "x", "x+1"), False),
+        (overview("x+1", "x"), Step(1, "x", "x+1"), True),
+        (
+            overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
+            Step(1, "x+1", "x"),
+            True,
+        ),
+        (
+            overview("x+1", "x+1", upgrade=Upgrade(target="x+1", origins=("x", "x"))),
+            Step(0, "x+1", "x+2"),
+            False,
+        ),
+    ],
+)
+def test_the_situation_of_a_step(found: Overview, step: Step, expected: bool) -> None:
+    """A first step begins an upgrade; the next ones, and those of a rollback, continue it."""
+    assert situation_of(found, step, shipped_release) == Situation(is_begun=expected)
+
+
+def test_a_step_waits_for_servers_that_are_not_ready() -> None:
+    """While another server is not ready no step is taken, unless that server is named; its release
+    counts in both cases."""
+    ready = overview("x+1", "x+1", "x")
+    away = msgspec.structs.replace(
+        ready,
+        processes=tuple(
+            msgspec.structs.replace(each, state="not ready") if each.index == 2 else each
+            for each in ready.processes
+        ),
+    )
+    step = Step(0, "x+1", "x+2")
+    assert not_ready(ready, step, ()) == []
+    (blocker,) = not_ready(away, step, ())
+    assert blocker.what == "server 2 is not ready (not ready, release x)"
+    assert "logs/server-2.log" in blocker.advice
+    assert "the same command with --ignore-not-ready 2" in blocker.advice
+    assert not_ready(away, step, (2,)) == []
+    assert not_ready(away, Step(2, "x", "x+1"), ()) == []
+    assert situation_of(away, step, shipped_release).absent == (("server 2", shipped_release("x")),)
+
+
+class Reply:
+    """A client of one server: ready, or silent, or not ready."""
+
+    runtime = Runtime.system()
+
+    def __init__(self, answer: str = "ok") -> None:
+        self._answer = answer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def text(self, path: str) -> str:
+        assert path == "/readyz"
+        if self._answer == "silent":
+            await asyncio.Event().wait()
+        if self._answer != "ok":
+            raise ClientError(self._answer)
+        return self._answer
+
+
+class Told:
+    """What the supervisor says: that all is well."""
+
+    def __init__(self, found: Overview) -> None:
+        self._found = found
+
+    async def overview(self) -> Overview:
+        return self._found
+
+
+@pytest.mark.parametrize("answer", ["silent", "connection refused"])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_every_server_is_asked_before_a_step(
+    monkeypatch: pytest.MonkeyPatch, answer: str, is_late: bool
+) -> None:
+    """A server that was paused a moment ago stops the step of another, also if it was paused during
+    the check; not its own step, and not one for which it is accepted."""
+    monkeypatch.setattr(rolling, "READY_SECONDS_MAX", 0.05)
+    answers = {0: "ok", 1: "ok", 2: "ok" if is_late else answer}
+    asked: list[Situation] = []
+
+    async def check(client: ApiClient, *, target: Release, situation: Situation) -> Report:
+        assert client is not None
+        asked.append(situation)
+        answers[2] = answer
+        return Report(target=target.name)
+
+    roller = Roller(
+        Told(overview("x", "x", "x")),  # type: ignore[arg-type]
+        Reply(),  # type: ignore[arg-type]
+        open_client=lambda index: Reply(answers[index]),  # type: ignore[arg-type,return-value]
+        check=check,
+        release_of=shipped_release,
+    )
+    report = await roller.check(Step(0, "x", "x+1"))
+    (blocker,) = report.blockers
+    reason = "no answer within 0.05 s" if answer == "silent" else answer
+    assert blocker.what == f"server 2 is not ready (not ready: {reason}, release x)"
+    assert "kill -CONT" in blocker.advice
+    assert [name for name, _ in asked[0].absent] == ([] if is_late else ["server 2"])
+    assert (await roller.check(Step(0, "x", "x+1"), accepted=(2,))).is_safe
+    assert (await roller.check(Step(2, "x", "x+1"))).is_safe
