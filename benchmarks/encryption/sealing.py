@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
-from restow.storage.encryption.configuration import read_configuration
-from restow.storage.encryption.keyring import Keyring
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import Keyring
 from restow.storage.interface import Key
 from restow.testing.encryption_files import write_encryption_file
 

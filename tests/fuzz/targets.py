@@ -27,6 +27,8 @@ from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.apimachinery.structural.cel import CompileError, Declared, compile_expression, declare
 from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Struct
+from restow.encryption.configuration import LocalKey
+from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
 from restow.kinds.types import load_types
 from restow.serving import messages
 from restow.serving.continue_tokens import ContinueTokens, Place
@@ -36,8 +38,6 @@ from restow.serving.listener.limits import Budgets
 from restow.serving.listener.reader import RequestReader
 from restow.serving.negotiation import negotiate
 from restow.serving.request_info import parse_request
-from restow.storage.encryption.configuration import LocalKey
-from restow.storage.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
 from tests.fuzz.seeds import DOCUMENT, FRAMES, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
 
 SERVER_ERROR: Final = 500

@@ -4,7 +4,7 @@ The file is read before anything else is, and followed while the server runs. Ot
 only when nothing may be stored that they do not open; then they are registered, as a change of
 version is, and what only the old ones opened is given up when all servers know.
 
-Not here: what the file may say (`restow.storage.encryption`), which key is written when
+Not here: what the file may say (`restow.encryption`), which key is written when
 (`restow.coordination`).
 """
 
@@ -18,11 +18,11 @@ from restow.aio import Runtime
 from restow.apiserver.kms_probes import StoredProbes
 from restow.coordination.coordinator import Coordinator
 from restow.coordination.errors import CoordinationError
+from restow.encryption.interface import Keys
+from restow.encryption.opened import OpenedStorage
+from restow.encryption.reloading import ReloadedKeys
 from restow.serving.health import Health
 from restow.serving.metrics import Metrics
-from restow.storage.encryption.interface import Keys
-from restow.storage.encryption.opened import OpenedStorage
-from restow.storage.encryption.reloading import ReloadedKeys
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 

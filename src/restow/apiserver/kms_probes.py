@@ -1,7 +1,7 @@
 """Keeps the probes of KMS plug-ins in the store: one value for each key of each plug-in.
 
 Whoever is first leaves it, and nobody changes it. Not here: what it proves
-(`restow.storage.encryption.kms_probes`).
+(`restow.encryption.kms_probes`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from restow.storage.interface import Absent, Done, Key, Put, Storage, Transactio
 
 
 class StoredProbes:
-    """Satisfies `restow.storage.encryption.kms_probes.Probes`."""
+    """Satisfies `restow.encryption.kms_probes.Probes`."""
 
     def __init__(self, storage: Storage) -> None:
         """The storage is the one with values as they are stored."""

@@ -1,7 +1,7 @@
 """`restow census`: in which versions and under which keys the objects of a store really are.
 
 It reads the raw store, below every API server, and changes nothing. The counting is in
-`restow.storage.census`; here are the words of the command, its table, and its JSON.
+`restow.census`; here are the words of the command, its table, and its JSON.
 """
 
 from __future__ import annotations
@@ -22,15 +22,7 @@ from rich.text import Text
 
 from restow.aio import Runtime
 from restow.apis.encryption_keys import IDENTITY
-from restow.cli import census_key
-from restow.cli.argument_types import whole_number
-from restow.cli.etcd_files import add_etcd_files
-from restow.cli.foreign_text import shown
-from restow.cli.hints import Hints
-from restow.cli.running import run_async
-from restow.cli.stores import add_data_dir, chosen_store
-from restow.localcluster.errors import ClusterRefused
-from restow.storage.census import (
+from restow.census import (
     SOURCE_FORMS,
     Census,
     ResourceCount,
@@ -42,10 +34,18 @@ from restow.storage.census import (
     open_source,
     take_census,
 )
-from restow.storage.census.naming import PREFIX_DEFAULT, canonical, is_builtin
-from restow.storage.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX, Opener
-from restow.storage.encryption.asking import open_value
-from restow.storage.encryption.reloading import ReloadedKeys
+from restow.census.naming import PREFIX_DEFAULT, canonical, is_builtin
+from restow.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX, Opener
+from restow.cli import census_key
+from restow.cli.argument_types import whole_number
+from restow.cli.etcd_files import add_etcd_files
+from restow.cli.foreign_text import shown
+from restow.cli.hints import Hints
+from restow.cli.running import run_async
+from restow.cli.stores import add_data_dir, chosen_store
+from restow.encryption.asking import open_value
+from restow.encryption.reloading import ReloadedKeys
+from restow.localcluster.errors import ClusterRefused
 from restow.storage.errors import CannotOpen, OpenRefused, StorageError
 from restow.storage.interface import Key
 

@@ -1,6 +1,6 @@
 """`restow census --key NAME`: whether anything is left under one encryption key.
 
-The counting is in `restow.storage.census.keys`; here are the words, the table and the JSON. That
+The counting is in `restow.census.keys`; here are the words, the table and the JSON. That
 nothing is left under a name proves something only if that is the name of a key: the store says
 which keys servers have, if they are servers of restow.
 """
@@ -18,11 +18,11 @@ from rich.text import Text
 
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
+from restow.census import Census, KeyCount, Row, Source
+from restow.census.naming import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
+from restow.census.targets import state_resource
 from restow.cli.foreign_text import shown
 from restow.migration.encryption_keys import is_known, keys_said, persisted_keys
-from restow.storage.census import Census, KeyCount, Row, Source
-from restow.storage.census.naming import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
-from restow.storage.census.targets import state_resource
 
 NOT_COUNTED: Final = (
     "counted is the newest value of each object; older revisions until they are compacted, and"

@@ -3,7 +3,7 @@
 There nothing is narrowed but by what the raw store shows. The controllers themselves see only the
 API, so it is read here, again and again, and the trigger is told of the last one.
 
-Not here: counting (`restow.storage.census`), and when a census counts (the rules).
+Not here: counting (`restow.census`), and when a census counts (the rules).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from restow.aio import Runtime
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.census import Row, open_source, take_census
 from restow.migration.trigger.values import UNKNOWN, Census
-from restow.storage.census import Row, open_source, take_census
 from restow.storage.errors import StorageError
 
 __all__ = ["INTERVAL_SECONDS_DEFAULT", "CensusTaker"]

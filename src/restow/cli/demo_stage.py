@@ -18,6 +18,8 @@ from typing import Any, Final
 from restow.aio import Randomness, Runtime, Tasks
 from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
+from restow.census import Selection, open_source, take_census
+from restow.census.naming import PREFIX_DEFAULT
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child import Launch, restow_command
@@ -30,8 +32,6 @@ from restow.localcluster.rolling import Roller, Step
 from restow.localcluster.safety import Blocker, check_step
 from restow.localcluster.supervisor import CONTROLLERS
 from restow.localcluster.talking import Talk
-from restow.storage.census import Selection, open_source, take_census
-from restow.storage.census.naming import PREFIX_DEFAULT
 
 WAIT_SECONDS_MAX: Final = 180.0
 """For whatever must come: a busy machine is no failure, a demo that hangs is one."""

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
+from restow.census import SOURCE_FORMS
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
@@ -41,7 +42,6 @@ from restow.migration.preflight import (
     shipped_targets,
 )
 from restow.migration.preflight.reading import is_restow
-from restow.storage.census import SOURCE_FORMS
 from restow.storage.errors import OpenRefused, StorageError
 
 WIDTH_OF_FILES = 200

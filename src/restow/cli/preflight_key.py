@@ -11,10 +11,10 @@ from typing import Final
 from restow.aio import Runtime
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.names import LEASE_NAMESPACE
+from restow.census import Source, count_key, open_source, take_census
+from restow.census.naming import PREFIX_DEFAULT
 from restow.client import ApiClient, ClientConfig, ClientLimits
 from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
-from restow.storage.census import Source, count_key, open_source, take_census
-from restow.storage.census.naming import PREFIX_DEFAULT
 from restow.storage.errors import StorageError
 
 __all__ = ["ask_key", "count_under"]

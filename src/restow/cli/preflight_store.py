@@ -14,12 +14,12 @@ from restow.aio import Runtime
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apis.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
+from restow.census import Row, Source, open_source, take_census
 from restow.cli.census import opener_of
 from restow.client import ApiClient
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import readable_ids
 from restow.migration.store_scan import StoreScan
-from restow.storage.census import Row, Source, open_source, take_census
-from restow.storage.encryption.configuration import read_configuration
-from restow.storage.encryption.keyring import readable_ids
 from restow.storage.errors import OpenRefused
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from restow.aio import Runtime
+from restow.census.tally import Opener
 from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
@@ -33,7 +34,6 @@ from restow.localcluster.restored import (
     write_record,
 )
 from restow.localcluster.state import ClusterState, read_state
-from restow.storage.census.tally import Opener
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.private_files import make_data_directory
 from restow.storage.restore import (

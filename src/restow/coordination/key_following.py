@@ -4,7 +4,7 @@ Two things move a server to another key: its own configuration, and what other s
 read. Both end in a registration, as a change of version does; until it is committed everything is
 written as before, and what is under way then fails its fence and is done again.
 
-Not here: which key is right (`planning`), and where keys come from (`restow.storage.encryption`).
+Not here: which key is right (`planning`), and where keys come from (`restow.encryption`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from restow.apimachinery.status_error import StatusError
 from restow.coordination.errors import CoordinationError
 from restow.coordination.records import name_of, resource_of_name
 from restow.coordination.registrar import Registrar
+from restow.encryption.interface import Keys
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StorageError
 
 RETRY_SECONDS: Final = 2.0

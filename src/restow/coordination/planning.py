@@ -45,9 +45,9 @@ from restow.coordination.voting import (
     without_strangers,
 )
 from restow.coordination.wire import REPORTS_PREFIX, new_metadata, report_key
+from restow.encryption.interface import Keys
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding
-from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import (
     Absent,

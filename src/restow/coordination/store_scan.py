@@ -32,6 +32,9 @@ from restow.apis.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
+from restow.census.counting import Counter, Group, Place
+from restow.census.naming import name_of
+from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.coordination.read_bound import ReadBound
 from restow.coordination.rewrite_others import Others
@@ -43,13 +46,10 @@ from restow.coordination.wire import (
     is_foreign_lease,
     root_of,
 )
+from restow.encryption.asking import open_value
+from restow.encryption.interface import Keys
 from restow.resources.stored import load
-from restow.storage.census.counting import Counter, Group, Place
-from restow.storage.census.naming import name_of
-from restow.storage.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.storage.checks import OBJECTS_PREFIX
-from restow.storage.encryption.asking import open_value
-from restow.storage.encryption.interface import Keys
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage
 

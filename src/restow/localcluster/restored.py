@@ -26,14 +26,14 @@ from restow.apimachinery.names import GroupResource
 from restow.apis.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
 from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
+from restow.census import Census, Source, open_source, take_census
+from restow.census.tally import Opener
 from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.release_files import digest_of, release_of, releases_in_use
 from restow.localcluster.state import ClusterState
 from restow.migration.preflight import target_of_release
-from restow.storage.census import Census, Source, open_source, take_census
-from restow.storage.census.tally import Opener
 from restow.storage.errors import StorageError
 
 LEASES: Final = f"/registry/leases/{LEASE_NAMESPACE}/"

@@ -13,6 +13,8 @@ import asyncio
 from typing import Final, NamedTuple, assert_never
 
 from restow.apimachinery import status
+from restow.encryption.asking import open_value
+from restow.encryption.interface import Keys
 from restow.resources.caches import Caches
 from restow.resources.definition import Resource
 from restow.resources.encoding import Encoding, EncodingPolicy
@@ -20,8 +22,6 @@ from restow.resources.errors import ResourceReplaced, translate
 from restow.resources.plans import Plan, Written
 from restow.resources.watch_cache import WatchCache
 from restow.storage.checks import check_transaction
-from restow.storage.encryption.asking import open_value
-from restow.storage.encryption.interface import Keys
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     SEAL_BYTES_MAX,

@@ -22,9 +22,9 @@ import orjson
 from restow.apimachinery import protobuf
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
+from restow.encryption.asking import error_of_sealed
 from restow.kinds.derived_types import all_types
 from restow.resources.errors import VersionUnknown
-from restow.storage.encryption.asking import error_of_sealed
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import SEALED_PREFIX
 

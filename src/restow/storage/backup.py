@@ -127,9 +127,9 @@ async def _copy_sqlite(
 async def _save_etcd(
     address: str, partial: Path, runtime: Runtime, on_progress: Progress
 ) -> Revision:
-    from restow.storage.census.snapshot import EtcdSnapshot  # noqa: PLC0415
     from restow.storage.etcd import parse_address  # noqa: PLC0415
     from restow.storage.etcd.snapshot import save_snapshot  # noqa: PLC0415
+    from restow.storage.etcd.snapshot_file import EtcdSnapshot  # noqa: PLC0415
 
     with partial.open("wb") as file:
         known = await save_snapshot(parse_address(address), runtime, file, on_progress=on_progress)

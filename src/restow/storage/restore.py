@@ -32,7 +32,6 @@ from typing import Any, Final
 
 from restow.aio import Ids, Runtime
 from restow.storage.backup import Progress, cannot_write, sync, unseen
-from restow.storage.census.sources import Source, open_source
 from restow.storage.checks import check_key
 from restow.storage.errors import (
     Compacted,
@@ -57,6 +56,7 @@ from restow.storage.interface import (
 )
 from restow.storage.opening import UNFINISHED_RESTORE_KEY
 from restow.storage.private_files import changeable_by_others
+from restow.storage.sources import Source, open_source
 
 RESTORE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 AHEAD_SQLITE: Final = 1_000_000_000

@@ -60,10 +60,10 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
+from restow.encryption.interface import Opened
 from restow.resources.catalog import Catalog
 from restow.resources.custom.definitions import ROOT, Definition
 from restow.resources.definition import Resource
-from restow.storage.encryption.interface import Opened
 from restow.storage.interface import (
     Done,
     Guard,

@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.aio import Clock, Randomness, Runtime
-from restow.storage.encryption.kms_messages import DECRYPT, ENCRYPT, SERVICE, STATUS, Method
+from restow.encryption.kms_messages import DECRYPT, ENCRYPT, SERVICE, STATUS, Method
 
 ANNOTATION: Final = "version.kms.restow.dev"
 HANG_SECONDS: Final = 60.0

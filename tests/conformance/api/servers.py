@@ -14,6 +14,8 @@ from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
 from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
+from restow.encryption.interface import Keys
+from restow.encryption.opened import OpenedStorage
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.committing import Sealed
@@ -24,8 +26,6 @@ from restow.serving.app import Barrier, open_barrier
 from restow.serving.context import User
 from restow.serving.limits import RequestLimits
 from restow.serving.listener import Listener
-from restow.storage.encryption.interface import Keys
-from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
 from restow.testing.api_client import ApiClient
 

@@ -14,13 +14,13 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
+from restow.encryption.providers import fingerprint
 from restow.serving.barrier import WriteBarrier
-from restow.storage.encryption.providers import fingerprint
 from restow.storage.interface import Key, Revision, Storage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import client_of
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server
-from tests.unit.storage.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
+from tests.unit.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 
 SCANS = "/apis/storage.restow.dev/v1alpha1/storagescans"
 WIDGETS = "/registry/example.com/widgets/"

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from restow.apis.names import KEYS_ANNOTATION
-from restow.storage.census.values import read_value
+from restow.census.values import read_value
 from restow.storage.interface import Span, Storage
 from restow.testing.aggregated_process import AggregatedProcess
 from restow.testing.child_process import ProcessFailed

@@ -23,7 +23,7 @@ from restow.coordination.identity import SERVERS_PREFIX
 from restow.coordination.records import EPOCHS_PREFIX, EpochRecord
 from restow.testing.etcd_process import start_etcd
 from tests.e2e.cluster.running import RESTOW, Up, wait_for
-from tests.unit.storage.census.stores import read_all
+from tests.unit.census.stores import read_all
 
 STORES: Final = Path(__file__).parents[2] / "data" / "stores"
 COMMITS: Final = sorted(each.name for each in STORES.iterdir())

@@ -15,7 +15,7 @@ import pytest
 from restow.testing.child_process import ProcessFailed
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import wait_for
-from tests.unit.storage.encryption.keys_for_tests import IDENTITY, document, kms
+from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms
 
 pytestmark = pytest.mark.area("encryption")
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 import yaml
 
-from restow.storage.encryption.configuration import KmsProvider, read_configuration
+from restow.encryption.configuration import KmsProvider, read_configuration
 from tests.e2e.documents import (
     ROOT,
     Foreground,

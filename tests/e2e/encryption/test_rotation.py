@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 
 from restow.aio import Runtime
-from restow.storage.census.values import read_value
-from restow.storage.encryption.configuration import read_configuration
-from restow.storage.encryption.keyring import Keyring
+from restow.census.values import read_value
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import Keyring
 from restow.storage.interface import Span, Storage
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.encryption_files import write_encryption_file

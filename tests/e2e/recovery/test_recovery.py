@@ -15,7 +15,7 @@ import pytest
 from restow.cli.main import main
 from restow.testing.etcd_process import EtcdCluster, start_etcd
 from restow.testing.server_process import ServerProcess
-from tests.unit.storage.census.stores import read_all
+from tests.unit.census.stores import read_all
 
 LEASE: Final = (
     *("--identity-lease-duration-seconds", "3"),

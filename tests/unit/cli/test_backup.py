@@ -15,7 +15,7 @@ from restow.cli.main import main
 from restow.cli.stores import size_text, store_of
 from restow.localcluster.state import ClusterState, EtcdState, ServerState, write_state
 from restow.storage.identity import IDENTITY_KEY
-from tests.unit.storage.census.stores import as_json, fill, read_all
+from tests.unit.census.stores import as_json, fill, read_all
 
 OBJECTS = {f"/registry/pods/default/{number}": as_json("v1", "Pod") for number in range(20)}
 

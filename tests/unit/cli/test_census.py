@@ -9,7 +9,7 @@ import uvloop
 
 from restow.cli.main import main
 from restow.testing.server_process import ServerProcess
-from tests.unit.storage.census.stores import as_json, as_protobuf, fill
+from tests.unit.census.stores import as_json, as_protobuf, fill
 
 NO_TARGET = "nobody says in which version these should be stored: give --target"
 WIDGETS = "/apis/example.com/{}/namespaces/default/widgets"

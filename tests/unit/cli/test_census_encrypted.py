@@ -13,7 +13,7 @@ import uvloop
 from restow.cli.main import main
 from restow.testing.encryption_files import write_encryption_file
 from restow.testing.server_process import ServerProcess
-from tests.unit.storage.census.stores import as_json, fill
+from tests.unit.census.stores import as_json, fill
 
 FLAG: Final = "--encryption-provider-config"
 SECRETS: Final = "/api/v1/namespaces/default/secrets"

@@ -14,7 +14,7 @@ from restow.cli.controllers_census import CensusTaker
 from restow.cli.main import main
 from restow.migration.trigger.values import UNKNOWN
 from restow.testing.server_process import ServerProcess
-from tests.unit.storage.census.stores import as_json, as_protobuf, fill
+from tests.unit.census.stores import as_json, as_protobuf, fill
 
 DEPLOYMENTS = GroupResource("apps", "deployments")
 PODS = GroupResource("", "pods")

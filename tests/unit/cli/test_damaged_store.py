@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from restow.cli.main import main
-from tests.unit.storage.census.stores import as_json, fill
+from tests.unit.census.stores import as_json, fill
 
 PAGE = 4096
 PODS = {

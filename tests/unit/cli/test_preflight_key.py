@@ -12,7 +12,7 @@ import uvloop
 
 from restow.cli.main import main
 from restow.testing.server_process import ServerProcess
-from tests.unit.storage.census.stores import fill
+from tests.unit.census.stores import fill
 
 
 @pytest.fixture(scope="module")

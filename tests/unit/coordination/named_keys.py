@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import IDENTITY
-from restow.storage.encryption.interface import Opened
+from restow.encryption.interface import Opened
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import SEALED_PREFIX, Key
 

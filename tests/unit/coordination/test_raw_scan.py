@@ -9,8 +9,8 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import IDENTITY
 from restow.coordination.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
-from restow.storage.encryption.configuration import read_configuration
-from restow.storage.encryption.keyring import Keyring
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import Keyring
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import stored_versions

@@ -16,15 +16,15 @@ from restow.apimachinery import protobuf
 from restow.apis.storage_scan import StoredCount
 from restow.coordination.rewrite_others import Others
 from restow.coordination.store_scan import StoreScanner
+from restow.encryption.interface import Keys
+from restow.encryption.opened import OpenedStorage
+from restow.encryption.providers import fingerprint
 from restow.kinds.derived_types import all_types
 from restow.resources.stored import Splicer
-from restow.storage.encryption.interface import Keys
-from restow.storage.encryption.opened import OpenedStorage
-from restow.storage.encryption.providers import fingerprint
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from tests.unit.storage.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
+from tests.unit.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 
 KEY = Key("/registry/pods/default/a")
 SPLICER = Splicer("Pod", ("v1",))

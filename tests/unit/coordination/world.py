@@ -26,6 +26,7 @@ from restow.coordination.records import EpochRecord, decode_epoch, epoch_key, na
 from restow.coordination.remote_registration import Remote
 from restow.coordination.rules import Report, State
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
+from restow.encryption.opened import OpenedStorage
 from restow.kinds.releases import load_release
 from restow.resources.caches import Caches
 from restow.resources.catalog import Catalog, release_catalog
@@ -34,7 +35,6 @@ from restow.resources.custom.hosting import custom_resource
 from restow.resources.definition import Resource
 from restow.resources.errors import DoAgain
 from restow.resources.store import ResourceStore, Written
-from restow.storage.encryption.opened import OpenedStorage
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Batch,

@@ -25,7 +25,7 @@ from restow.localcluster.restored import (
 )
 from restow.localcluster.state import ClusterState, ServerState, Upgrade
 from restow.storage.backup import write_backup
-from tests.unit.storage.census.stores import as_json, fill
+from tests.unit.census.stores import as_json, fill
 
 WIDGETS = "/registry/example.com/widgets/default/"
 V1, V2 = as_json("example.com/v1", "Widget"), as_json("example.com/v2", "Widget")

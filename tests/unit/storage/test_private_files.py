@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.census import open_source
 from restow.storage import private_files
 from restow.storage.backup import write_backup
-from restow.storage.census import open_source
 from restow.storage.checkup import FileFacts, check_up
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Put, Transaction

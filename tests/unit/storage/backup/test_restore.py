@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from restow.aio import Runtime
 from restow.storage.backup import write_backup
-from restow.storage.census.bolt import BoltFile
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, Unavailable
 from restow.storage.etcd import open_etcd, parse_address
+from restow.storage.etcd.bolt_file import BoltFile
 from restow.storage.etcd.messages import TXN, TxnRequest
 from restow.storage.etcd.session import SESSIONS_PREFIX
 from restow.storage.etcd.storage import EtcdStorage
@@ -28,7 +28,7 @@ from restow.storage.interface import (
 )
 from restow.storage.opening import UNFINISHED_RESTORE_KEY, open_storage
 from restow.storage.restore import AHEAD_SQLITE, ATTEMPTS_MAX, Restored, restore_backup
-from tests.unit.storage.census.stores import commit_all, fill, opened, put_all, read_all
+from tests.unit.census.stores import commit_all, fill, opened, put_all, read_all
 
 VALUES = {f"/registry/pods/default/{number:04}": b"pod" * 50 for number in range(300)}
 EXAMPLES = 10

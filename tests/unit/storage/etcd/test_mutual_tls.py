@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.census import open_source
 from restow.storage.backup import write_backup
-from restow.storage.census import open_source
 from restow.storage.checkup import EtcdFacts, check_up
 from restow.storage.errors import OpenRefused
 from restow.storage.etcd import EtcdOptions, open_etcd, parse_address

@@ -13,8 +13,11 @@ from typing import Final, TypeVar
 
 from restow.aio import InvariantViolation
 from restow.apimachinery.status_error import StatusError
+from restow.census import Source
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import readable_ids
 from restow.localcluster.safety import Situation, check_step
 from restow.migration import overview
 from restow.migration.overview_values import Overview
@@ -26,9 +29,6 @@ from restow.migration.preflight import (
     read_keys,
     target_of_release,
 )
-from restow.storage.census import Source
-from restow.storage.encryption.configuration import read_configuration
-from restow.storage.encryption.keyring import readable_ids
 from restow.testing.sim.clock import ProcessClock, runtime_of
 from restow.testing.sim.doors import Door
 from restow.testing.sim.keys import file_of, id_of

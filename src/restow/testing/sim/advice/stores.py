@@ -40,7 +40,7 @@ AHEAD: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """All keys of a store at one revision. Satisfies `restow.storage.census.Source`."""
+    """All keys of a store at one revision. Satisfies `restow.census.Source`."""
 
     items: Sequence[Item]
     revision: int

@@ -1,0 +1,91 @@
+"""Counts raw values by location, stored form and encryption key, without decoding objects.
+
+One loop for the census of a store and for the scan that a server does. Keys may come in any order;
+in order of key, as a store yields them, it is fastest.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from restow.census.naming import is_whole, root_of
+from restow.census.values import Stored
+
+Scope = Literal["Cluster", "Namespaced", "Other"]
+"""How many parts a key has behind the root of its resource: one, two, or another number; also
+`Other` if a part is empty."""
+
+_SCOPES: Final[dict[int, Scope]] = {0: "Cluster", 1: "Namespaced"}
+
+
+class Place(NamedTuple):
+    """What all values of a group have in common."""
+
+    root: str
+    scope: Scope
+    stored: Stored
+    key_id: str = ""
+    """The id of the encryption key, where the value was decrypted."""
+
+
+class Group:
+    """Values stored alike: how many, and some of their keys."""
+
+    __slots__ = ("_last_sample", "first_create_revision", "keys", "values")
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.keys: list[str] = []
+        self.first_create_revision = 0
+        self._last_sample = ""
+        """No key behind this one is a sample; empty: any key may be."""
+
+    def add(self, key: str, samples_max: int, created: int = 0) -> None:
+        self.values += 1
+        if not self.first_create_revision or created < self.first_create_revision:
+            self.first_create_revision = created
+        if not self._last_sample or key < self._last_sample:
+            self._add_sample(key, samples_max)
+
+    def _add_sample(self, key: str, samples_max: int) -> None:
+        """Keys come in any order; the first in order stay."""
+        keys = self.keys
+        keys.append(key)
+        if len(keys) > 2 * samples_max:
+            keys.sort()
+            del keys[samples_max:]
+            self._last_sample = keys[-1] if keys else "\0"
+
+    def samples(self, samples_max: int) -> tuple[str, ...]:
+        """The first keys in order."""
+        return tuple(sorted(self.keys)[:samples_max])
+
+
+class Counter:
+    """Adds up the values of a store under a prefix."""
+
+    def __init__(self, prefix: str, *, samples_max: int) -> None:
+        self.groups: dict[Place, Group] = {}
+        self._prefix = prefix
+        self._samples_max = samples_max
+        self._root = ""
+        self._is_whole = False
+        """Whether all keys that begin alike have this root."""
+        self._start = prefix
+        """Of the keys of the resource that was counted last."""
+
+    def add_as(self, key: str, stored: Stored, *, created: int = 0, key_id: str = "") -> Place:
+        """Count a value that is stored like this."""
+        if not self._is_whole or not key.startswith(self._start):
+            self._root = root_of(key[len(self._prefix) :])
+            self._is_whole = is_whole(self._root)
+            self._start = f"{self._prefix}{self._root}/" if self._root else self._prefix
+        scope = _SCOPES.get(key.count("/", len(self._start)), "Other")
+        if not self._is_whole or "//" in key or key.endswith("/"):
+            scope = "Other"  # no name, or no namespace
+        place = Place(self._root, scope, stored, key_id)
+        group = self.groups.get(place)
+        if group is None:
+            group = self.groups[place] = Group()
+        group.add(key, self._samples_max, created)
+        return place

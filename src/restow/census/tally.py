@@ -1,0 +1,243 @@
+"""Counting: objects per resource and way of storing, and which of them are left behind.
+
+One pass over the store, in any order of keys, with memory for the counts and a bounded number of
+keys as samples: what is left behind is known only when the targets have been read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+from restow.census.counting import Counter, Group, Place, Scope
+from restow.census.naming import (
+    PREFIX_DEFAULT,
+    TARGET_ROOTS,
+    Selection,
+    means,
+    name_of,
+)
+from restow.census.targets import Target, Targets, target_of_argument
+from restow.census.values import Stored, inside, read_value
+from restow.storage.sources import Entry
+
+SAMPLES_DEFAULT: Final = 20
+SAMPLES_MAX: Final = 1_000_000
+
+_TARGETS: Final = frozenset(TARGET_ROOTS)
+
+Opener = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Of an encrypted value at a key, what is inside; None if no key opens it."""
+
+
+class Readable(Protocol):
+    """What the census needs of a store."""
+
+    @property
+    def revision(self) -> int:
+        """Known when something has been read."""
+
+    def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[Entry]]:
+        """The keys that have one of the prefixes, in any order, each once, at one revision."""
+
+
+class Verdict(Enum):
+    """What can be said of the objects of a row, of a resource, or of the whole store."""
+
+    RIGHT = "right"
+    """Stored in the target version."""
+    LEFT_BEHIND = "left-behind"
+    """Stored in another."""
+    UNDECIDED = "undecided"
+    """There is a target, but it or the stored version cannot be known."""
+    NO_TARGET = "no-target"
+    """Nobody says in which version they should be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The objects of a resource that are stored alike."""
+
+    stored: Stored
+    objects: int
+    verdict: Verdict
+    keys: tuple[str, ...]
+    """The first of their keys, at most `samples_max`."""
+    scope: Scope = "Namespaced"
+    """By the number of parts of their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCount:
+    """The objects of one resource."""
+
+    resource: str
+    """`deployments.apps`; or `/registry/ranges/`, if it cannot be named."""
+    target: Target | None
+    rows: tuple[Row, ...]
+
+    @property
+    def objects(self) -> int:
+        return sum(row.objects for row in self.rows)
+
+    def of(self, verdict: Verdict) -> int:
+        """How many objects there are with this verdict."""
+        return sum(row.objects for row in self.rows if row.verdict is verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What a store holds, at one revision."""
+
+    revision: int
+    resources: tuple[ResourceCount, ...]
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    """All that the store says, also of resources that have no objects."""
+
+    @property
+    def objects(self) -> int:
+        return sum(each.objects for each in self.resources)
+
+    @property
+    def unreadable(self) -> tuple[tuple[str, Row], ...]:
+        """Rows of values that are nothing that an API server writes, with their resources."""
+        return tuple(
+            (each.resource, row)
+            for each in self.resources
+            for row in each.rows
+            if row.stored.form == "unreadable"
+        )
+
+    @property
+    def unopened(self) -> int:
+        """How many objects are encrypted, and were not opened."""
+        rows = (row for each in self.resources for row in each.rows)
+        return sum(
+            row.objects
+            for row in rows
+            if row.stored.form == "encrypted" and not row.stored.api_version
+        )
+
+    def of(self, verdict: Verdict) -> int:
+        return sum(each.of(verdict) for each in self.resources)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst that can be said."""
+        for worse in (Verdict.LEFT_BEHIND, Verdict.UNDECIDED, Verdict.RIGHT):
+            if self.of(worse):
+                return worse
+        return Verdict.NO_TARGET
+
+    def knows(self, name: str) -> bool:
+        """Whether there is anything in the store by which it could know this resource."""
+        return any(means(name, each.resource) for each in self.resources) or any(
+            means(name, resource) for resource in self.targets
+        )
+
+
+async def take_census(
+    source: Readable,
+    *,
+    prefix: str = PREFIX_DEFAULT,
+    selection: Selection | None = None,
+    arguments: Mapping[str, str] | None = None,
+    samples_max: int = SAMPLES_DEFAULT,
+    on_progress: Callable[[int], None] | None = None,
+    opener: Opener | None = None,
+) -> Census:
+    """Count what a store holds under a prefix. Without an opener nothing is decrypted.
+
+    `arguments` are targets that a person gave: names of resources, and versions. They count more
+    than what the store says.
+    """
+    selection = selection or Selection()
+    counter = Counter(prefix, samples_max=samples_max)
+    targets = Targets()
+    done = 0
+    async for page in source.pages(selection.prefixes(prefix)):
+        for key, value in page:
+            stored = read_value(value)
+            if opener is not None and stored.form == "encrypted":
+                opened = await opener(key, value)
+                if opened is not None:
+                    stored, value = inside(stored, opened), opened  # noqa: PLW2901
+            place = counter.add_as(key, stored)
+            if place.root in _TARGETS:
+                targets.note(place.root, key.rpartition("/")[2], value)
+        done += len(page)
+        if on_progress is not None:
+            on_progress(done)
+    return _sum_up(
+        counter.groups,
+        revision=source.revision,
+        prefix=prefix,
+        selection=selection,
+        found=targets.found(),
+        arguments=arguments or {},
+        samples_max=samples_max,
+    )
+
+
+def _sum_up(
+    groups: Mapping[Place, Group],
+    *,
+    revision: int,
+    prefix: str,
+    selection: Selection,
+    found: Mapping[str, Target],
+    arguments: Mapping[str, str],
+    samples_max: int,
+) -> Census:
+    by_resource: dict[str, list[tuple[Place, Group]]] = {}
+    for place, group in groups.items():
+        resource = name_of(place.root, place.stored.api_version)
+        name = str(resource) if resource else f"{prefix}{place.root}/" if place.root else prefix
+        if name in selection:
+            by_resource.setdefault(name, []).append((place, group))
+    counted: list[ResourceCount] = []
+    for name, members in sorted(by_resource.items()):
+        target = _target_of(name, found, arguments)
+        rows = sorted(
+            (
+                Row(
+                    place.stored,
+                    group.values,
+                    _judge(place.stored, target),
+                    group.samples(samples_max),
+                    place.scope,
+                )
+                for place, group in members
+            ),
+            key=lambda row: (
+                not row.stored.api_version,
+                row.stored.api_version,
+                row.stored,
+                row.scope,
+            ),
+        )
+        counted.append(ResourceCount(name, target, tuple(rows)))
+    return Census(revision, tuple(counted), found)
+
+
+def _target_of(
+    name: str, found: Mapping[str, Target], arguments: Mapping[str, str]
+) -> Target | None:
+    version = arguments.get(name)
+    if version is None:
+        version = next((said for word, said in arguments.items() if means(word, name)), None)
+    return found.get(name) if version is None else target_of_argument(name, version)
+
+
+def _judge(stored: Stored, target: Target | None) -> Verdict:
+    if target is None:
+        return Verdict.NO_TARGET
+    match target.accepts(stored):
+        case True:
+            return Verdict.RIGHT
+        case False:
+            return Verdict.LEFT_BEHIND
+        case None:
+            return Verdict.UNDECIDED

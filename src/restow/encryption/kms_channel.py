@@ -1,0 +1,118 @@
+"""The socket of a plug-in of KMS v2: three calls, each with a deadline.
+
+A call fails in one of three ways: the plug-in did not answer, it refused what it was asked, or it
+said something that leaves open which of the two it is. Nothing is decided here about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum, auto
+from typing import Any, Final
+
+import grpc
+
+from restow.aio import Clock
+from restow.encryption.kms_messages import DECRYPT, ENCRYPT, STATUS, Method
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""Far above what a plug-in may answer: 1 KiB of key and 32 KiB of annotations."""
+DETAILS_LENGTH_MAX: Final = 500
+# gRPC ends a closed channel's work in the background.
+_SETTLE_SECONDS: Final = 0.01
+
+
+class Cause(Enum):
+    """Why a call failed."""
+
+    SILENT = auto()
+    """No answer, or none in time."""
+    REFUSED = auto()
+    """The plug-in will not do this, now or later."""
+    DOUBTFUL = auto()
+    """Plug-ins say this of both."""
+
+
+_SILENT: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+
+
+class CallFailed(Exception):
+    """A call to a plug-in failed. Stays inside this package."""
+
+    def __init__(self, cause: Cause, details: str) -> None:
+        super().__init__(details)
+        self.cause = cause
+
+
+class Channel:
+    """A connection to one plug-in; it is made, and made anew, when something is asked."""
+
+    def __init__(self, socket: str, *, timeout_seconds: float, clock: Clock) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        target = f"unix-abstract:{socket[1:]}" if socket.startswith("@") else f"unix:{socket}"
+        self._channel = grpc.aio.insecure_channel(
+            target,
+            options=[
+                ("grpc.default_authority", "localhost"),  # plug-ins in Go take no path for one
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.enable_retries", 0),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+        self._calls = {
+            method.path: self._channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            )
+            for method in (STATUS, ENCRYPT, DECRYPT)
+        }
+
+    async def call(self, method: Method, **fields: Any) -> Any:
+        """The plug-in's answer. Raises `CallFailed`."""
+        try:
+            return await self._calls[method.path](
+                method.request(**fields), timeout=self._timeout_seconds
+            )
+        except grpc.RpcError as error:
+            raise _failure_of(error) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CallFailed(Cause.SILENT, "the channel was closed") from error
+
+    async def close(self) -> None:
+        await self._channel.close()
+        await self._clock.sleep(_SETTLE_SECONDS)
+
+
+def _failure_of(error: grpc.RpcError) -> CallFailed:
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return CallFailed(Cause.SILENT, repr(error)[:DETAILS_LENGTH_MAX])
+    code = error.code()
+    text = f"{(error.details() or '')[:DETAILS_LENGTH_MAX]} ({code.name})"
+    if code in _SILENT:
+        return CallFailed(Cause.SILENT, text)
+    return CallFailed(Cause.REFUSED if code in _REFUSED else Cause.DOUBTFUL, text)

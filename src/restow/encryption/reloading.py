@@ -1,0 +1,328 @@
+"""The keys of this server for as long as it runs: its file is read again when it changes.
+
+A file that says nothing sensible, or that would take away a key that is still needed, is refused
+and told once; what was in force stays in force. Plug-ins that both files name stay as they are,
+with their seeds.
+
+Not here: what a file may say (`configuration`), which keys are still needed (`check`, given by
+whoever knows), and what follows from other keys (`listeners`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from restow.aio import Runtime, check_regular, in_own_thread
+from restow.apimachinery.names import GroupResource
+from restow.encryption.configuration import (
+    FILE_BYTES_MAX,
+    NOTHING,
+    Configuration,
+    ConfigurationRefused,
+    digest_of,
+    read_configuration,
+)
+from restow.encryption.interface import Keys, Opened
+from restow.encryption.keyring import Keyring
+from restow.encryption.kms_probes import Probes
+from restow.storage.errors import CannotOpen, StorageError, Unavailable
+from restow.storage.interface import Key
+from restow.storage.private_files import FileExposed, read_kept
+
+if TYPE_CHECKING:  # gRPC is loaded only where there is a plug-in
+    from restow.encryption.kms import Plugin
+
+POLL_SECONDS: Final = 1.0
+CONTENT_SECONDS: Final = 60.0
+"""This often the content is looked at, whatever the file system says of its age."""
+RECHECK_SECONDS: Final = 10.0
+"""This often a file is tried again that was refused for what the world was like."""
+UNSETTLED_MAX: Final = 8
+"""So many configurations are kept until the other servers know of the newest."""
+PLUGIN_POLL_SECONDS: Final = 60.0
+PLUGIN_RETRY_SECONDS: Final = 10.0
+
+Check = Callable[[Keys], Awaitable[None]]
+"""Raises a `StorageError` that says why the keys may not be taken."""
+_Signature = tuple[int, int, int, int]
+
+logger = logging.getLogger(__name__)
+
+
+class ReloadedKeys:
+    """Satisfies `interface.Keys`; `load` first, then let a task `follow`, then `close`."""
+
+    def __init__(
+        self,
+        path: str,
+        runtime: Runtime,
+        *,
+        check: Check | None = None,
+        probes: Probes | None = None,
+        poll_seconds: float = POLL_SECONDS,
+        plugin_poll_seconds: float = PLUGIN_POLL_SECONDS,
+        plugin_retry_seconds: float = PLUGIN_RETRY_SECONDS,
+    ) -> None:
+        self.path = path
+        self.check = check
+        """May be set later; asked before other keys are taken, and not when they are loaded."""
+        self._probes = probes
+        self.listeners: list[Callable[[], None]] = []
+        self.last_error = ""
+        """Why the file as it is now is not in force; empty: it is."""
+        self.loaded_at: datetime | None = None
+        self.reloads: dict[str, int] = {"success": 0, "failure": 0}
+        self.keyring = Keyring(NOTHING, runtime, plugins={})
+        self._before: list[Keyring] = []
+        """Those that were in force, and are needed until all servers know of the new one."""
+        self._retired: set[Plugin] = set()
+        """Plug-ins that nobody needs any more; the next look ends them."""
+        self._runtime = runtime
+        self._poll_seconds = poll_seconds
+        self._plugin_poll_seconds = plugin_poll_seconds
+        self._plugin_retry_seconds = plugin_retry_seconds
+        self._seen: _Signature | None = None
+        self._seen_at = 0.0
+        self._refused = ""  # the digest of a file that will never do
+        self._try_again_at = 0.0
+
+    @property
+    def digest(self) -> str:
+        """The hash of the file in force, as kube-apiserver shows it."""
+        return self.keyring.configuration.digest
+
+    # What keys can do: see `Keys`.
+
+    def write_key(self, resource: GroupResource) -> str:
+        return self.keyring.write_key(resource)
+
+    def readable(self, resource: GroupResource) -> tuple[str, ...]:
+        return self.keyring.readable(resource)
+
+    def writable(self, resource: GroupResource) -> tuple[str, ...]:
+        return self.keyring.writable(resource)
+
+    def seal(self, key_id: str, key: Key, value: bytes) -> bytes:
+        if not self._before:
+            return self.keyring.seal(key_id, key, value)
+        try:
+            return self.keyring.seal(key_id, key, value)
+        except Unavailable:
+            # Until it is registered with its new key, a server goes on with the old one.
+            for keyring in self._before:
+                with suppress(Unavailable):
+                    return keyring.seal(key_id, key, value)
+            raise
+
+    def open(self, key: Key, value: bytes) -> Opened:
+        if not self._before:
+            return self.keyring.open(key, value)
+        try:
+            return self.keyring.open(key, value)
+        except CannotOpen:
+            for keyring in self._before:
+                with suppress(CannotOpen):
+                    return keyring.open(key, value)
+            raise
+
+    async def prepare(self, values: Iterable[bytes]) -> None:
+        values = list(values)
+        for keyring in (self.keyring, *self._before):
+            await keyring.prepare(values)
+
+    def settled(self) -> None:
+        given_up, self._before = self._before, []
+        kept = self.keyring.plugins.values()
+        found = {plugin for keyring in given_up for plugin in keyring.plugins.values()}
+        self._retired |= {plugin for plugin in found if plugin not in kept}
+
+    def problem(self) -> str:
+        """What is wrong with the plug-ins (the health check `kms-providers`); empty: nothing."""
+        return self.keyring.problem()
+
+    # The file.
+
+    async def load(self) -> None:
+        """Take what the file says. Raises `ConfigurationRefused`.
+
+        A plug-in that does not answer is waited for later: it may start after this server. One
+        that answers with other keys than those of the other servers is refused.
+        """
+        try:
+            self._seen = await self._sign()
+            data = await self._read()
+            configuration = read_configuration(data)
+            plugins = await self._start_plugins(configuration)
+            for plugin in plugins.values():
+                if plugin.refusal:
+                    await self._end(plugins)
+                    raise ConfigurationRefused(plugin.refusal)
+        except ConfigurationRefused as error:
+            text = str(error)
+            place = "" if text.startswith(self.path) else f"{self.path}: "
+            raise ConfigurationRefused(f"{place}{text}") from None
+        self._seen_at = self._runtime.clock.monotonic()
+        self._take(configuration, plugins)
+
+    async def follow(self) -> None:
+        """Look at the file for ever."""
+        while True:
+            await self._runtime.clock.sleep(self._poll_seconds)
+            await self.look()
+
+    async def look(self) -> bool:
+        """Look at the file once; whether other keys are in force now."""
+        while self._retired:
+            await self._retired.pop().close()
+        now = self._runtime.clock.monotonic()
+        try:
+            signature = await self._sign()
+            is_due = now >= self._try_again_at if self._try_again_at else False
+            if signature == self._seen and not is_due and now < self._seen_at + CONTENT_SECONDS:
+                return False
+            data = await self._read()
+        except ConfigurationRefused as error:
+            self._refuse(str(error))
+            return False
+        self._seen, self._seen_at = signature, now
+        digest = digest_of(data)
+        if digest == self.digest:
+            self.last_error, self._refused, self._try_again_at = "", "", 0.0
+            return False
+        if digest == self._refused:
+            return False
+        try:
+            configuration = read_configuration(data)
+        except ConfigurationRefused as error:
+            self._refused, self._try_again_at = digest, 0.0
+            self._refuse(str(error))
+            return False
+        return await self._try(configuration)
+
+    # A thread of its own: a file system that does not answer must not keep us from ending.
+
+    async def _sign(self) -> _Signature:
+        """What changes when the file does. Raises `ConfigurationRefused`."""
+        return await in_own_thread("encryption", partial(_signature_of, self.path))
+
+    async def _read(self) -> bytes:
+        """The content of the file. Raises `ConfigurationRefused`."""
+        return await in_own_thread("encryption", partial(_read, self.path))
+
+    async def close(self) -> None:
+        """End the plug-ins' tasks and connections."""
+        keyring, self.keyring = self.keyring, Keyring(NOTHING, self._runtime, plugins={})
+        self._before.append(keyring)
+        self.settled()
+        while self._retired:
+            await self._retired.pop().close()
+
+    async def _try(self, configuration: Configuration) -> bool:
+        plugins = await self._start_plugins(configuration)
+        keyring = Keyring(configuration, self._runtime, plugins=plugins)
+        try:
+            if len(self._before) >= UNSETTLED_MAX:
+                raise Unavailable(
+                    f"the other servers do not know yet of the last {UNSETTLED_MAX} changes"
+                )
+            for plugin in self._new_ones(plugins):
+                if plugin.problem:
+                    raise ConfigurationRefused(plugin.refusal or plugin.problem)
+            if self.check is not None:
+                await self.check(keyring)
+        except StorageError as error:
+            self._try_again_at = self._runtime.clock.monotonic() + RECHECK_SECONDS
+            self._refuse(str(error))
+            await self._end(plugins)
+            return False
+        except BaseException:
+            await self._end(plugins)
+            raise
+        self._take(configuration, plugins)
+        self.reloads["success"] += 1
+        logger.info("the encryption configuration %s is in force as it is now", self.path)
+        self._tell()
+        return True
+
+    async def _start_plugins(self, configuration: Configuration) -> dict[str, Plugin]:
+        """The plug-ins that a configuration names, those that run already among them."""
+        found: dict[str, Plugin] = {}
+        for provider in configuration.plugins():
+            running = self.keyring.plugins.get(provider.name)
+            if running is not None and running.provider == provider:
+                found[provider.name] = running
+                continue
+            from restow.encryption.kms import Plugin  # noqa: PLC0415 - it loads gRPC
+
+            found[provider.name] = plugin = Plugin(
+                provider,
+                self._runtime,
+                probes=self._probes,
+                poll_seconds=self._plugin_poll_seconds,
+                retry_seconds=self._plugin_retry_seconds,
+            )
+            try:
+                await plugin.start()
+            except BaseException:
+                await self._end(found)
+                raise
+        return found
+
+    async def _end(self, plugins: dict[str, Plugin]) -> None:
+        """End the plug-ins that were started for a configuration that is not taken."""
+        for plugin in self._new_ones(plugins):
+            await plugin.close()
+
+    def _new_ones(self, plugins: dict[str, Plugin]) -> list[Plugin]:
+        running = self.keyring.plugins.values()
+        return [plugin for plugin in plugins.values() if plugin not in running]
+
+    def _take(self, configuration: Configuration, plugins: dict[str, Plugin]) -> None:
+        before = self.keyring
+        for plugin in self._new_ones(plugins):
+            plugin.listeners.append(self._tell)
+        self.keyring = Keyring(configuration, self._runtime, plugins=plugins)
+        self.last_error, self._refused, self._try_again_at = "", "", 0.0
+        self.loaded_at = self._runtime.clock.wall()
+        if before.configuration is not NOTHING:
+            self._before.insert(0, before)
+
+    def _refuse(self, why: str) -> None:
+        if why == self.last_error:
+            return  # told already
+        self.last_error = why
+        self.reloads["failure"] += 1
+        logger.error(
+            "the encryption configuration %s is not taken, and the one before stays in force: %s",
+            self.path,
+            why,
+        )
+
+    def _tell(self) -> None:
+        for listener in tuple(self.listeners):
+            listener()
+
+
+def _signature_of(path: str) -> _Signature:
+    try:
+        status = Path(path).stat()
+        check_regular(status, path)
+    except OSError as error:
+        raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
+    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_ctime_ns
+
+
+def _read(path: str) -> bytes:
+    """For a thread: nobody knows how long a file system takes."""
+    try:
+        return read_kept(Path(path), bytes_max=FILE_BYTES_MAX, is_secret=True)
+    except FileExposed as error:
+        raise ConfigurationRefused(str(error)) from error
+    except OSError as error:
+        raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
