@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from restow.apimachinery.status_error import StatusError
+from restow.controllers.definition_cleanup import delete_instances
 from restow.coordination.errors import ModeRefused
 from restow.resources.errors import DoAgain
-from restow.resources.housekeeping.definition_cleanup import delete_instances
 from restow.storage.errors import StorageError
 from tests.scenarios.cluster import Cluster, Node
 from tests.scenarios.custom_definitions import KIND, PLURAL, Gadgets

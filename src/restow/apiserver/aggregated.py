@@ -43,6 +43,9 @@ from restow.apiserver.renewal import Renewal
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
+from restow.controllers import Address
+from restow.controllers.compaction import Compactor
+from restow.controllers.turns import Turn
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import name_of
@@ -51,10 +54,7 @@ from restow.coordination.roster import Roster
 from restow.resources.catalog import Catalog
 from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
-from restow.resources.housekeeping import Address
-from restow.resources.housekeeping.compaction import Compactor
-from restow.resources.housekeeping.repeating import repeat
-from restow.resources.housekeeping.turns import Turn
+from restow.resources.repeating import repeat
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

@@ -24,8 +24,8 @@ from restow.apimachinery.status import AlreadyExists, Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apiserver.aggregated_options import GROUP_PRIORITY_DEFAULT, VERSION_PRIORITY_MAX
 from restow.client import ApiClient, ClientError, Object
+from restow.controllers import Address
 from restow.coordination.identity import SERVERS_PREFIX
-from restow.resources.housekeeping import Address
 from restow.storage.interface import Item, Key
 
 SERVICES: Final = GroupVersionResource("", "v1", "services")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from restow.aio import Runtime
 from restow.apiserver.pki import Pki
 from restow.resources.catalog import Catalog
-from restow.resources.housekeeping.repeating import repeat
+from restow.resources.repeating import repeat
 from restow.resources.store import ResourceStore
 from restow.serving.aggregation.backends import ClientCertificate, Identity, RemoteBackends
 from restow.serving.aggregation.contents import RemoteNamespaceContents

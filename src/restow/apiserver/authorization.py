@@ -6,8 +6,8 @@ Composition only. An aggregated server has none of it: it asks the main servers.
 from __future__ import annotations
 
 from restow.aio import Runtime
+from restow.controllers.bootstrap_roles import default_objects
 from restow.resources.catalog import Catalog
-from restow.resources.housekeeping.bootstrap_roles import default_objects
 from restow.resources.store import ResourceStore
 from restow.serving.admission import Admission
 from restow.serving.authorization.escalation import EscalationCheck

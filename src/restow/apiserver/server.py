@@ -43,6 +43,13 @@ from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
+from restow.controllers import (
+    Address,
+    DefinitionsOptions,
+    Housekeeping,
+    HousekeepingOptions,
+    ProxyTrust,
+)
 from restow.coordination.agreements import Announcer
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
@@ -52,14 +59,7 @@ from restow.coordination.store_scan import FIRST_SECONDS, BackgroundScan
 from restow.resources.catalog import Catalog, release_catalog
 from restow.resources.committing import Sealed
 from restow.resources.definition import Resource
-from restow.resources.housekeeping import (
-    Address,
-    DefinitionsOptions,
-    Housekeeping,
-    HousekeepingOptions,
-    ProxyTrust,
-)
-from restow.resources.housekeeping.repeating import repeat
+from restow.resources.repeating import repeat
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

@@ -66,7 +66,7 @@ from restow.encryption.interface import Keys
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
 from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
-from restow.resources.housekeeping.repeating import repeat
+from restow.resources.repeating import repeat
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 

@@ -39,7 +39,7 @@ from restow.resources.custom.definitions import (
     read_definition,
 )
 from restow.resources.definition import Resource
-from restow.resources.housekeeping.repeating import work_off
+from restow.resources.repeating import work_off
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 

@@ -30,7 +30,7 @@ from restow.coordination.remote_registration import FOR_GOOD, Remote, RemoteRegi
 from restow.coordination.rules import Agreement, Entry
 from restow.resources.catalog import Catalog
 from restow.resources.definition import Resource
-from restow.resources.housekeeping.repeating import for_each, repeat
+from restow.resources.repeating import for_each, repeat
 from restow.storage.interface import Item, Key, Span, Storage
 
 LOOK_SECONDS: Final = 30.0

@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
+from restow.controllers import Housekeeping, HousekeepingOptions
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.resources.encoding import FixedPolicy
-from restow.resources.housekeeping import Housekeeping, HousekeepingOptions
 from restow.serving.barrier import WriteBarrier
 from restow.testing.api_client import ApiClient, Reply
 from restow.testing.coordination_audit import AuditedStorage, PromiseBroken

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.resources.housekeeping.objects_watch import ObjectsWatch
-from restow.resources.housekeeping.quotas import QuotaKeeper
-from restow.resources.housekeeping.repeating import work_off
+from restow.controllers.objects_watch import ObjectsWatch
+from restow.controllers.quotas import QuotaKeeper
+from restow.resources.repeating import work_off
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
 from restow.testing.api_client import MERGE_PATCH, ApiClient

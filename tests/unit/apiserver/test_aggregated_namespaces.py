@@ -12,7 +12,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status import NotFound
 from restow.apiserver.aggregated_namespaces import MainNamespaces
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
-from tests.unit.resources.housekeeping.world import InterruptedStorage, World, open_world
+from tests.unit.controllers.world import InterruptedStorage, World, open_world
 
 FINALIZED = {"finalizers": ["example.com/keep"]}
 

@@ -17,8 +17,8 @@ from restow.apiserver.aggregated_registration import (
     SelfRegistration,
 )
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.controllers import Address
 from restow.coordination.identity import ServerId, server_key
-from restow.resources.housekeeping import Address
 from restow.storage.interface import Item, Revision
 
 OWN, PEER, DEAD = Address("10.0.0.1", 443), Address("10.0.0.2", 443), Address("10.0.0.3", 443)

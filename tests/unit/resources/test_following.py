@@ -7,7 +7,7 @@ from typing import Any
 from restow.resources.following import Following
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from tests.unit.resources.housekeeping.world import World, open_world
+from tests.unit.controllers.world import World, open_world
 
 
 class Mind:

@@ -5,7 +5,7 @@ Asked last. Before an object is created, each quota of its namespace that limits
 room for. What comes at the same time for one namespace is charged in one update, and all
 quotas of it side by side. A create whose name turns out to be taken gives its charge back. One that
 fails otherwise, so that nobody knows whether its object is there, leaves its charge behind, until
-the servers count anew (`restow.resources.housekeeping.quotas`). A dry run is refused like
+the servers count anew (`restow.controllers.quotas`). A dry run is refused like
 any other, and charges nothing.
 
 What a quota counts from follows its status: it holds from when it was first counted. While no quota

@@ -5,5 +5,5 @@ here and passed on, with the user in headers that only this server may set. Thei
 merged into ours. A backend that is slow, gone or wrong is noticed by its own requests only.
 
 Not here: what an aggregated server does itself (`restow.apiserver`), and who keeps the APIServices
-of our own groups (`restow.resources.housekeeping`).
+of our own groups (`restow.controllers`).
 """

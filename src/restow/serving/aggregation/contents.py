@@ -5,7 +5,7 @@ Kubernetes: all objects of every namespaced resource that can be deleted at all.
 what their own documents say, so an API whose server cannot be asked holds up the namespace: nobody
 knows what is in it. One that hangs holds up itself only, and each question has a deadline.
 
-Satisfies `restow.resources.housekeeping.RemoteContents`. Not here: when a namespace may go, and
+Satisfies `restow.controllers.RemoteContents`. Not here: when a namespace may go, and
 what this server hosts itself.
 """
 
@@ -22,8 +22,8 @@ from msgspec import Struct, field
 from restow.aio import Clock
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
 from restow.client.transport import Request
-from restow.resources.housekeeping.namespace_conditions import Leftovers
-from restow.resources.housekeeping.repeating import for_each
+from restow.controllers.namespace_conditions import Leftovers
+from restow.resources.repeating import for_each
 from restow.serving.aggregation.documents_known import Remotes, RemoteVersion
 from restow.serving.aggregation.interface import Backends, Directory, RemoteApi
 from restow.serving.aggregation.pools import BackendBusy

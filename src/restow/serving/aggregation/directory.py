@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from restow.apimachinery.names import version_priority
-from restow.resources.catalog import Catalog
-from restow.resources.housekeeping.api_service_objects import (
+from restow.controllers.api_service_objects import (
     GROUP,
     HTTPS_PORT,
     KIND,
     ApiService,
     read_api_service,
 )
+from restow.resources.catalog import Catalog
 from restow.resources.store import ResourceStore
 from restow.resources.watch_cache import Change, WatchCache
 from restow.serving.aggregation.interface import RemoteApi, ServiceRef

@@ -19,13 +19,13 @@ from restow.aio import Backoff, Runtime, Tasks, WorkQueue
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
 from restow.client.transport import Request
-from restow.resources.housekeeping.api_service_objects import (
+from restow.controllers.api_service_objects import (
     PASSED,
     ApiService,
     Finding,
     write_finding,
 )
-from restow.resources.housekeeping.repeating import repeat, work_off
+from restow.resources.repeating import repeat, work_off
 from restow.resources.store import ResourceStore
 from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.interface import Backends, RemoteApi

@@ -4,7 +4,7 @@ Every server adds its own names to `extension-apiserver-authentication`, and wha
 somebody may have put other headers there, which backends believe when they come from a main server.
 Hence none of them is taken over from a client.
 
-Not here: who keeps the ConfigMap (`restow.resources.housekeeping.proxy_trust`), and what is passed
+Not here: who keeps the ConfigMap (`restow.controllers.proxy_trust`), and what is passed
 on (`passing`).
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from restow.controllers.proxy_trust import NAME, NAMESPACE
 from restow.resources.catalog import Catalog
-from restow.resources.housekeeping.proxy_trust import NAME, NAMESPACE
 from restow.resources.store import ResourceStore
 from restow.serving.aggregation.passing import NOTHING_ELSE, Believed
 

@@ -19,12 +19,12 @@ from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
+from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOptions
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.resources.catalog import Catalog, version_hash_of
 from restow.resources.committing import Sealed
-from restow.resources.housekeeping import DefinitionsOptions, Housekeeping, HousekeepingOptions
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Request, Response

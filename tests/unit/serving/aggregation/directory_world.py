@@ -9,7 +9,7 @@ from typing import Any
 from restow.client.transport import Answer, InProcessTransport, Request, Response
 from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.interface import RemoteApi
-from tests.unit.resources.housekeeping.world import World, open_world
+from tests.unit.controllers.world import World, open_world
 
 GROUP = "apiregistration.k8s.io"
 Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[Answer]]

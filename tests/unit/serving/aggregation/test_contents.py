@@ -12,7 +12,7 @@ import pytest
 
 from restow.aio import SimulatedClock
 from restow.client.transport import Answer, InProcessTransport, Request, Response
-from restow.resources.housekeeping.namespace_conditions import Leftovers
+from restow.controllers.namespace_conditions import Leftovers
 from restow.serving.aggregation.contents import (
     API_SECONDS_MAX,
     PAGE,

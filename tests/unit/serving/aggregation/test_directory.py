@@ -5,8 +5,8 @@ import base64
 from restow.serving.aggregation import directory as directory_module
 from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.interface import ServiceRef
-from tests.unit.resources.housekeeping.custom import widgets
-from tests.unit.resources.housekeeping.world import open_world
+from tests.unit.controllers.custom import widgets
+from tests.unit.controllers.world import open_world
 from tests.unit.serving.aggregation.directory_world import GROUP, open_directory, register
 
 

@@ -15,7 +15,7 @@ from restow.serving.aggregation.directory_availability import (
     Availability,
 )
 from restow.serving.aggregation.services import StoredServices
-from tests.unit.resources.housekeeping.world import World
+from tests.unit.controllers.world import World
 from tests.unit.serving.aggregation.directory_world import (
     GROUP,
     FunctionBackends,

@@ -12,7 +12,7 @@ from restow.serving.authorization.rbac import Rbac
 from restow.serving.authorization.role_book import RoleBook
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.request_info import RequestInfo, parse_request
-from tests.unit.resources.housekeeping.world import open_world
+from tests.unit.controllers.world import open_world
 
 JANE = User("jane", ("developers", "system:authenticated"))
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}

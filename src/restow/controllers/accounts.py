@@ -1,0 +1,157 @@
+"""Every namespace has a ServiceAccount `default` and a ConfigMap with the cluster's certificates.
+
+Both come back when someone deletes them, unless the namespace itself is being deleted. Not here:
+tokens of accounts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from restow.aio import Runtime, WorkQueue
+from restow.apimachinery import status
+from restow.controllers.corrections import Corrections
+from restow.controllers.paging import items_below
+from restow.controllers.places import DELETING, read_metadata, working_version
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Object, Resource
+from restow.resources.store import PlaceMoved, ResourceStore
+from restow.resources.stored import check_opened, load
+from restow.storage.interface import Batch, Revision, RevisionIs
+
+ACCOUNT_NAME: Final = "default"
+CERTIFICATES_NAME: Final = "kube-root-ca.crt"
+CERTIFICATES_FIELD: Final = "ca.crt"
+DESCRIPTION_NAME: Final = "kubernetes.io/description"
+DESCRIPTION: Final = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
+    " guaranteed across distributions of Kubernetes clusters."
+)
+LOOK_SECONDS: Final = 300.0
+MOVED_SECONDS: Final = 0.1
+"""When to look again at a namespace that was being changed."""
+
+
+class AccountKeeper:
+    """Gives namespaces what they must have. An observer of all objects."""
+
+    def __init__(
+        self, store: ResourceStore, catalog: Catalog, runtime: Runtime, *, certificates: str
+    ) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._namespaces = _hosted(catalog, "Namespace")
+        self._accounts = _hosted(catalog, "ServiceAccount")
+        self._config_maps = _hosted(catalog, "ConfigMap")
+        self.certificates = certificates
+        """May be replaced: the next look publishes it."""
+        self._corrections = Corrections("the certificates of the namespace", runtime.clock)
+        self._ends = (
+            (self._accounts.root, f"/{ACCOUNT_NAME}"),
+            (self._config_maps.root, f"/{CERTIFICATES_NAME}"),
+        )
+        self.queue: WorkQueue[str] = WorkQueue(
+            "accounts", clock=runtime.clock, randomness=runtime.randomness
+        )
+
+    async def look(self, revision: Revision) -> None:
+        """Queue every namespace."""
+        root = self._namespaces.root
+        async for item in items_below(self._storage, root):
+            self.queue.add(item.key[len(root) :])
+
+    async def look_again(self) -> float:
+        """The periodic look."""
+        await self.look(Revision(0))
+        return LOOK_SECONDS
+
+    def see(self, batch: Batch) -> None:
+        """Notice new namespaces, and changes of what they must have."""
+        namespaces = self._namespaces.root
+        for event in batch.events:
+            key = event.key
+            if key.startswith(namespaces):
+                if event.previous is None:
+                    self.queue.add(key[len(namespaces) :])
+                continue
+            for root, end in self._ends:
+                if key.endswith(end) and key.startswith(root):
+                    self.queue.add(key[len(root) : -len(end)])
+
+    async def reconcile(self, name: str) -> float | None:
+        """Give one namespace what it lacks."""
+        item = await self._storage.get(self._namespaces.key_of(name))
+        if item is None:
+            return None
+        if DELETING in item.value:
+            metadata = read_metadata(item.value)
+            if metadata is None or metadata.deletion_timestamp:
+                return None
+        # Nothing is made in a namespace that has changed since: it may be going away now.
+        guard = RevisionIs(item.key, item.revision)
+        try:
+            await self._ensure_account(name, guard)
+            if self.certificates:
+                return await self._ensure_certificates(name, guard)
+        except PlaceMoved:
+            return MOVED_SECONDS
+        return None
+
+    async def _ensure_account(self, namespace: str, guard: RevisionIs) -> None:
+        path = self._accounts.path_of(namespace, ACCOUNT_NAME)
+        if await self._storage.get(self._accounts.key_of(path)) is None:
+            obj = {"metadata": {"name": ACCOUNT_NAME}}
+            await self._create(self._accounts, namespace, obj, guard)
+
+    async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> float | None:
+        """Publish them; after how long to do so, when somebody else keeps others there."""
+        resource, data = self._config_maps, {CERTIFICATES_FIELD: self.certificates}
+        path = resource.path_of(namespace, CERTIFICATES_NAME)
+        item = await self._storage.get(resource.key_of(path))
+        if item is None:
+            metadata = {"name": CERTIFICATES_NAME, "annotations": {DESCRIPTION_NAME: DESCRIPTION}}
+            obj = {"metadata": metadata, "data": data}
+            await self._create(resource, namespace, obj, guard)
+            return None
+        check_opened(item.value)
+        stored: Object = load(item.value)
+        annotations = stored["metadata"].get("annotations") or {}
+        if stored.get("data") == data and annotations.get(DESCRIPTION_NAME):
+            return None
+        if wait := self._corrections.seconds_to_wait(namespace):
+            return wait
+        try:
+            await self._store.update(
+                resource,
+                working_version(resource),
+                path,
+                lambda current: _described({**current, "data": data}),
+                is_patch=True,
+            )
+        except status.NotFound:
+            return None  # its deletion will be seen
+        self._corrections.note(namespace)
+        return None
+
+    async def _create(
+        self, resource: Resource, namespace: str, obj: Object, guard: RevisionIs
+    ) -> None:
+        version = working_version(resource)
+        try:
+            await self._store.create(resource, version, obj, namespace=namespace, place=guard)
+        except status.AlreadyExists:
+            return
+
+
+def _described(obj: Object) -> Object:
+    """The same with a word on what it is for."""
+    metadata = obj["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), DESCRIPTION_NAME: DESCRIPTION}
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _hosted(catalog: Catalog, kind: str) -> Resource:
+    resource = catalog.of_kind("", kind)
+    assert resource is not None, f"every release hosts {kind}"
+    return resource

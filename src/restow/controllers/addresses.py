@@ -1,0 +1,147 @@
+"""Where the servers of a cluster can be reached: each publishes its address and renews it.
+
+The addresses are keys of our own. One that was not renewed for the whole duration, as seen by a
+peer with its own clock, is removed by that peer; its server puts it back if it lives after all. So
+the keys that are there are the addresses to use, and all servers see the same. Not here: the API
+objects that are made of them (`endpoints`), and who is a member of the cluster.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, NamedTuple
+
+import orjson
+
+from restow.aio import Runtime
+from restow.controllers.sightings import Sightings
+from restow.resources.stored import to_keep
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Guard,
+    Item,
+    Key,
+    Put,
+    Refused,
+    Revision,
+    RevisionIs,
+    Span,
+    Storage,
+    Transaction,
+)
+
+ADDRESSES_PREFIX: Final = "/restow/addresses/"
+ADDRESS_SECONDS: Final = 15.0
+RENEWALS_PER_LIFE: Final = 3
+_ATTEMPTS_MAX: Final = 3
+
+
+class Address(NamedTuple):
+    """An IP address and a port."""
+
+    ip: str
+    port: int
+
+    @property
+    def family(self) -> str:
+        """`IPv4` or `IPv6`. Raises ValueError for what is no IP address."""
+        return f"IPv{ipaddress.ip_address(self.ip).version}"
+
+
+class Addresses:
+    """The addresses of all servers, and the one of this server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        runtime: Runtime,
+        *,
+        server_id: str,
+        own: Address,
+        seconds: float = ADDRESS_SECONDS,
+    ) -> None:
+        self._storage = storage
+        self._key = Key(ADDRESSES_PREFIX + server_id)
+        self._own = own
+        self._seconds = seconds
+        self._sightings = Sightings(runtime.clock)
+        self._revision: Revision | None = None
+        self._beat = 0
+        _ = own.family  # refuse at once what could not be published
+
+    @property
+    def renew_seconds(self) -> float:
+        return self._seconds / RENEWALS_PER_LIFE
+
+    async def publish(self) -> None:
+        """Renew the own address, or put it there."""
+        self._beat += 1
+        ip, port = self._own
+        value = to_keep({"address": ip, "port": port, "beat": self._beat})
+        for _ in range(_ATTEMPTS_MAX):
+            outcome = await self._storage.commit(
+                Transaction((self._guard(),), (Put(self._key, value),))
+            )
+            if isinstance(outcome, Done):
+                self._revision = outcome.revision
+            elif isinstance(outcome, Refused):
+                # The key is ours alone: go on from whatever it is now.
+                self._revision = None if outcome.current is None else outcome.current.revision
+                continue
+            return
+
+    async def withdraw(self) -> None:
+        """Remove the own address, at a clean stop."""
+        for _ in range(_ATTEMPTS_MAX):
+            outcome = await self._storage.commit(
+                Transaction((self._guard(),), (Delete(self._key),))
+            )
+            if not isinstance(outcome, Refused) or outcome.current is None:
+                return
+            self._revision = outcome.current.revision
+
+    def _guard(self) -> Guard:
+        if self._revision is None:
+            return Absent(self._key)
+        return RevisionIs(self._key, self._revision)
+
+    async def predecessors(self) -> frozenset[str]:
+        """The ids of servers that had the own address before.
+
+        A port belongs to one process at a time, so none of them is there any more.
+        """
+        page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
+        return frozenset(
+            item.key[len(ADDRESSES_PREFIX) :]
+            for item in page.items
+            if item.key != self._key and _read(item) == self._own
+        )
+
+    async def live(self) -> list[Address]:
+        """The addresses in use, sorted; those that are out of date are removed first."""
+        page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
+        self._sightings.keep_only({item.key for item in page.items})
+        found: set[Address] = set()
+        for item in page.items:
+            is_lapsed = self._sightings.unchanged_seconds(item) >= self._seconds
+            address = _read(item)
+            if is_lapsed or address is None:
+                guard = RevisionIs(item.key, item.revision)
+                outcome = await self._storage.commit(Transaction((guard,), (Delete(item.key),)))
+                if isinstance(outcome, Done):
+                    continue
+            if address is not None:
+                found.add(address)
+        return sorted(found)
+
+
+def _read(item: Item) -> Address | None:
+    try:
+        value = orjson.loads(item.value)
+        address = Address(value["address"], int(value["port"]))
+        _ = address.family
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return address

@@ -1,0 +1,241 @@
+"""APIServices of our own: one for each group and version that the servers themselves serve.
+
+Clients look there for what is served, and whether it is. Those of built-in kinds are labelled
+`onstart`, those of custom resources `true`, as in the reference; whoever takes the label away has
+the object to himself. What is changed in the others is changed back, what is missing comes back,
+and what is served no more goes.
+
+Which custom resources there are is read from their definitions, not from what this server hosts:
+it may be late. Not here: APIServices of other servers (`restow.serving.aggregation`), but for one
+thing: what names no service is available, whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from restow.aio import Runtime, WorkQueue
+from restow.apimachinery import status
+from restow.controllers.api_service_objects import (
+    GROUP,
+    KIND,
+    LOCAL,
+    ApiService,
+    read_api_service,
+    write_finding,
+)
+from restow.controllers.paging import items_below
+from restow.controllers.places import working_version
+from restow.kinds.builtin import api_service_priorities
+from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import ROOT as DEFINITIONS
+from restow.resources.definition import Object
+from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.stored import load
+from restow.storage.interface import Batch, Item, Revision
+
+LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"
+ON_START: Final = "onstart"
+ALWAYS: Final = "true"
+LOOK_SECONDS: Final = 300.0
+_EMPTY: Final = (None, False, "")
+
+
+def hosts_api_services(catalog: Catalog) -> bool:
+    """Whether there are APIServices to keep; a release may leave them out."""
+    return catalog.of_kind(GROUP, KIND) is not None
+
+
+class ApiServiceKeeper:
+    """Keeps them like what is served. An observer of all objects."""
+
+    def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
+        resource = catalog.of_kind(GROUP, KIND)
+        assert resource is not None, "whoever makes one has asked before"
+        self._resource = resource
+        self._store = store
+        self._storage = store.storage
+        self._clock = runtime.clock
+        self._built_in = _built_in(catalog)
+        self._defined: dict[str, frozenset[str]] = {}
+        """The APIServices that a definition wants, by its name."""
+        self._custom: Counter[str] = Counter()
+        """By how many definitions each of them is wanted."""
+        self.queue: WorkQueue[str] = WorkQueue(
+            "apiservices", clock=runtime.clock, randomness=runtime.randomness
+        )
+
+    # Seeing.
+
+    async def look(self, revision: Revision) -> None:
+        """Read all definitions, and queue all APIServices that are there or should be."""
+        gone = set(self._defined)
+        async for item in items_below(self._storage, DEFINITIONS):
+            name = item.key.removeprefix(DEFINITIONS)
+            gone.discard(name)
+            self._define(name, _wanted_by(item.value))
+        for name in gone:
+            self._define(name, frozenset())
+        root = self._resource.root
+        async for item in items_below(self._storage, root):
+            self.queue.add(item.key.removeprefix(root))
+        for name in (*self._built_in, *self._custom):
+            self.queue.add(name)
+
+    async def look_again(self) -> float:
+        """The periodic look."""
+        await self.look(Revision(0))
+        return LOOK_SECONDS
+
+    def see(self, batch: Batch) -> None:
+        """Notice changes of APIServices and definitions."""
+        root = self._resource.root
+        for event in batch.events:
+            key = event.key
+            if key.startswith(root):
+                self.queue.add(key.removeprefix(root))
+            elif key.startswith(DEFINITIONS):
+                wanted = frozenset() if event.value is None else _wanted_by(event.value)
+                self._define(key.removeprefix(DEFINITIONS), wanted)
+
+    def _define(self, definition: str, wanted: frozenset[str]) -> None:
+        before = self._defined.get(definition, frozenset())
+        if wanted == before:
+            return
+        if wanted:
+            self._defined[definition] = wanted
+        else:
+            del self._defined[definition]
+        for name in wanted - before:
+            self._custom[name] += 1
+            self.queue.add(name)
+        for name in before - wanted:
+            self._custom[name] -= 1
+            if not self._custom[name]:
+                del self._custom[name]
+            self.queue.add(name)
+
+    # Keeping.
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring one of them up to date."""
+        wanted = self._wanted(name)
+        item = await self._storage.get(self._resource.key_of(name))
+        found = None if item is None else read_api_service(item.value)
+        if item is None:
+            if wanted is not None:
+                await self._create(wanted)
+        elif found is None:
+            return None  # it cannot be read, and is reported where it is
+        elif LABEL not in (found.metadata.labels or {}):
+            await self._tell_local(found)
+        elif wanted is None:
+            await self._delete(name, item, found)
+        elif not _has_spec(item.value, wanted["spec"]):
+            await self._set_spec(name, found, wanted["spec"])
+        else:
+            await self._tell_local(found)
+        return None
+
+    def _wanted(self, name: str) -> Object | None:
+        if name in self._built_in:
+            label = ON_START
+        elif name in self._custom:
+            label = ALWAYS
+        else:
+            return None
+        version, _, group = name.partition(".")
+        group_priority, version_priority = api_service_priorities(group, version)
+        return {
+            "metadata": {"name": name, "labels": {LABEL: label}},
+            "spec": {
+                "group": group,
+                "version": version,
+                "groupPriorityMinimum": group_priority,
+                "versionPriority": version_priority,
+            },
+        }
+
+    async def _create(self, wanted: Object) -> None:
+        resource = self._resource
+        try:
+            await self._store.create(resource, working_version(resource), wanted, namespace="")
+        except status.AlreadyExists:
+            return  # its creation will be seen
+
+    async def _set_spec(self, name: str, found: ApiService, spec: Object) -> None:
+        def change(obj: Object) -> Object:
+            metadata = obj["metadata"]
+            is_same = metadata.get("uid") == found.uid
+            if is_same and LABEL in (metadata.get("labels") or {}):
+                obj["spec"] = dict(spec)
+            return obj
+
+        resource = self._resource
+        try:
+            await self._store.update(
+                resource, working_version(resource), name, change, is_patch=True
+            )
+        except status.NotFound:
+            return  # its deletion will be seen
+
+    async def _delete(self, name: str, item: Item, found: ApiService) -> None:
+        wish = DeleteWish(uid=found.uid, resource_version=str(item.revision))
+        resource = self._resource
+        try:
+            await self._store.delete(resource, working_version(resource), name, wish)
+        except (status.NotFound, status.Conflict):
+            return  # whatever was done to it will be seen
+
+    async def _tell_local(self, found: ApiService) -> None:
+        if found.is_local:
+            await write_finding(self._store, self._resource, found, LOCAL, self._clock)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    name: str
+    served: bool = False
+
+
+class _DefinedSpec(msgspec.Struct, frozen=True):
+    group: str
+    versions: list[_Version]
+
+
+class _Defined(msgspec.Struct, frozen=True):
+    spec: _DefinedSpec
+
+
+_decode_defined: Final = msgspec.json.Decoder(_Defined).decode
+
+
+def _wanted_by(definition: bytes) -> frozenset[str]:
+    """The names of the APIServices that a definition wants."""
+    try:
+        spec = _decode_defined(definition).spec
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return frozenset()
+    return frozenset(f"{each.name}.{spec.group}" for each in spec.versions if each.served)
+
+
+def _built_in(catalog: Catalog) -> frozenset[str]:
+    """The names of those that are served whatever is defined.
+
+    The group of APIServices itself has none, as in the reference.
+    """
+    return frozenset(
+        f"{version}.{resource.group}"
+        for resource in catalog
+        if resource.origin is None and resource.group != GROUP
+        for version in resource.served
+    )
+
+
+def _has_spec(value: bytes, wanted: Object) -> bool:
+    spec = load(value).get("spec") or {}
+    return {name: found for name, found in spec.items() if found not in _EMPTY} == {
+        name: found for name, found in wanted.items() if found not in _EMPTY
+    }

@@ -1,0 +1,280 @@
+"""The end of definitions: their instances are deleted, and when none is left they go.
+
+First all servers must have closed what is defined, so that nothing new comes; then instances are
+deleted in pages. One that finalizers hold is only marked, and the definition waits for it. All of
+it is told in the condition Terminating. A definition that never had names has no instances.
+
+Not here: closing, which every server does by itself, and names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from restow.aio import Backoff, Runtime, WorkQueue
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status_error import StatusError
+from restow.controllers import definition_conditions as conditions
+from restow.controllers.definition_names import group_of, resource_named
+from restow.controllers.places import read_metadata, stored_version, working_version
+from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
+from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import (
+    TERMINATING,
+    Definition,
+    definition_key,
+    read_definition,
+)
+from restow.resources.definition import Object, Resource
+from restow.resources.repeating import for_each
+from restow.resources.store import DeleteWish, ResourceStore
+from restow.resources.strategy import timestamp, uid_conflict
+from restow.resources.watch_cache import Entry
+from restow.storage.checks import OBJECTS_PREFIX, resource_of
+from restow.storage.interface import Span
+
+WAITING: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=30, jitter=0.3)
+"""When to look again at a definition that waits, should no change announce itself."""
+WOKEN_SECONDS: Final = 0.1
+"""The same when one does: many instances may go at once."""
+UNCONFIRMED_SECONDS: Final = 60.0
+"""After so long a wait for finalizers a definition says that it waits."""
+FAILURES_TOLD_MAX: Final = 5
+_PAGE: Final = 500
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A definition that is being deleted, as far as this turn has come with it."""
+
+    uid: str
+    looks: int = 0
+    """How often it was looked at in vain since something was done."""
+    marked_at: float | None = None
+    """When all its instances were deleted or marked; no new ones come after that."""
+
+
+class DefinitionCleaner:
+    """Empties and ends definitions that are being deleted. Made anew for each turn."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        *,
+        definitions: Resource,
+        closed_by_all: Callable[[str, str, str], bool],
+        hosted_otherwise: Callable[[str, str], bool],
+    ) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._catalog = catalog
+        self._clock = runtime.clock
+        self._randomness = runtime.randomness
+        self._definitions = definitions
+        self._closed_by_all = closed_by_all
+        self._hosted_otherwise = hosted_otherwise
+        self._waits: dict[str, _Wait] = {}
+        self._unhosted: set[str] = set()  # those that wait for this server to host them
+        self.queue: WorkQueue[str] = WorkQueue(
+            "definition cleanup", clock=runtime.clock, randomness=runtime.randomness
+        )
+
+    # Noticing.
+
+    def see_removal(self, key: str) -> None:
+        """An object is gone: perhaps the one that a definition waits for."""
+        if not self._waits:
+            return
+        group, slash, plural = (resource_of(key) or "").partition("/")
+        name = f"{plural}.{group}"
+        wait = self._waits.get(name) if slash else None
+        if wait is not None and wait.marked_at is not None:
+            self.queue.add_after(name, WOKEN_SECONDS)
+
+    def wake(self, name: str) -> None:
+        """Servers have said something new about what a definition defines."""
+        if name in self._waits:
+            self.queue.add(name)
+
+    def hosting_changed(self, group: str) -> None:
+        """This server hosts something else in a group."""
+        for name in self._unhosted:
+            if group_of(name) == group:
+                self.queue.add(name)
+
+    # Acting.
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring the deletion of one definition forward; after how long to look again, if so."""
+        self._unhosted.discard(name)
+        item = await self._storage.get(definition_key(name))
+        definition = None if item is None else read_definition(item)
+        if (
+            definition is None
+            or not definition.is_closing
+            or CLEANUP_FINALIZER not in definition.finalizers
+        ):
+            self._waits.pop(name, None)
+            return None
+        wait = self._waits.get(name)
+        if wait is None or wait.uid != definition.uid:
+            wait = self._waits[name] = _Wait(definition.uid)
+        end = await self._empty(definition, wait)
+        if end is None:
+            wait.looks += 1
+            return WAITING.delay_seconds(wait.looks - 1, self._randomness)
+        await self._finish(definition, end)
+        self._waits.pop(name, None)
+        return None
+
+    async def _empty(self, definition: Definition, wait: _Wait) -> conditions.Condition | None:
+        """Delete the instances; what the definition says in the end, or None if it must wait."""
+        group, plural = resource_named(definition.name)
+        root = f"{OBJECTS_PREFIX}{group}/{plural}/"
+        if self._is_builtin(group, plural, root) or self._hosted_otherwise(group, plural):
+            return conditions.OVERLAPPING
+        # What was never accepted is served by nobody.
+        is_served = definition.is_hostable
+        if is_served and not self._closed_by_all(group, plural, definition.uid):
+            await self._tell(definition, conditions.DELETION_PENDING)
+            return None
+        left = await self._storage.count(Span.of_prefix(root))
+        if left:
+            resource = self._catalog.named(group, plural)
+            is_hosted = resource is not None and _is_made_of(resource, definition)
+            if not is_hosted and not definition.is_hostable:
+                return conditions.NEVER_ESTABLISHED
+            if resource is None or not is_hosted:
+                self._unhosted.add(definition.name)
+                await self._tell(definition, conditions.not_listed(_unhosted(group, plural)))
+                return None
+            left = await self._delete_all(definition, resource, wait)
+        if left:
+            return None
+        is_known = definition.established or wait.marked_at is not None
+        return conditions.DELETION_COMPLETED if is_known else conditions.NEVER_ESTABLISHED
+
+    def _is_builtin(self, group: str, plural: str, root: str) -> bool:
+        """Whether something that no definition has made lives there."""
+        resource = self._catalog.named(group, plural)
+        return resource is not None and resource.origin is None and resource.root == root
+
+    async def _delete_all(self, definition: Definition, resource: Resource, wait: _Wait) -> int:
+        """Delete all instances once; how many are left."""
+        if wait.marked_at is None:
+            said = definition.condition(TERMINATING)
+            if said is None or said.reason == conditions.DELETION_PENDING["reason"]:
+                await self._tell(definition, conditions.DELETION_IN_PROGRESS)
+            failures = await delete_instances(self._store, resource)
+            if failures:
+                await self._tell(definition, conditions.not_deleted(failures))
+            else:
+                wait.marked_at, wait.looks = self._clock.monotonic(), 0
+        elif self._clock.monotonic() - wait.marked_at >= UNCONFIRMED_SECONDS:
+            await self._tell(definition, conditions.DELETION_UNCONFIRMED)
+        return await self._storage.count(Span.of_prefix(resource.root))
+
+    # Writing.
+
+    async def _tell(self, definition: Definition, wanted: conditions.Condition) -> None:
+        """Say how far it is, unless that is said already."""
+        said = definition.condition(TERMINATING)
+        if said is not None and (said.reason, said.message) == (
+            wanted["reason"],
+            wanted["message"],
+        ):
+            return
+
+        def change(obj: Object) -> Object:
+            return self._with_condition(obj, definition, wanted)
+
+        await self._update(definition.name, change)
+
+    async def _finish(self, definition: Definition, end: conditions.Condition) -> None:
+        """Take away our finalizer; the definition goes unless others have theirs."""
+
+        def change(obj: Object) -> Object:
+            metadata = obj["metadata"]
+            finalizers = metadata.get("finalizers") or []
+            metadata["finalizers"] = [each for each in finalizers if each != CLEANUP_FINALIZER]
+            return self._with_condition(obj, definition, end)
+
+        await self._update(definition.name, change)
+
+    def _with_condition(
+        self, obj: Object, definition: Definition, wanted: conditions.Condition
+    ) -> Object:
+        found = obj["metadata"].get("uid") or ""
+        if found != definition.uid:
+            raise uid_conflict(
+                self._definitions, definition.name, asked=definition.uid, found=found
+            )
+        state = obj.get("status") or {}
+        now = timestamp(self._clock.wall())
+        old = state.get("conditions") or []
+        state["conditions"] = conditions.set_conditions(old, [wanted], now=now)
+        obj["status"] = state
+        return obj
+
+    async def _update(self, name: str, change: Callable[[Object], Object]) -> None:
+        resource = self._definitions
+        try:
+            await self._store.update(
+                resource,
+                working_version(resource),
+                name,
+                change,
+                subresource="status",
+                is_patch=True,
+            )
+        except status.NotFound:
+            return
+
+
+async def delete_instances(store: ResourceStore, resource: Resource) -> list[str]:
+    """Delete all objects of a resource, or mark them while finalizers hold them.
+
+    Why some could not be deleted, if so. Admission is not asked: they go with their kind.
+    """
+    failures: list[str] = []
+
+    async def delete(found: tuple[str, Entry]) -> None:
+        path, entry = found
+        metadata = read_metadata(entry[2])
+        if metadata is None or metadata.deletion_timestamp:
+            return
+        try:
+            version = stored_version(resource, entry[1])
+            await store.delete(resource, version, path, DeleteWish(uid=metadata.uid))
+        except (status.NotFound, status.Conflict):
+            return  # gone, which is what we want
+        except StatusError as error:
+            failures.append(str(error))
+
+    cache = await store.read(resource)
+    start = ""
+    while len(failures) < FAILURES_TOLD_MAX:
+        page = cache.select(start=start, limit=_PAGE)
+        if not page.keys:
+            break
+        await for_each(zip(page.keys, page.entries, strict=True), delete)
+        start = page.keys[-1] + "\0"
+    failures += [f"{path} cannot be read: {why}" for path, why in cache.damaged.items()]
+    return sorted(failures)[:FAILURES_TOLD_MAX]
+
+
+def _is_made_of(resource: Resource, definition: Definition) -> bool:
+    return resource.origin is not None and resource.origin.uid == definition.uid
+
+
+def _unhosted(group: str, plural: str) -> str:
+    name = GroupResource(group, plural)
+    return f"unable to find a custom resource client for {name}: it is not served here yet"

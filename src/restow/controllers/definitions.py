@@ -1,0 +1,413 @@
+"""The life of definitions: their names are accepted or refused, they are established, they go.
+
+A definition that asks for names gets those that nobody else in its group has. It is established
+when all servers serve what it defines, or after some seconds, should one of them be stuck. One
+that is being deleted is handed to the cleaner (`definition_cleanup`).
+
+Several definitions are worked on at once. A name is reserved in the very step in which it is found
+free, and before anything is written, so that no two of them get it. Not here: serving what is
+defined, which every server does by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from restow.aio import Runtime, WorkQueue
+from restow.apimachinery import status
+from restow.controllers import definition_conditions as conditions
+from restow.controllers.definition_cleanup import DefinitionCleaner
+from restow.controllers.definition_names import (
+    Claims,
+    Decision,
+    decide,
+    from_wire,
+    tidy,
+    to_wire,
+)
+from restow.controllers.places import working_version
+from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
+from restow.kinds.validation.webhook_clients import has_bad_bundle
+from restow.resources.catalog import Catalog
+from restow.resources.custom.definitions import (
+    ESTABLISHED,
+    NAMES_ACCEPTED,
+    ROOT,
+    Definition,
+    DefinitionUnreadable,
+    definition_key,
+    read_definition,
+)
+from restow.resources.definition import Object, Resource
+from restow.resources.store import ResourceStore
+from restow.resources.strategy import timestamp, uid_conflict
+from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
+
+ESTABLISH_SECONDS_MAX: Final = 5.0
+"""So long a definition waits for servers that do not serve it yet."""
+_PAGE: Final = 20
+"""Definitions read at once: one of them may take a megabyte."""
+
+logger = logging.getLogger(__name__)
+
+Asked = Callable[[str, str, str], bool]
+"""Asked with the group and plural of a resource, and the uid of its definition."""
+Wake = Callable[[str, str], None]
+"""Told the group and plural of a resource of which servers have said something new."""
+
+
+def _always(_group: str, _plural: str, _uid: str) -> bool:
+    return True
+
+
+def _never_woken(_wake: Wake | None) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsOptions:
+    """What is known of the servers of a cluster. The defaults are those of a server alone."""
+
+    served_by_all: Asked = _always
+    """Whether every living server serves a resource as this definition wants it."""
+    closed_by_all: Asked = _always
+    """Whether no living server creates objects of it: each has closed it, or does not serve it."""
+    hosted_otherwise: Callable[[str, str], bool] = lambda _group, _plural: False
+    """Whether servers host such a resource that have it from no definition: then its objects are
+    theirs, and none of the definition's."""
+    wake: Callable[[Wake | None], None] = _never_woken
+    """Takes who is to be told when an answer may have changed; None: nobody any more."""
+
+
+class DefinitionKeeper:
+    """Sees to all definitions. An observer of all objects; made anew for each turn."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        options: DefinitionsOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._clock = runtime.clock
+        self._options = options or DefinitionsOptions()
+        self._definitions = _hosted(catalog)
+        self._claims = Claims(catalog)
+        self._hosted_otherwise: set[str] = set()
+        """Definitions that wait until others host their resource no more."""
+        self._accepted_at: dict[str, tuple[str, float]] = {}  # name → uid, and since when
+        self.queue: WorkQueue[str] = WorkQueue(
+            "definition", clock=runtime.clock, randomness=runtime.randomness
+        )
+        self.cleaner = DefinitionCleaner(
+            store,
+            catalog,
+            runtime,
+            definitions=self._definitions,
+            closed_by_all=self._options.closed_by_all,
+            hosted_otherwise=self._options.hosted_otherwise,
+        )
+
+    # Noticing.
+
+    async def look(self, revision: Revision) -> None:
+        """Learn which names are taken, then look at every definition."""
+        span, found = Span.of_prefix(ROOT), set[str]()
+        while True:
+            page = await self._storage.range(span, limit=_PAGE)
+            for item in page.items:
+                found.add(item.key[len(ROOT) :])
+                self._note(item.key, item.value, item.revision)
+            if not page.more:
+                break
+            span = span.starting_at(page.items[-1].key + "\0")
+            await self._clock.sleep(0)
+        self._claims.keep_only(found, revision)
+        # Only now: a name is not given away before all who have names are known.
+        for name in found:
+            self.queue.add(name)
+
+    def see(self, batch: Batch) -> None:
+        """Follow the definitions, and the ends of instances for which some of them wait."""
+        for event in batch.events:
+            if event.key.startswith(ROOT):
+                self._see(event)
+            elif event.value is None:
+                self.cleaner.see_removal(event.key)
+
+    def _see(self, event: Event) -> None:
+        name = event.key[len(ROOT) :]
+        if event.value is None:
+            self._accepted_at.pop(name, None)
+            self._queue_all(self._claims.remove(name, event.revision))
+            return
+        self._note(event.key, event.value, event.revision)
+        self.queue.add(name)
+
+    def _note(self, key: Key, value: bytes, revision: Revision) -> None:
+        try:
+            definition = Definition(key, value, revision)
+        except DefinitionUnreadable as error:
+            logger.warning("%s", error)
+            return
+        name = key[len(ROOT) :]
+        self._queue_all(self._claims.note(name, definition.accepted_names, revision))
+
+    def _queue_all(self, names: set[str]) -> None:
+        for name in sorted(names):
+            self.queue.add(name)
+
+    @contextmanager
+    def woken(self) -> Iterator[None]:
+        """Hear of what servers say, as long as this lasts."""
+        self._options.wake(self._wake)
+        try:
+            yield
+        finally:
+            self._options.wake(None)
+
+    def _wake(self, group: str, plural: str) -> None:
+        name = f"{plural}.{group}"
+        if name in self._accepted_at or name in self._hosted_otherwise:
+            self.queue.add(name)
+        self.cleaner.wake(name)
+
+    def hosting_changed(self, group: str) -> None:
+        """This server hosts something else than before."""
+        self.cleaner.hosting_changed(group)
+
+    # Acting.
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring one definition forward; after how long to look again, if so."""
+        item = await self._storage.get(definition_key(name))
+        definition = None if item is None else _readable(item)
+        if item is None or definition is None or definition.is_closing:
+            self._accepted_at.pop(name, None)
+            self._end_reservation(name)
+            if definition is not None and CLEANUP_FINALIZER in definition.finalizers:
+                self.cleaner.queue.add(name)
+            return None
+        if self._lacks_names(definition) or _lacks_approval(definition, item):
+            await self._tell(definition)
+            return None  # which is a change, and brings us here again
+        self._end_reservation(name)
+        return await self._establish(definition)
+
+    # Names.
+
+    def _lacks_names(self, definition: Definition) -> bool:
+        """Whether it must be told which names it has, because that is not what it says."""
+        names, accepted = tidy(definition.names), tidy(definition.accepted_names)
+        if names == accepted and definition.names_accepted:
+            return False
+        decision = self._decide(definition.name, names, accepted)
+        said = definition.condition(NAMES_ACCEPTED)
+        return (
+            decision.names != accepted
+            or said is None
+            or said.status != ("True" if decision.is_accepted else "False")
+            or (said.reason, said.message) != (decision.reason, decision.message)
+        )
+
+    def _decide(self, name: str, requested: Any, accepted: Any) -> Decision:
+        decision = decide(requested, accepted, lambda claim: self._claims.is_taken(claim, name))
+        self._claims.wait(name, decision.refused)
+        return decision
+
+    async def _tell(self, definition: Definition) -> None:
+        """Write which names a definition has, and whether its group's owners approve of it."""
+        name = definition.name
+
+        def change(obj: Object) -> Object:
+            _check_uid(self._definitions, obj, definition)
+            spec, state = obj.get("spec") or {}, obj.get("status") or {}
+            if obj["metadata"].get("deletionTimestamp"):
+                return obj  # it gets no new names any more
+            old = state.get("conditions") or []
+            decision = self._decide(
+                name, from_wire(spec.get("names")), from_wire(state.get("acceptedNames"))
+            )
+            # In the same step in which they were found free.
+            self._claims.reserve(name, decision.names)
+            new = [*_naming(decision, old), *_approving(obj)]
+            state["conditions"] = conditions.set_conditions(old, new, now=self._now)
+            state["acceptedNames"] = to_wire(decision.names)
+            obj["status"] = state
+            return obj
+
+        try:
+            await self._write(name, change)
+        except status.Conflict:
+            self._end_reservation(name)
+            raise
+        # After any other error it may have been written. Names stay reserved until that is clear.
+        self._end_reservation(name)
+
+    def _end_reservation(self, name: str) -> None:
+        self._queue_all(self._claims.end_reservation(name))
+
+    # Being established.
+
+    async def _establish(self, definition: Definition) -> float | None:
+        name, uid = definition.name, definition.uid
+        if not definition.names_accepted or definition.established:
+            self._accepted_at.pop(name, None)
+            return None
+        wanted = conditions.BAD_BUNDLE if _has_bad_bundle(definition) else conditions.IS_ESTABLISHED
+        if wanted is conditions.BAD_BUNDLE and _says(definition, wanted):
+            return None
+        plural = definition.accepted_names.plural
+        self._hosted_otherwise.discard(name)
+        if self._options.hosted_otherwise(definition.group, plural):
+            self._hosted_otherwise.add(name)
+            wanted = conditions.HOSTED_OTHERWISE
+            if _says(definition, wanted):
+                return None
+        seconds_left = self._seconds_left(definition)
+        is_served = self._options.served_by_all(definition.group, plural, uid)
+        is_refused = wanted is conditions.HOSTED_OTHERWISE
+        if not is_served and not is_refused and seconds_left > 0:
+            return seconds_left
+        if not is_served and not is_refused:
+            logger.warning("%s is established although not every server serves it", name)
+
+        def change(obj: Object) -> Object:
+            _check_uid(self._definitions, obj, definition)
+            state = obj.get("status") or {}
+            old = state.get("conditions") or []
+            if _is_true(old, NAMES_ACCEPTED) and not _is_true(old, ESTABLISHED):
+                state["conditions"] = conditions.set_conditions(old, [wanted], now=self._now)
+                obj["status"] = state
+            return obj
+
+        await self._write(name, change)
+        self._accepted_at.pop(name, None)
+        return None
+
+    def _seconds_left(self, definition: Definition) -> float:
+        """How long a definition still waits for servers; from when it was first seen here."""
+        now = self._clock.monotonic()
+        since = self._accepted_at.get(definition.name)
+        if since is None or since[0] != definition.uid:
+            since = self._accepted_at[definition.name] = (definition.uid, now)
+        return since[1] + ESTABLISH_SECONDS_MAX - now
+
+    # Writing.
+
+    @property
+    def _now(self) -> str:
+        return timestamp(self._clock.wall())
+
+    async def _write(self, name: str, change: Callable[[Object], Object]) -> None:
+        """Change the status of a definition; nothing to do when it is gone."""
+        resource = self._definitions
+        try:
+            written = await self._store.update(
+                resource,
+                working_version(resource),
+                name,
+                change,
+                subresource="status",
+                is_patch=True,
+            )
+        except status.NotFound:
+            return
+        stored = _decode_written(written.body)
+        names = from_wire(stored.status.get("acceptedNames"))
+        revision = int(stored.metadata.resource_version)
+        self._queue_all(self._claims.note(name, names, revision))
+
+
+class _WrittenMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Written(msgspec.Struct, frozen=True):
+    metadata: _WrittenMetadata
+    status: dict[str, Any]
+
+
+class _Annotations(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Annotated(msgspec.Struct, frozen=True):
+    metadata: _Annotations
+
+
+_decode_written: Final = msgspec.json.Decoder(_Written).decode
+_decode_annotated: Final = msgspec.json.Decoder(_Annotated).decode
+
+
+def _readable(item: Item) -> Definition | None:
+    try:
+        return read_definition(item)
+    except DefinitionUnreadable:
+        return None  # it was logged when it was seen
+
+
+def _hosted(catalog: Catalog) -> Resource:
+    resource = catalog.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
+    assert resource is not None, "every release hosts definitions"
+    return resource
+
+
+def _naming(decision: Decision, old: list[conditions.Condition]) -> list[conditions.Condition]:
+    """What follows from a decision about names."""
+    told = conditions.names_accepted(decision.reason, decision.message, holds=decision.is_accepted)
+    if _is_true(old, ESTABLISHED):
+        return [told]
+    if decision.is_accepted:
+        return [told, conditions.INSTALLING]
+    is_said = any(each.get("type") == ESTABLISHED for each in old)
+    return [told] if is_said else [told, conditions.NOT_ACCEPTED]
+
+
+def _approving(obj: Object) -> list[conditions.Condition]:
+    if not conditions.is_protected((obj.get("spec") or {}).get("group") or ""):
+        return []
+    return [conditions.approval(obj["metadata"].get("annotations") or {})]
+
+
+def _lacks_approval(definition: Definition, item: Item) -> bool:
+    if not conditions.is_protected(definition.group):
+        return False
+    try:
+        annotations = _decode_annotated(item.value).metadata.annotations or {}
+    except msgspec.ValidationError:
+        annotations = {}
+    return not _says(definition, conditions.approval(annotations))
+
+
+def _says(definition: Definition, wanted: conditions.Condition) -> bool:
+    said = definition.condition(wanted["type"])
+    return said is not None and (said.status, said.reason, said.message) == (
+        wanted["status"],
+        wanted["reason"],
+        wanted["message"],
+    )
+
+
+def _is_true(old: list[conditions.Condition], kind: str) -> bool:
+    return any(each.get("type") == kind and each.get("status") == "True" for each in old)
+
+
+def _has_bad_bundle(definition: Definition) -> bool:
+    webhook = definition.conversion.webhook
+    config = None if webhook is None else webhook.client_config
+    return config is not None and has_bad_bundle({"caBundle": config.ca_bundle})
+
+
+def _check_uid(resource: Resource, obj: Object, definition: Definition) -> None:
+    found = obj["metadata"].get("uid") or ""
+    if found != definition.uid:
+        raise uid_conflict(resource, definition.name, asked=definition.uid, found=found)

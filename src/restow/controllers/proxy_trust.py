@@ -1,0 +1,191 @@
+"""How servers behind this one know who asks: the ConfigMap `extension-apiserver-authentication`.
+
+It holds the authorities of clients and of proxies, and the headers in which a proxy says who has
+asked it. Servers behind a proxy read it when they start and follow it.
+
+Every server adds what it uses itself: one that was given other authorities than its peers must be
+believed all the same. So what is there stays, but for authorities that have expired; to take one
+away, delete the ConfigMap, and the servers that run make it anew. Not here: how requests are passed
+on, and who believes the headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from restow.aio import Clock, WorkQueue
+from restow.aio.runtime import Runtime
+from restow.apimachinery import status
+from restow.controllers.places import working_version
+from restow.resources.catalog import Catalog
+from restow.resources.definition import Object
+from restow.resources.store import ResourceStore
+from restow.resources.stored import check_opened, load
+from restow.storage.interface import Batch, Revision
+
+NAMESPACE: Final = "kube-system"
+NAME: Final = "extension-apiserver-authentication"
+LOOK_SECONDS: Final = 60.0
+EXPIRED_SECONDS: Final = 300.0
+"""After its end an authority stays for so long: clocks differ."""
+LISTED_MAX: Final = 100
+"""Values in each field; more than anybody uses."""
+
+_CLIENT_CA: Final = "client-ca-file"
+_PROXY_CA: Final = "requestheader-client-ca-file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyTrust:
+    """What one server uses."""
+
+    client_ca_pem: str
+    proxy_ca_pem: str = ""
+    """Empty: this server passes on nothing."""
+    allowed_names: tuple[str, ...] = ()
+    username_headers: tuple[str, ...] = ("X-Remote-User",)
+    uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
+
+    @property
+    def lists(self) -> dict[str, tuple[str, ...]]:
+        """The fields that are lists, in the order in which they are written."""
+        return {
+            "requestheader-username-headers": self.username_headers,
+            "requestheader-uid-headers": self.uid_headers,
+            "requestheader-group-headers": self.group_headers,
+            "requestheader-extra-headers-prefix": self.extra_prefixes,
+            "requestheader-allowed-names": self.allowed_names,
+        }
+
+
+def merged(data: dict[str, str], own: ProxyTrust, now: datetime) -> dict[str, str]:
+    """What the ConfigMap should hold, from what it does. What cannot be read there is dropped."""
+    result = {_CLIENT_CA: _merged_pem(data.get(_CLIENT_CA), own.client_ca_pem, now)}
+    if own.proxy_ca_pem or data.get(_PROXY_CA):
+        result[_PROXY_CA] = _merged_pem(data.get(_PROXY_CA), own.proxy_ca_pem, now)
+        for name, values in own.lists.items():
+            result[name] = orjson.dumps(_joined(_listed(data.get(name)), values)).decode()
+    return {name: text for name, text in result.items() if text}
+
+
+class ProxyTrustKeeper:
+    """Keeps the ConfigMap. Each server has one; the one with the turn also sees its changes."""
+
+    def __init__(
+        self, store: ResourceStore, catalog: Catalog, runtime: Runtime, own: ProxyTrust
+    ) -> None:
+        resource = catalog.of_kind("", "ConfigMap")
+        assert resource is not None, "every release hosts ConfigMap"
+        self._resource = resource
+        self._path = resource.path_of(NAMESPACE, NAME)
+        self._key = resource.key_of(self._path)
+        self._store = store
+        self._clock: Clock = runtime.clock
+        self.own = own
+        """May be replaced: the next look publishes it."""
+        self.queue: WorkQueue[str] = WorkQueue(
+            "proxy-trust", clock=runtime.clock, randomness=runtime.randomness
+        )
+
+    async def look(self, revision: Revision) -> None:
+        self.queue.add(NAME)
+
+    def see(self, batch: Batch) -> None:
+        """Notice that somebody has changed it."""
+        if any(event.key == self._key for event in batch.events):
+            self.queue.add(NAME)
+
+    async def look_again(self) -> float:
+        """The periodic look."""
+        await self.reconcile(NAME)
+        return LOOK_SECONDS
+
+    async def reconcile(self, _name: str) -> float | None:
+        """Add what is missing. Raises `CannotOpen` when what is there cannot be read."""
+        item = await self._store.storage.get(self._key)
+        if item is None:
+            await self._create()
+            return None
+        check_opened(item.value)
+        before = _data_of(load(item.value))
+        if self._merged(before) != before:
+            await self._update()
+        return None
+
+    def _merged(self, data: dict[str, str]) -> dict[str, str]:
+        return merged(data, self.own, self._clock.wall())
+
+    async def _create(self) -> None:
+        obj = {"metadata": {"name": NAME}, "data": self._merged({})}
+        resource = self._resource
+        try:
+            await self._store.create(resource, working_version(resource), obj, namespace=NAMESPACE)
+        except status.AlreadyExists:
+            await self._update()  # a peer was faster
+
+    async def _update(self) -> None:
+        def change(obj: Object) -> Object:
+            obj["data"] = self._merged(_data_of(obj))
+            return obj
+
+        resource = self._resource
+        try:
+            await self._store.update(
+                resource, working_version(resource), self._path, change, is_patch=True
+            )
+        except status.NotFound:
+            return  # the next look makes it
+
+
+def _data_of(obj: Object) -> dict[str, str]:
+    data: Any = obj.get("data")
+    return dict(data) if isinstance(data, dict) else {}
+
+
+def _listed(text: str | None) -> list[str]:
+    try:
+        found = orjson.loads(text or "[]")
+    except orjson.JSONDecodeError:
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def _joined(present: Iterable[str], own: Iterable[str]) -> list[str]:
+    """All values, each once, in the order in which they came: or servers would take turns."""
+    known = dict.fromkeys(own)
+    values = list(dict.fromkeys([*present, *known]))
+    surplus = len(values) - LISTED_MAX
+    if surplus > 0:
+        others = [each for each in values if each not in known]
+        dropped = set(others[:surplus])
+        values = [each for each in values if each not in dropped]
+    return values
+
+
+def _merged_pem(text: str | None, own: str, now: datetime) -> str:
+    oldest = now - timedelta(seconds=EXPIRED_SECONDS)
+    present, mine = (
+        [
+            each.public_bytes(Encoding.PEM).decode()
+            for each in _certificates(pem)
+            if each.not_valid_after_utc > oldest
+        ]
+        for pem in (text or "", own)
+    )
+    return "".join(_joined(present, mine))
+
+
+def _certificates(text: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(text.encode()) if text.strip() else []
+    except ValueError:
+        return []

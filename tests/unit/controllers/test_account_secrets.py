@@ -1,0 +1,129 @@
+"""Secrets of accounts are filled with a token, and go with their account."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Any
+
+from restow.controllers.account_secrets import (
+    ACCOUNT_NAME,
+    ACCOUNT_UID,
+    LOOK_SECONDS,
+    TYPE,
+    AccountSecretKeeper,
+)
+from restow.controllers.corrections import AT_ONCE_MAX
+from tests.unit.controllers.world import Observed, World, open_world
+
+
+async def begin(world: World) -> tuple[AccountSecretKeeper, Observed]:
+    keeper = AccountSecretKeeper(
+        world.store,
+        world.catalog,
+        world.runtime,
+        certificates="ca",
+        sign=lambda namespace, account, secret: f"{namespace} {account[0]} {secret}",
+    )
+    return keeper, await world.observe(keeper)
+
+
+async def secret_of(world: World, name: str, account: str, **more: str) -> None:
+    await world.create(
+        "Secret",
+        name,
+        "n",
+        type=TYPE,
+        metadata={"annotations": {ACCOUNT_NAME: account, **more}},
+    )
+
+
+async def data_of(world: World, path: str) -> dict[str, str]:
+    found: dict[str, Any] | None = await world.get("Secret", path)
+    assert found is not None
+    return {name: b64decode(text).decode() for name, text in (found.get("data") or {}).items()}
+
+
+async def test_secrets_are_filled() -> None:
+    """A Secret that names an account gets its token, once, and the uid; others are left alone."""
+    async with open_world() as world:
+        await world.create("Namespace", "n")
+        await world.create("ServiceAccount", "a", "n")
+        await secret_of(world, "old", "a")
+        keeper, observed = await begin(world)
+        await secret_of(world, "new", "a")
+        await world.create("Secret", "plain", "n")
+        await observed.settle(keeper.queue, keeper.reconcile)
+        for name in ("old", "new"):
+            wanted = {"token": f"n a {name}", "namespace": "n", "ca.crt": "ca"}
+            assert await data_of(world, f"n/{name}") == wanted
+        account, secret = (
+            await world.get("ServiceAccount", "n/a"),
+            await world.get("Secret", "n/new"),
+        )
+        assert account is not None
+        assert secret is not None
+        assert secret["metadata"]["annotations"][ACCOUNT_UID] == account["metadata"]["uid"]
+        assert await data_of(world, "n/plain") == {}
+        revision = await world.storage.revision()
+        await keeper.look_again()
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert await world.storage.revision() == revision, "a second look changes nothing"
+
+
+async def test_a_token_that_is_there_stays() -> None:
+    """What was changed besides the token is put right, and the token is not made anew."""
+    async with open_world() as world:
+        await world.create("Namespace", "n")
+        await world.create("ServiceAccount", "a", "n")
+        keeper, observed = await begin(world)
+        await secret_of(world, "s", "a")
+        await observed.settle(keeper.queue, keeper.reconcile)
+        await world.edit("Secret", "n/s", lambda obj: obj.update(data={"token": "bWluZQ=="}))
+        keeper.certificates = "newer"
+        await observed.settle(keeper.queue, keeper.reconcile)
+        wanted = {"token": "mine", "namespace": "n", "ca.crt": "newer"}
+        assert await data_of(world, "n/s") == wanted
+
+
+async def test_secrets_go_with_their_account() -> None:
+    """A Secret of an account that is gone, never was, or is another by now is removed."""
+    async with open_world() as world:
+        await world.create("Namespace", "n")
+        await world.create("ServiceAccount", "a", "n")
+        await world.create("ServiceAccount", "b", "n")
+        keeper, observed = await begin(world)
+        await secret_of(world, "s", "a")
+        await secret_of(world, "kept", "b")
+        await secret_of(world, "nobody", "c")
+        await secret_of(world, "another", "b", **{ACCOUNT_UID: "of-before"})
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert await world.has("Secret", "n/s")
+        assert not await world.has("Secret", "n/nobody")
+        assert not await world.has("Secret", "n/another")
+        await world.delete("ServiceAccount", "n/a")
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert not await world.has("Secret", "n/s")
+        assert await world.has("Secret", "n/kept")
+
+
+async def test_who_writes_other_certificates_is_not_fought_without_end() -> None:
+    """A controller that puts others into a Secret at once is answered less and less often."""
+    async with open_world() as world:
+        await world.create("Namespace", "n")
+        await world.create("ServiceAccount", "a", "n")
+        keeper, observed = await begin(world)
+        await secret_of(world, "s", "a")
+        await observed.settle(keeper.queue, keeper.reconcile)
+
+        def change(obj: dict[str, Any]) -> None:
+            obj["data"]["ca.crt"] = b64encode(b"other").decode()
+
+        answers = 0
+        for _ in range(50):
+            await world.edit("Secret", "n/s", change)
+            await observed.settle(keeper.queue, keeper.reconcile)
+            answers += (await data_of(world, "n/s"))["ca.crt"] == "ca"
+        assert answers == AT_ONCE_MAX
+        await world.clock.advance(LOOK_SECONDS)
+        await observed.settle(keeper.queue, keeper.reconcile)
+        assert (await data_of(world, "n/s"))["ca.crt"] == "ca", "in the end it is right"

@@ -1,0 +1,348 @@
+"""The end of definitions: instances first, then the definition, and never too early."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.apimachinery.status import Conflict
+from restow.controllers import definition_cleanup
+from restow.controllers.definition_cleanup import UNCONFIRMED_SECONDS
+from restow.controllers.definitions import DefinitionKeeper, DefinitionsOptions
+from restow.storage.interface import Outcome, Put, Span, Transaction
+from restow.storage.memory import MemoryStorage
+from tests.unit.controllers.custom import (
+    GROUP,
+    accept,
+    conditions,
+    define,
+    definition,
+    host,
+    is_defined,
+    make,
+    release,
+    undefine,
+    widgets,
+)
+from tests.unit.controllers.world import Observed, World, open_world
+
+HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
+
+
+class Keeping:
+    """A world with a keeper that the test steps."""
+
+    def __init__(self, world: World, keeper: DefinitionKeeper, observed: Observed) -> None:
+        self.world = world
+        self.keeper = keeper
+        self._observed = observed
+
+    @classmethod
+    async def begin(cls, world: World, options: DefinitionsOptions | None = None) -> "Keeping":
+        keeper = DefinitionKeeper(world.store, world.catalog, world.runtime, options)
+        return cls(world, keeper, await world.observe(keeper))
+
+    async def settle(self) -> None:
+        cleaner = self.keeper.cleaner
+        await self._observed.settle(self.keeper.queue, self.keeper.reconcile)
+        await self._observed.settle(cleaner.queue, cleaner.reconcile)
+        await self._observed.settle(self.keeper.queue, self.keeper.reconcile)
+
+    async def wait(self, seconds: float) -> None:
+        """Let time go by and do what is due."""
+        await self.world.clock.advance(seconds)
+        await self.settle()
+
+    async def count(self, plural: str = "widgets") -> int:
+        return await self.world.storage.count(Span.of_prefix(f"/registry/{GROUP}/{plural}/"))
+
+
+async def test_instances_go_and_then_the_definition() -> None:
+    """All instances in all namespaces are deleted, those of other kinds stay."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world)
+        other = await define(world, "gadgets", "Gadget")
+        await accept(world, other)
+        await host(world, other)
+        for namespace in ("a", "b"):
+            await make(world, "w", namespace)
+        await make(world, "g", kind="Gadget")
+        await undefine(world, name)
+        assert await is_defined(world, name), "its finalizer holds it"
+        await it.settle()
+        assert await it.count() == 0
+        assert not await is_defined(world, name)
+        assert await is_defined(world, other)
+        assert await it.count("gadgets") == 1
+
+
+async def test_instances_outside_namespaces_go_too() -> None:
+    """The same for a kind whose objects are in no namespace."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world, scope="Cluster")
+        await make(world, "w", "")
+        await undefine(world, name)
+        await it.settle()
+        assert await it.count() == 0
+        assert not await is_defined(world, name)
+
+
+async def test_a_held_instance_holds_the_definition() -> None:
+    """It is marked, the definition says what it waits for, and goes after it."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world)
+        await make(world, "held", **HELD)
+        await make(world, "free")
+        await undefine(world, name)
+        await it.settle()
+        assert await it.count() == 1
+        found = await world.get("Widget", "n/held", group=GROUP)
+        assert found is not None
+        assert found["metadata"]["deletionTimestamp"]
+        terminating = (await conditions(world, name))["Terminating"]
+        assert terminating == ("True", "InstanceDeletionInProgress")
+        revision = await world.storage.revision()
+        await it.wait(UNCONFIRMED_SECONDS - 1)
+        assert await world.storage.revision() == revision, "waiting writes nothing"
+        await it.wait(30)
+        terminating = (await conditions(world, name))["Terminating"]
+        assert terminating == ("True", "InstanceDeletionCheck")
+        await release(world, "n/held")
+        await it.wait(0)
+        await it.wait(definition_cleanup.WOKEN_SECONDS)
+        assert not await is_defined(world, name)
+
+
+async def test_another_keeper_goes_on() -> None:
+    """Nothing is remembered but what is stored: the next turn ends what the last one began."""
+    async with open_world() as world:
+        first = await Keeping.begin(world)
+        name = await widgets(world)
+        await make(world, "held", **HELD)
+        await undefine(world, name)
+        await first.settle()
+        await release(world, "n/held")
+        second = await Keeping.begin(world)
+        await second.settle()
+        assert not await is_defined(world, name)
+        await first.settle()
+
+
+async def test_many_instances_go_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, some at a time are read and deleted, each once."""
+    monkeypatch.setattr(definition_cleanup, "_PAGE", 7)
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world)
+        for number in range(50):
+            await make(world, f"w{number}", f"n{number % 3}")
+        await undefine(world, name)
+        before = await world.storage.revision()
+        await it.settle()
+        assert not await is_defined(world, name)
+        assert await it.count() == 0
+        # Fifty instances, what is said at the beginning, and the definition.
+        assert await world.storage.revision() - before == 52
+
+
+async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
+    """While a server may still create instances, the deletion only announces itself."""
+    closed: set[str] = set()
+    options = DefinitionsOptions(closed_by_all=lambda _group, plural, _uid: plural in closed)
+    async with open_world() as world:
+        it = await Keeping.begin(world, options)
+        name = await widgets(world)
+        await make(world, "w")
+        await undefine(world, name)
+        await it.settle()
+        terminating = (await conditions(world, name))["Terminating"]
+        assert terminating == ("True", "InstanceDeletionPending")
+        assert await it.count() == 1
+        await make(world, "late")
+        closed.add("widgets")
+        it.keeper._wake(GROUP, "widgets")
+        await it.settle()
+        assert await it.count() == 0
+        assert not await is_defined(world, name)
+
+
+async def test_what_aggregated_servers_have_is_not_deleted() -> None:
+    """A definition of a resource that they serve goes without a look at their objects."""
+    options = DefinitionsOptions(
+        closed_by_all=lambda *_: False, hosted_otherwise=lambda _group, plural: plural == "widgets"
+    )
+    async with open_world() as world:
+        it = await Keeping.begin(world, options)
+        name = await widgets(world)
+        await make(world, "theirs")
+        await undefine(world, name)
+        await it.settle()
+        assert not await is_defined(world, name)
+        assert await it.count() == 1
+
+
+async def test_a_definition_without_names_has_no_instances() -> None:
+    """One that was never accepted, and so never hosted, goes at once."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        first = await widgets(world)
+        await it.settle()
+        second = await define(world, "gadgets", "Widget")
+        await it.settle()
+        assert (await conditions(world, second))["NamesAccepted"][0] == "False"
+        await undefine(world, second)
+        await it.settle()
+        assert not await is_defined(world, second)
+        assert await is_defined(world, first)
+
+
+async def test_one_that_is_deleted_at_once_gets_no_names() -> None:
+    """A definition that is being deleted when it is first seen is only let go."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await define(world, "widgets", "Widget", metadata=HELD)
+        await undefine(world, name)
+        await it.settle()
+        found = await definition(world, name)
+        assert found["metadata"]["finalizers"] == HELD["finalizers"]
+        assert found["status"]["acceptedNames"] == {"plural": "", "kind": ""}
+        assert await conditions(world, name) == {"Terminating": ("False", "NeverEstablished")}
+
+
+async def test_others_may_hold_a_definition_that_is_emptied() -> None:
+    """With a finalizer of someone else it stays, and says that its instances are gone."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await define(world, "widgets", "Widget", metadata=HELD)
+        await accept(world, name)
+        await host(world, name)
+        await make(world, "w")
+        await undefine(world, name)
+        await it.settle()
+        terminating = (await conditions(world, name))["Terminating"]
+        assert terminating == ("False", "InstanceDeletionCompleted")
+        revision = await world.storage.revision()
+        await it.wait(600)
+        assert await world.storage.revision() == revision
+
+
+async def test_instances_of_a_kind_not_hosted_here_yet_are_waited_for() -> None:
+    """A server that does not know the kind yet neither deletes instances nor forgets them."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        world.catalog.listeners.append(it.keeper.hosting_changed)
+        name = await widgets(world)
+        await make(world, "w")
+        world.catalog.drop(GROUP, "widgets")
+        await undefine(world, name)
+        await it.settle()
+        terminating = (await conditions(world, name))["Terminating"]
+        assert terminating == ("True", "InstanceDeletionFailed")
+        assert await it.count() == 1
+        await host(world, name)
+        await it.settle()
+        assert await it.count() == 0
+        assert not await is_defined(world, name)
+
+
+async def test_instances_that_cannot_be_read_are_told() -> None:
+    """What cannot be decoded is not deleted blindly; the definition says so and waits."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world)
+        await make(world, "w")
+        resource = world.kind("Widget", GROUP)
+        bad = Put(resource.key_of("n/bad"), b"no object")
+        await world.storage.commit(Transaction(writes=(bad,)))
+        await undefine(world, name)
+        await it.settle()
+        assert await it.count() == 1
+        [told] = [
+            each
+            for each in (await definition(world, name))["status"]["conditions"]
+            if each["type"] == "Terminating"
+        ]
+        assert told["reason"] == "InstanceDeletionFailed"
+        assert told["message"].startswith("could not issue all deletes: n/bad cannot be read")
+        revision = await world.storage.revision()
+        await it.wait(300)
+        assert await world.storage.revision() == revision
+
+
+async def test_objects_of_a_built_in_kind_are_never_deleted() -> None:
+    """A definition whose instances would be where a built-in kind has its objects just goes."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        name = await define(
+            world,
+            "storagestates",
+            "StorageState",
+            group="migration.k8s.io",
+            scope="Cluster",
+            metadata={"annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
+        )
+        await accept(world, name)
+        spec = {"resource": {"group": "", "resource": "pods"}}
+        await world.create("StorageState", "pods", group="migration.k8s.io", spec=spec)
+        await undefine(world, name)
+        await it.settle()
+        assert not await is_defined(world, name)
+        assert await world.has("StorageState", "pods", group="migration.k8s.io")
+
+
+async def test_a_definition_made_again_is_left_alone() -> None:
+    """What is decided about a definition is not done to a new one of the same name."""
+
+    class Replacing(MemoryStorage):
+        """Another server ends the deletion just before this one does, and all begins anew."""
+
+        world: World | None = None
+
+        async def commit(self, transaction: Transaction) -> Outcome:
+            world, self.world = self.world, None
+            if world is not None:
+                other = DefinitionKeeper(world.store, world.catalog, world.runtime)
+                await other.cleaner.reconcile(f"widgets.{GROUP}")
+                await define(world, "widgets", "Widget")
+            return await super().commit(transaction)
+
+    storage = Replacing()
+    async with open_world(storage) as world:
+        it = await Keeping.begin(world)
+        name = await widgets(world)
+        old = await definition(world, name)
+        await undefine(world, name)
+        storage.world = world
+        with pytest.raises(Conflict):
+            await it.keeper.cleaner.reconcile(name)
+        new = await definition(world, name)
+        assert new["metadata"]["uid"] != old["metadata"]["uid"]
+        assert "customresourcecleanup.apiextensions.k8s.io" in new["metadata"]["finalizers"]
+    await storage.close()
+
+
+async def test_instances_in_an_older_version_are_deleted_as_they_are() -> None:
+    """Nobody is asked to convert an object that is only to be deleted."""
+    async with open_world() as world:
+        it = await Keeping.begin(world)
+        schema = {"openAPIV3Schema": {"type": "object"}}
+        versions = [
+            {"name": "v2", "served": True, "storage": True, "schema": schema},
+            {"name": "v1", "served": True, "storage": False, "schema": schema},
+        ]
+        name = await define(world, "widgets", "Widget", versions=versions)
+        await accept(world, name)
+        resource = await host(world, name)
+        old = {
+            "kind": "Widget",
+            "apiVersion": f"{GROUP}/v1",
+            "metadata": {"name": "w", "namespace": "n", "uid": "u"},
+        }
+        put = Put(resource.key_of("n/w"), orjson.dumps(old) + b"\n")
+        await world.storage.commit(Transaction(writes=(put,)))
+        await undefine(world, name)
+        await it.settle()
+        assert not await is_defined(world, name)

@@ -1,0 +1,282 @@
+"""All housekeeping together: servers that start, work, die and stop."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from restow.aio import Runtime, SimulatedClock
+from restow.controllers import (
+    Address,
+    DefinitionsOptions,
+    Housekeeping,
+    HousekeepingOptions,
+    ProxyTrust,
+)
+from restow.controllers.definitions import Wake
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Item, Key, Put, Revision, Span, Transaction
+from restow.storage.memory import MemoryStorage
+from restow.storage.sqlite import open_sqlite
+from tests.unit.controllers.custom import (
+    GROUP,
+    conditions,
+    define,
+    host,
+    is_defined,
+    make,
+    undefine,
+)
+from tests.unit.controllers.world import World, open_world
+
+
+def housekeeping(world: World, name: str, *, address_of: str = "") -> Housekeeping:
+    address = Address(f"10.0.0.{ord(address_of or name)}", 6443)
+    options = HousekeepingOptions(server_id=name, address=address, certificates="CA")
+    return Housekeeping(world.storage, world.store, world.catalog, world.runtime, options)
+
+
+async def test_a_server_does_it_all() -> None:
+    """From an empty store: namespaces, accounts, the service; then a deletion and a collection."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(2)
+        assert keeping.has_turn
+        assert await world.has("ServiceAccount", "kube-system/default")
+        assert await world.has("Endpoints", "default/kubernetes")
+
+        await world.create("Namespace", "n")
+        owner = await world.create("ConfigMap", "owner", "n")
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+        reference["uid"] = owner["metadata"]["uid"]
+        await world.create("Secret", "s", "n", metadata={"ownerReferences": [reference]})
+        await world.delete("ConfigMap", "n/owner")
+        await world.clock.advance(1)
+        assert not await world.has("Secret", "n/s")
+        await world.delete("Namespace", "n")
+        await world.clock.advance(1)
+        assert not await world.has("Namespace", "n")
+        assert not await world.has("ServiceAccount", "n/default")
+        await keeping.close()
+        assert not keeping.has_turn
+
+
+async def test_renewed_authorities_reach_namespaces() -> None:
+    """While it runs: at the next look each namespace has the new ones."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(2)
+        path = "default/kube-root-ca.crt"
+        found = await world.get("ConfigMap", path)
+        assert found is not None
+        assert found["data"] == {"ca.crt": "CA"}
+        keeping.take_certificates("NEW", ProxyTrust(client_ca_pem=""))
+        await world.clock.advance(301)
+        found = await world.get("ConfigMap", path)
+        assert found is not None
+        assert found["data"] == {"ca.crt": "NEW"}
+        await keeping.close()
+
+
+async def test_definitions_live_and_die() -> None:
+    """Names, then all servers serve it, then it is deleted with its instances; nobody listens on.
+
+    A listener plays the server that hosts what is accepted.
+    """
+    async with open_world() as world:
+        served: set[str] = set()
+        told: list[Wake | None] = []
+        options = DefinitionsOptions(
+            served_by_all=lambda _group, _plural, uid: uid in served, wake=told.append
+        )
+        keeping = Housekeeping(
+            world.storage,
+            world.store,
+            world.catalog,
+            world.runtime,
+            HousekeepingOptions(server_id="a"),
+            definitions=options,
+        )
+        await keeping.start()
+        name = await define(world, "widgets", "Widget")
+        await world.clock.advance(1)
+        assert (await conditions(world, name))["Established"] == ("False", "Installing")
+        resource = await host(world, name)
+        assert resource.origin is not None
+        served.add(resource.origin.uid)
+        wake = told[-1]
+        assert wake is not None
+        wake(GROUP, "widgets")
+        await world.clock.advance(0)
+        assert (await conditions(world, name))["Established"][0] == "True"
+
+        await world.create("Namespace", "n")
+        owner = await make(world, "owner", "n")
+        reference = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "name": "owner"}
+        reference["uid"] = owner["metadata"]["uid"]
+        await world.create("Secret", "s", "n", metadata={"ownerReferences": [reference]})
+        await undefine(world, name)
+        await world.clock.advance(2)
+        assert not await is_defined(world, name)
+        assert not await world.has("Widget", "n/owner", group=GROUP)
+        assert not await world.has("Secret", "n/s")
+        await keeping.close()
+        assert told[-1] is None
+        assert world.catalog.listeners == []
+
+
+async def test_many_definitions_at_once_cost_the_same_each() -> None:
+    """Each of many in one group is created, gets its names and is established: three writes, and
+    one more for the APIService of the group."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(1)
+        before = await world.storage.revision()
+        names = [await define(world, f"w{number}s", f"W{number}") for number in range(150)]
+        await world.clock.advance(0.1)
+        assert await world.storage.revision() - before == 3 * len(names) + 1
+        assert (await conditions(world, names[-1]))["Established"][0] == "True"
+        for name in names:
+            await undefine(world, name)
+        await world.clock.advance(0.1)
+        assert not any([await is_defined(world, name) for name in names])
+        await keeping.close()
+
+
+async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
+    """The work moves to a server that lives, after a clean stop and after a death."""
+    clock, storage = SimulatedClock(), MemoryStorage()
+    async with (
+        open_world(storage, clock) as one,
+        open_world(storage, clock, seed=2) as two,
+        open_world(storage, clock, seed=3) as three,
+    ):
+        first, second, third = (
+            housekeeping(world, name) for world, name in ((one, "a"), (two, "b"), (three, "c"))
+        )
+        for each in (first, second, third):
+            await each.start()
+            await clock.advance(1)
+        assert [each.has_turn for each in (first, second, third)] == [True, False, False]
+        await first.close()
+        await clock.advance(8)
+        assert second.has_turn != third.has_turn
+        holder, other = (second, third) if second.has_turn else (third, second)
+        await holder._tasks.close()  # the turn is given back, but its address stays: a rude end
+        await clock.advance(30)
+        assert other.has_turn
+        found = await one.get("Endpoints", "default/kubernetes")
+        assert found is not None
+        assert len(found["subsets"][0]["addresses"]) == 1
+        await other.close()
+
+
+async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """While the store cannot be reached loops wait and try again, and then go on."""
+
+    class Troubled(MemoryStorage):
+        fails = False
+
+        async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+            if self.fails:
+                raise Unavailable("no answer")
+            return await super().get(key, revision=revision)
+
+    storage, clock = Troubled(), SimulatedClock()
+    async with open_world(storage, clock) as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await clock.advance(1)
+        storage.fails = True
+        await world.create("Namespace", "n")
+        await clock.advance(120)
+        assert not await MemoryStorage.get(storage, Key("/registry/serviceaccounts/n/default"))
+        storage.fails = False
+        await clock.advance(120)
+        assert await world.has("ServiceAccount", "n/default")
+        assert "no answer" in caplog.text
+        await keeping.close()
+
+
+async def test_history_is_compacted_and_idle_work_is_small() -> None:
+    """An idle hour costs a bounded number of revisions, and history does not grow."""
+    async with open_world() as world:
+        keeping = housekeeping(world, "a")
+        await keeping.start()
+        await world.clock.advance(10)
+        before = await world.storage.revision()
+        await world.clock.advance(3600)
+        after = await world.storage.revision()
+        assert after - before <= 2 * 3600 / 5 + 10
+        assert isinstance(world.storage, MemoryStorage)
+        assert len(world.storage._log) <= 2 * 700 / 5
+        await keeping.close()
+
+
+async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
+    """The same on the embedded store, whose answers take a moment."""
+    from restow.resources.caches import Caches
+    from restow.resources.encoding import FixedPolicy
+    from restow.resources.store import DeleteWish, ResourceStore
+    from tests.unit.controllers.world import catalog
+
+    runtime = Runtime.system()
+    storage = await open_sqlite(tmp_path / "store.db", runtime)
+    caches = Caches(storage, runtime)
+    await caches.start()
+    store = ResourceStore(storage, caches, FixedPolicy(), runtime)
+    options = HousekeepingOptions(server_id="a", address=Address("10.0.0.1", 6443))
+    keeping = Housekeeping(storage, store, catalog(), runtime, options)
+    await keeping.start()
+    namespaces = catalog().of_kind("", "Namespace")
+    config_maps = catalog().of_kind("", "ConfigMap")
+    assert namespaces is not None
+    assert config_maps is not None
+    await store.create(namespaces, "v1", {"metadata": {"name": "n"}}, namespace="")
+    for number in range(20):
+        obj = {"metadata": {"name": f"c{number}"}}
+        await store.create(config_maps, "v1", obj, namespace="n")
+    await store.delete(namespaces, "v1", "n", DeleteWish())
+    watch = storage.watch(Span.of_key(namespaces.key_of("n")), after=Revision(1))
+    async with asyncio.timeout(10):
+        async for batch in watch:
+            if batch.events[-1].value is None:
+                break
+    await watch.close()
+    assert (await store.read(config_maps)).count("n/") == 0
+    await keeping.close()
+    assert await storage.get(Key("/restow/turns/housekeeping")) is None
+    await caches.close()
+    await storage.close()
+
+
+async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
+    """Who has the address of a killed server goes on with its work at once; others wait."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
+        killed = housekeeping(one, "a")
+        await killed.start()
+        await clock.advance(1)
+        assert killed.has_turn
+        turn = await storage.get(Key("/restow/turns/housekeeping"))
+        address = await storage.get(Key("/restow/addresses/a"))
+        assert turn is not None
+        assert address is not None
+        await killed.close()
+        # As if it had not been able to give them back.
+        left = (Put(turn.key, turn.value), Put(address.key, address.value))
+        await storage.commit(Transaction((), left))
+
+        other, again = housekeeping(two, "b"), housekeeping(one, "c", address_of="a")
+        await other.start()
+        await clock.advance(1)
+        assert not other.has_turn
+        await again.start()
+        await clock.advance(1)
+        assert again.has_turn
+        assert not other.has_turn
+        await again.close()
+        await other.close()

@@ -1,0 +1,62 @@
+"""A policy says which generation of it was looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.controllers.policies import PolicyKeeper
+from restow.storage.interface import Revision
+from tests.unit.controllers.world import open_world
+
+GROUP = "admissionregistration.k8s.io"
+RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "operations": ["CREATE"],
+    "resources": ["configmaps"],
+}
+MATCH = {
+    "matchPolicy": "Exact",
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "resourceRules": [RULE],
+}
+SPEC: dict[str, Any] = {
+    "failurePolicy": "Fail",
+    "matchConstraints": MATCH,
+    "validations": [{"expression": "true"}],
+}
+
+
+async def test_the_generation_is_observed() -> None:
+    """It is noted once, and again when the policy has changed; nothing else is written."""
+    async with open_world() as world:
+        resource = world.catalog.named(GROUP, "validatingadmissionpolicies")
+        assert resource is not None
+        keeper = PolicyKeeper(world.store, world.catalog, world.runtime)
+        body = {"metadata": {"name": "p"}, "spec": SPEC}
+        await world.store.create(resource, "v1", body, namespace="")
+
+        async def observed() -> tuple[int, int]:
+            entry = (await world.store.read(resource)).get("p")
+            assert entry is not None
+            found = world.store.object_of(resource, entry, entry[1])
+            return found["status"]["observedGeneration"], entry[0]
+
+        await keeper.look(Revision(0))
+        assert await keeper.queue.get() == "p"
+        await keeper.reconcile("p")
+        generation, revision = await observed()
+        assert generation == 1
+        await keeper.reconcile("p")
+        await keeper.reconcile("missing")
+        assert await observed() == (1, revision)
+        await world.store.update(
+            resource,
+            "v1",
+            "p",
+            lambda current: {**current, "spec": {**current["spec"], "failurePolicy": "Ignore"}},
+            is_patch=True,
+        )
+        await keeper.reconcile("p")
+        assert (await observed())[0] == 2

@@ -1,0 +1,179 @@
+"""One server at a time."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+
+from restow.aio import Runtime, SimulatedClock
+from restow.controllers.turns import TURNS_PREFIX, Turn
+from restow.storage.errors import Unavailable
+from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
+from restow.storage.memory import MemoryStorage
+
+KEY = Key(f"{TURNS_PREFIX}work")
+
+
+class UnreliableStorage(MemoryStorage):
+    """A store whose commits can fail, or happen without an answer."""
+
+    fails = False
+    loses_answers = False
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        if self.fails:
+            raise Unavailable("cut off")
+        outcome = await super().commit(transaction)
+        if self.loses_answers and isinstance(outcome, Done):
+            return Unknown("the answer was lost")
+        return outcome
+
+
+@dataclass
+class Worker:
+    """A process that wants the turn and notes when it works."""
+
+    turn: Turn
+    runtime: Runtime
+    log: list[str] = field(default_factory=list)
+
+    async def work(self) -> None:
+        self.log.append("began")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.log.append("ended")
+
+    @property
+    def works(self) -> bool:
+        return bool(self.log) and self.log[-1] == "began"
+
+
+def make(storage: MemoryStorage, clock: SimulatedClock, name: str) -> Worker:
+    runtime = Runtime.simulated(name, clock=clock)
+    return Worker(Turn(storage, runtime, name="work", holder=name, seconds=15), runtime)
+
+
+async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
+    """The second server begins soon after the first has stopped, and never before."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    first, second = make(storage, clock, "a"), make(storage, clock, "b")
+    tasks = first.runtime.tasks("test")
+    running = tasks.spawn("a", first.turn.run(first.work))
+    await clock.advance(1)
+    tasks.spawn("b", second.turn.run(second.work))
+    await clock.advance(120)
+    assert (first.works, second.works) == (True, False)
+    await running.stop()
+    assert first.log == ["began", "ended"]
+    assert await storage.get(KEY) is None
+    await clock.advance(6)
+    assert second.works
+    assert second.turn.held
+    await tasks.close()
+
+
+async def test_the_turn_of_a_dead_server_is_taken_over_after_the_duration() -> None:
+    """A key that nobody renews is taken over when it was watched for the whole duration."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.turn.run(worker.work))
+    await clock.advance(14.9)
+    assert worker.log == []
+    await clock.advance(1)
+    assert worker.works
+    await tasks.close()
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b'{"holder":3}', b"\xff"])
+async def test_a_broken_value_is_taken_over_too(value: bytes) -> None:
+    """What cannot be read as a turn is nobody's, and is taken after the duration."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    await storage.commit(Transaction((), (Put(KEY, value),)))
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.turn.run(worker.work))
+    await clock.advance(16)
+    assert worker.works
+    await tasks.close()
+
+
+async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> None:
+    """Cut off from the store, the holder ends its work within the duration, and comes back."""
+    storage, clock = UnreliableStorage(), SimulatedClock()
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.turn.run(worker.work))
+    await clock.advance(1)
+    storage.fails = True
+    await clock.advance(14)
+    assert worker.log == ["began", "ended"]
+    storage.fails = False
+    await clock.advance(16)
+    assert worker.works
+    await tasks.close()
+
+
+async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
+    """Unknown outcomes do not cost the turn: the next try finds its own name."""
+    storage, clock = UnreliableStorage(), SimulatedClock()
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.turn.run(worker.work))
+    await clock.advance(1)
+    storage.loses_answers = True
+    await clock.advance(7)
+    storage.loses_answers = False
+    await clock.advance(60)
+    assert worker.log == ["began"]
+    await tasks.close()
+
+
+async def test_a_stolen_turn_ends_the_work() -> None:
+    """The holder notices at its next renewal that another one has the turn, and waits for it."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.turn.run(worker.work))
+    await clock.advance(1)
+    await storage.commit(Transaction((), (Put(KEY, orjson.dumps({"holder": "b"})),)))
+    await clock.advance(8)
+    assert worker.log == ["began", "ended"]
+    item = await storage.get(KEY)
+    assert item is not None, "someone else's turn is not given back"
+    await tasks.close()
+
+
+async def test_the_end_of_the_work_is_the_end_of_the_turn() -> None:
+    """Work that ends, well or badly, gives the turn back; an error is raised to the caller."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    worker = make(storage, clock, "a")
+
+    async def good() -> None:
+        assert await storage.get(KEY) is not None
+
+    async def bad() -> None:
+        raise ValueError("no")
+
+    await worker.turn.run(good)
+    assert await storage.get(KEY) is None
+    with pytest.raises(ValueError, match="no"):
+        await worker.turn.run(bad)
+    assert await storage.get(KEY) is None
+    assert not worker.turn.held
+
+
+async def test_nobody_waits_for_a_holder_that_is_known_to_be_gone() -> None:
+    """The turn of such a holder is free at once; that of another one is not."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
+    worker = make(storage, clock, "a")
+    worker.turn.known_gone = frozenset({"other"})
+    await worker.turn.try_take()
+    assert not worker.turn.held
+    worker.turn.known_gone = frozenset({"dead"})
+    await worker.turn.try_take()
+    assert worker.turn.held

@@ -1,0 +1,170 @@
+"""One server's parts on a store in memory (or any other) with simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import orjson
+
+from restow.aio import Runtime, SimulatedClock, WorkQueue
+from restow.apimachinery.status import Conflict
+from restow.controllers.objects_watch import ObjectsWatch, Observer
+from restow.controllers.places import working_version
+from restow.resources.caches import Caches
+from restow.resources.catalog import Catalog, builtin_catalog
+from restow.resources.definition import Resource
+from restow.resources.encoding import FixedPolicy
+from restow.resources.store import DeleteWish, ResourceStore
+from restow.storage.interface import (
+    Delete,
+    Key,
+    Outcome,
+    Storage,
+    Transaction,
+    Watch,
+    Write,
+)
+from restow.storage.memory import MemoryStorage
+
+Object = dict[str, Any]
+
+catalog = cache(builtin_catalog)
+
+
+class InterruptedStorage(MemoryStorage):
+    """A store in which something else happens just before a key is deleted, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interruptions: dict[Key, Callable[[], Awaitable[object]]] = {}
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        for write in transaction.writes:
+            interrupt = self.interruptions.pop(write.key, None) if _deletes(write) else None
+            if interrupt is not None:
+                await interrupt()
+        return await super().commit(transaction)
+
+
+def _deletes(write: Write) -> bool:
+    return isinstance(write, Delete)
+
+
+class World:
+    """A store of objects, and short words for what tests do with it."""
+
+    def __init__(self, storage: Storage, clock: SimulatedClock, *, seed: int = 1) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.runtime = Runtime.simulated(seed, clock=clock)
+        self.catalog: Catalog = builtin_catalog()  # of its own: custom resources come and go
+        self.caches = Caches(storage, self.runtime)
+        self.store = ResourceStore(storage, self.caches, FixedPolicy(), self.runtime)
+
+    def kind(self, name: str, group: str = "") -> Resource:
+        resource = self.catalog.of_kind(group, name)
+        assert resource is not None
+        return resource
+
+    async def create(
+        self, kind: str, name: str, namespace: str = "", *, group: str = "", **fields: Any
+    ) -> Object:
+        """Create an object; `metadata` among the fields adds to its metadata."""
+        resource = self.kind(kind, group)
+        metadata = {"name": name, **fields.pop("metadata", {})}
+        obj = {"metadata": metadata, **fields}
+        version = working_version(resource)
+        written = await self.store.create(resource, version, obj, namespace=namespace)
+        return dict(orjson.loads(written.body))
+
+    async def delete(
+        self, kind: str, path: str, *, group: str = "", wish: DeleteWish | None = None
+    ) -> None:
+        resource = self.kind(kind, group)
+        await self.store.delete(resource, working_version(resource), path, wish or DeleteWish())
+
+    async def get(self, kind: str, path: str, *, group: str = "") -> Object | None:
+        item = await self.storage.get(self.kind(kind, group).key_of(path))
+        return None if item is None else dict(orjson.loads(item.value))
+
+    async def has(self, kind: str, path: str, *, group: str = "") -> bool:
+        return await self.get(kind, path, group=group) is not None
+
+    async def edit(
+        self,
+        kind: str,
+        path: str,
+        change: Callable[[Object], None],
+        *,
+        group: str = "",
+        subresource: str = "",
+    ) -> None:
+        def changed(obj: Object) -> Object:
+            change(obj)
+            return obj
+
+        resource = self.kind(kind, group)
+        version = working_version(resource)
+        await self.store.update(
+            resource, version, path, changed, subresource=subresource, is_patch=True
+        )
+
+    async def observe(self, observer: Observer) -> Observed:
+        watch = ObjectsWatch(self.storage, self.runtime, [observer])
+        return Observed(self, watch, await watch.begin())
+
+
+class Observed:
+    """An observer whose changes and work are stepped by the test."""
+
+    def __init__(self, world: World, objects: ObjectsWatch, watch: Watch) -> None:
+        self._world = world
+        self._objects = objects
+        self._watch = watch
+
+    async def catch_up(self) -> None:
+        """Show the observer all that has happened."""
+        revision = await self._world.storage.revision()
+        self._watch.expect(revision)
+        async for batch in self._watch:
+            self._objects.pass_on(batch)
+            if batch.revision >= revision:
+                return
+
+    async def settle(
+        self, queue: WorkQueue[str], reconcile: Callable[[str], Awaitable[float | None]]
+    ) -> None:
+        """Show what has happened and do the work, until there is nothing left to do at once."""
+        await self.catch_up()
+        while len(queue):
+            key = await queue.get()
+            try:
+                again_seconds = await reconcile(key)
+                if again_seconds is not None:
+                    queue.add_after(key, again_seconds)
+            except Conflict:
+                queue.add(key)  # as `work_off` does, only at once
+            finally:
+                queue.done(key)
+            await self.catch_up()
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+
+@asynccontextmanager
+async def open_world(
+    storage: Storage | None = None, clock: SimulatedClock | None = None, *, seed: int = 1
+) -> AsyncIterator[World]:
+    """A world on this store, or on one of its own."""
+    world = World(storage or MemoryStorage(), clock or SimulatedClock(), seed=seed)
+    await world.caches.start()
+    try:
+        yield world
+    finally:
+        await world.caches.close()
+        if storage is None:
+            await world.storage.close()
