@@ -29,8 +29,8 @@ from restow.apiserver.server import ApiServer
 from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from restow.cli.tree import Argument, Group, Node, Option, whole_tree
 from restow.kinds.definitions import VERBS_ALL, Subresource
-from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
+from restow.registry.definition import Resource
 from restow.serving.metrics import HealthMetrics
 from restow.testing.encryption_files import write_encryption_file
 

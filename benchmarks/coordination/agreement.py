@@ -18,8 +18,8 @@ from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
-from restow.resources.catalog import release_catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import release_catalog
+from restow.registry.definition import Resource
 from restow.storage.opening import open_storage
 from restow.testing.server_process import ServerProcess
 

@@ -13,11 +13,11 @@ from restow.aio import Runtime
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
-from restow.resources.caches import Caches
-from restow.resources.catalog import release_catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.encoding import FixedPolicy
-from restow.resources.store import ResourceStore
+from restow.registry.caches import Caches
+from restow.registry.catalog import release_catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.encoding import FixedPolicy
+from restow.registry.store import ResourceStore
 from restow.storage.interface import Storage
 
 WRITERS = 16

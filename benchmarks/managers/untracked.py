@@ -20,7 +20,7 @@ def main() -> int:
     managers.manager_of = _nobody  # type: ignore[assignment]
     # Only now: whoever asks for managers does so by this name.
     from restow.cli.main import main as run  # noqa: PLC0415
-    from restow.resources.store import ResourceStore  # noqa: PLC0415
+    from restow.registry.store import ResourceStore  # noqa: PLC0415
 
     for write in (
         ResourceStore.create,

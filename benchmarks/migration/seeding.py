@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.storage.interface import Done, Key, Put, Storage, Transaction
 from restow.testing.coordination_audit import stored_versions
 

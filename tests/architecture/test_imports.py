@@ -16,7 +16,7 @@ CONTRACT = ROOT / ".importlinter"
 BREACHES = {
     "upwards": ("apimachinery/x.py", "import restow.apis", "Layers"),
     "to-a-sibling": ("serving/x.py", "import restow.migration", "Layers"),
-    "client-to-resources": ("client/x.py", "import restow.resources", "Layers"),
+    "client-to-resources": ("client/x.py", "import restow.registry", "Layers"),
     "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
     "controllers-to-coordination": ("migration/x.py", "import restow.coordination", "Outsiders"),
     "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),

@@ -11,7 +11,7 @@ from typing import Any
 from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.coordination.records import SELECTED_PREFIX
 from restow.coordination.voting import Ballot
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.storage.interface import Span
 from restow.testing.coordination_audit import AuditedStorage
 from tests.scenarios.faults import Wire

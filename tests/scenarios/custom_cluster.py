@@ -25,7 +25,7 @@ from typing import Any
 from restow.apimachinery.status_error import StatusError
 from restow.controllers.definition_cleanup import delete_instances
 from restow.coordination.errors import ModeRefused
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.storage.errors import StorageError
 from tests.scenarios.cluster import Cluster, Node
 from tests.scenarios.custom_definitions import KIND, PLURAL, Gadgets

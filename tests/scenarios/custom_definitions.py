@@ -16,7 +16,7 @@ from restow.apimachinery.names import GroupResource
 from restow.coordination.records import name_of
 from restow.coordination.wire import decode_report, report_key
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
-from restow.resources.custom.definitions import (
+from restow.registry.custom.definitions import (
     Definition,
     definition_key,
     read_definition,

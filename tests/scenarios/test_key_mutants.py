@@ -13,7 +13,7 @@ from restow.coordination.planning import KeyUse, ReportPlanner
 from restow.coordination.records import Encoder, encode_encoder
 from restow.coordination.registrar import Registrar
 from restow.coordination.rules import Entry
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from tests.scenarios.chaos import check_history, random_scenario
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario

@@ -1,6 +1,6 @@
 """Where the kinds that our own code reads as a client are served.
 
-Not here: what a server hosts (`restow.resources.catalog`), and the kinds themselves.
+Not here: what a server hosts (`restow.registry.catalog`), and the kinds themselves.
 """
 
 from typing import Final

@@ -9,7 +9,7 @@ Not here: anything that a test or another program could want without a whole ser
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.serve import load_kinds, serve, serve_aggregated
-from restow.resources.declared import declare_kind
+from restow.registry.declared import declare_kind
 
 __all__ = [
     "AggregatedOptions",

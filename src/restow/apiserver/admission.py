@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from restow.aio import Runtime
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.serving.admission import Admission, AtOnce, Chain, Mutation
 from restow.serving.admission.accounts import PodAccounts
 from restow.serving.admission.dear import DearWork

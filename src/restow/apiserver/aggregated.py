@@ -51,10 +51,10 @@ from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import name_of
 from restow.coordination.remote_registration import Remote, ensure_store_id, forget_store
 from restow.coordination.roster import Roster
-from restow.resources.catalog import Catalog
-from restow.resources.committing import Sealed
-from restow.resources.definition import Resource
-from restow.resources.repeating import repeat
+from restow.registry.catalog import Catalog
+from restow.registry.committing import Sealed
+from restow.registry.definition import Resource
+from restow.registry.repeating import repeat
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

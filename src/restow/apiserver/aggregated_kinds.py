@@ -6,7 +6,7 @@ not change while the server runs: two files that differ in the storage version a
 the server. Checked as the API checks them; what needs somebody else, such as a webhook that
 converts, is refused by name.
 
-Not here: kinds declared in Python (`restow.resources.declared`), and who serves them.
+Not here: kinds declared in Python (`restow.registry.declared`), and who serves them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from restow.apimachinery import yaml_codec
 from restow.apimachinery.status_error import StatusError
 from restow.kinds.builtin import find_kind
 from restow.kinds.releases import default_release
-from restow.resources.custom import definitions
-from restow.resources.custom.definitions import Definition
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import Object, Resource
-from restow.resources.shapes import BuiltinShape
+from restow.registry.custom import definitions
+from restow.registry.custom.definitions import Definition
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Object, Resource
+from restow.registry.shapes import BuiltinShape
 from restow.storage.interface import Key, Revision
 
 __all__ = ["KindsError", "load_kinds", "read_kinds"]

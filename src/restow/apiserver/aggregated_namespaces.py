@@ -22,11 +22,11 @@ from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
 from restow.client.informer import Change
 from restow.controllers.places import read_metadata, stored_version
-from restow.resources import strategy
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.watch_cache import Entry
+from restow.registry import strategy
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.watch_cache import Entry
 from restow.serving.admission import Attributes, WriteOf
 from restow.storage.errors import StorageError
 

@@ -20,7 +20,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.authentication.tokens import bearer_token
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Request

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from restow.aio import Runtime
 from restow.apiserver.pki import Pki
-from restow.resources.catalog import Catalog
-from restow.resources.repeating import repeat
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.repeating import repeat
+from restow.registry.store import ResourceStore
 from restow.serving.aggregation.backends import ClientCertificate, Identity, RemoteBackends
 from restow.serving.aggregation.contents import RemoteNamespaceContents
 from restow.serving.aggregation.directory import ApiDirectory

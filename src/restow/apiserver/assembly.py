@@ -38,15 +38,15 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.rewrite import Rewriter
 from restow.coordination.store_scan import StoreScanner
-from restow.resources.caches import Caches
-from restow.resources.catalog import Catalog, version_hash_of
-from restow.resources.committing import Sealed
-from restow.resources.custom import definitions
-from restow.resources.custom.definition_shape import DefinitionShape
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import Resource
-from restow.resources.encoding import EncodingPolicy, FixedPolicy
-from restow.resources.store import ResourceStore
+from restow.registry.caches import Caches
+from restow.registry.catalog import Catalog, version_hash_of
+from restow.registry.committing import Sealed
+from restow.registry.custom import definitions
+from restow.registry.custom.definition_shape import DefinitionShape
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Resource
+from restow.registry.encoding import EncodingPolicy, FixedPolicy
+from restow.registry.store import ResourceStore
 from restow.serving.admission import Admission
 from restow.serving.admission.owners import OwnerCheck
 from restow.serving.app import Actions, App, Barrier, Handler, open_barrier

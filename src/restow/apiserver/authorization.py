@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from restow.aio import Runtime
 from restow.controllers.bootstrap_roles import default_objects
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.serving.admission import Admission
 from restow.serving.authorization.escalation import EscalationCheck
 from restow.serving.authorization.rbac import Rbac

@@ -56,10 +56,10 @@ from restow.coordination.membership import MembershipOptions
 from restow.coordination.remote_registration import check_not_reported
 from restow.coordination.remote_reports import RemoteReports
 from restow.coordination.store_scan import FIRST_SECONDS, BackgroundScan
-from restow.resources.catalog import Catalog, release_catalog
-from restow.resources.committing import Sealed
-from restow.resources.definition import Resource
-from restow.resources.repeating import repeat
+from restow.registry.catalog import Catalog, release_catalog
+from restow.registry.committing import Sealed
+from restow.registry.definition import Resource
+from restow.registry.repeating import repeat
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.barrier import WriteBarrier

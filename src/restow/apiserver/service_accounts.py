@@ -14,8 +14,8 @@ from restow.apiserver.certificates import PkiError
 from restow.apiserver.option_files import named, read_option
 from restow.apiserver.pki import Pki
 from restow.apiserver.service_account_options import ServiceAccountOptions
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.serving.authentication.service_accounts import AccountAuthenticator, AccountTrust
 from restow.serving.authentication.service_accounts_claims import make_legacy
 from restow.serving.authentication.service_accounts_objects import AccountObjects

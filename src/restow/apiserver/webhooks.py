@@ -8,7 +8,7 @@ The objects of a question are converted together or not at all. What comes back 
 `restow.apimachinery.conversion_review`. Redirects are not followed: a definition names who is
 asked.
 
-Not here: when something must be converted (`restow.resources`), and admission webhooks.
+Not here: when something must be converted (`restow.registry`), and admission webhooks.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.transport import HttpTransport, Request
-from restow.resources.custom.conversion import ConversionError, ConversionRefused
-from restow.resources.custom.definitions import Conversion, Definition, Webhook
-from restow.resources.definition import Object, RemoteConversion
+from restow.registry.custom.conversion import ConversionError, ConversionRefused
+from restow.registry.custom.definitions import Conversion, Definition, Webhook
+from restow.registry.definition import Object, RemoteConversion
 
 CALL_SECONDS_MAX: Final = 30.0
 """For one question, from the wait for a place until its answer has been read."""

@@ -17,10 +17,10 @@ from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
 from restow.controllers.paging import items_below
 from restow.controllers.places import working_version
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import check_opened, load
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.stored import check_opened, load
 from restow.storage.interface import Batch, Revision
 
 TYPE: Final = "kubernetes.io/service-account-token"

@@ -15,9 +15,9 @@ from restow.aio import Clock
 from restow.apimachinery import status
 from restow.controllers.definition_conditions import set_conditions
 from restow.controllers.places import working_version
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
-from restow.resources.strategy import timestamp
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+from restow.registry.strategy import timestamp
 
 GROUP: Final = "apiregistration.k8s.io"
 KIND: Final = "APIService"

@@ -30,11 +30,11 @@ from restow.controllers.api_service_objects import (
 from restow.controllers.paging import items_below
 from restow.controllers.places import working_version
 from restow.kinds.builtin import api_service_priorities
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import ROOT as DEFINITIONS
-from restow.resources.definition import Object
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import load
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.definition import Object
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.stored import load
 from restow.storage.interface import Batch, Item, Revision
 
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"

@@ -22,18 +22,18 @@ from restow.controllers import definition_conditions as conditions
 from restow.controllers.definition_names import group_of, resource_named
 from restow.controllers.places import read_metadata, stored_version, working_version
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import (
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import (
     TERMINATING,
     Definition,
     definition_key,
     read_definition,
 )
-from restow.resources.definition import Object, Resource
-from restow.resources.repeating import for_each
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.strategy import timestamp, uid_conflict
-from restow.resources.watch_cache import Entry
+from restow.registry.definition import Object, Resource
+from restow.registry.repeating import for_each
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.strategy import timestamp, uid_conflict
+from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Span
 

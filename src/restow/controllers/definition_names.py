@@ -17,8 +17,8 @@ import msgspec
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import Names
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import Names
 
 NO_CONFLICTS: Final = "NoConflicts"
 

@@ -34,8 +34,8 @@ from restow.controllers.definition_names import (
 from restow.controllers.places import working_version
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import (
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import (
     ESTABLISHED,
     NAMES_ACCEPTED,
     ROOT,
@@ -44,9 +44,9 @@ from restow.resources.custom.definitions import (
     definition_key,
     read_definition,
 )
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
-from restow.resources.strategy import timestamp, uid_conflict
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+from restow.registry.strategy import timestamp, uid_conflict
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
 
 ESTABLISH_SECONDS_MAX: Final = 5.0

@@ -37,12 +37,12 @@ from restow.controllers.places import (
     stored_version,
     working_version,
 )
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
-from restow.resources.definition import Object
-from restow.resources.repeating import for_each
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.strategy import FOREGROUND, ORPHAN, uid_conflict
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import ROOT as DEFINITIONS_ROOT
+from restow.registry.definition import Object
+from restow.registry.repeating import for_each
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import SEALED_PREFIX, Batch, Event, Item, Key, Revision, Span
 

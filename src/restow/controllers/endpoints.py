@@ -14,10 +14,10 @@ from typing import Any, Final
 from restow.apimachinery import status
 from restow.controllers.addresses import Address, Addresses
 from restow.controllers.places import working_version
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import load
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.stored import load
 from restow.storage.interface import Item, Span
 
 NAMESPACE: Final = "default"

@@ -22,10 +22,10 @@ import orjson
 from restow.aio import Runtime
 from restow.apimachinery.status import Conflict, NotFound
 from restow.controllers.places import working_version
-from restow.resources.catalog import Catalog
-from restow.resources.repeating import for_each
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.repeating import for_each
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Revision, Span
 
 TTL_SECONDS: Final = 3600.0

@@ -23,10 +23,10 @@ from restow.controllers.places import (
     read_metadata,
     working_version,
 )
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
-from restow.resources.strategy import timestamp
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+from restow.registry.strategy import timestamp
 
 REASON: Final = "OwnerRefInvalidNamespace"
 COMPONENT: Final = "garbage-collector-controller"

@@ -32,13 +32,13 @@ from restow.controllers.places import (
     stored_version,
     working_version,
 )
-from restow.resources import strategy
-from restow.resources.catalog import Catalog, OnChange
-from restow.resources.definition import Object, Resource
-from restow.resources.repeating import for_each
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.stored import check_opened, load
-from restow.resources.watch_cache import Entry
+from restow.registry import strategy
+from restow.registry.catalog import Catalog, OnChange
+from restow.registry.definition import Object, Resource
+from restow.registry.repeating import for_each
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.stored import check_opened, load
+from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Revision, Span
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupKind, GroupVersion
 from restow.controllers.places import Metadata, OwnerReference, Place, read_metadata
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.strategy import FOREGROUND
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.strategy import FOREGROUND
 from restow.storage.interface import Storage
 
 

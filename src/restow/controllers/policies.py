@@ -14,9 +14,9 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.places import working_version
 from restow.controllers.policy_types import check
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
 from restow.storage.interface import Batch, Revision
 
 GROUP: Final = "admissionregistration.k8s.io"

@@ -28,9 +28,9 @@ from restow.apimachinery.structural.cel.object_types import declare_custom, decl
 from restow.apimachinery.structural.cel.program import CompileError
 from restow.apimachinery.types import UnknownType
 from restow.kinds.derived_types import all_types
-from restow.resources.catalog import Catalog
-from restow.resources.custom.shape import CustomShape
-from restow.resources.definition import Object, Resource
+from restow.registry.catalog import Catalog
+from restow.registry.custom.shape import CustomShape
+from restow.registry.definition import Object, Resource
 
 KINDS_MAX: Final = 10
 """Kinds that one policy is checked with."""

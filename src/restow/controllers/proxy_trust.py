@@ -24,10 +24,10 @@ from restow.aio import Clock, WorkQueue
 from restow.aio.runtime import Runtime
 from restow.apimachinery import status
 from restow.controllers.places import working_version
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object
-from restow.resources.store import ResourceStore
-from restow.resources.stored import check_opened, load
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.store import ResourceStore
+from restow.registry.stored import check_opened, load
 from restow.storage.interface import Batch, Revision
 
 NAMESPACE: Final = "kube-system"

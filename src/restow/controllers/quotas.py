@@ -23,10 +23,10 @@ from restow.apimachinery.quotas import Number, Quota
 from restow.apimachinery.status import NotFound
 from restow.controllers.paging import items_below
 from restow.controllers.places import Places, working_version
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
-from restow.resources.stored import load
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+from restow.registry.stored import load
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 

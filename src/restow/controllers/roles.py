@@ -31,11 +31,11 @@ from restow.apimachinery.status_error import StatusError
 from restow.controllers.bootstrap_roles import Default, default_objects
 from restow.controllers.gathered_roles import GatheredRoles
 from restow.controllers.places import working_version
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.repeating import for_each
-from restow.resources.store import DeleteWish, ResourceStore
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.repeating import for_each
+from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Batch, Revision
 
 LOOK_SECONDS: Final = 300.0

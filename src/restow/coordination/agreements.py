@@ -20,8 +20,8 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.records import EPOCHS_PREFIX, decode_epoch
 from restow.coordination.rules import Agreement
 from restow.coordination.wire import timestamp
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key
 

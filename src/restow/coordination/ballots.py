@@ -19,7 +19,7 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.records import CORE_GROUP, resource_of_name
 from restow.coordination.voting import Ballot, Candidate
 from restow.coordination.wire import root_of
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
 

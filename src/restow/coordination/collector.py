@@ -55,8 +55,8 @@ from restow.coordination.wire import (
     report_key,
     state_key,
 )
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import definition_key
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import definition_key
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

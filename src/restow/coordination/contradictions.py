@@ -21,8 +21,8 @@ from restow.coordination.changes import View, contradicted_change
 from restow.coordination.mirror import Mirror
 from restow.coordination.records import name_of
 from restow.coordination.wire import timestamp
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Done, Refused
 

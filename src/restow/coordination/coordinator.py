@@ -63,10 +63,10 @@ from restow.coordination.selection import Selection
 from restow.coordination.unreported import mark_states
 from restow.coordination.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
 from restow.encryption.interface import Keys
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
-from restow.resources.repeating import repeat
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
+from restow.registry.repeating import repeat
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 

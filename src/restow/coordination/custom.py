@@ -31,15 +31,15 @@ from restow.coordination.errors import (
     VersionUnsupported,
 )
 from restow.coordination.mirror import Mirror
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import (
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import (
     ROOT,
     Definition,
     definition_key,
     read_definition,
 )
-from restow.resources.definition import Resource
-from restow.resources.repeating import work_off
+from restow.registry.definition import Resource
+from restow.registry.repeating import work_off
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 

@@ -20,7 +20,7 @@ from restow.coordination.records import name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.roster import Roster
 from restow.coordination.rules import Entry
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.storage.errors import StorageError
 
 

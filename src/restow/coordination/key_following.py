@@ -21,8 +21,8 @@ from restow.coordination.errors import CoordinationError
 from restow.coordination.records import name_of, resource_of_name
 from restow.coordination.registrar import Registrar
 from restow.encryption.interface import Keys
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
 from restow.storage.errors import StorageError
 
 RETRY_SECONDS: Final = 2.0

@@ -46,8 +46,8 @@ from restow.coordination.voting import (
 )
 from restow.coordination.wire import REPORTS_PREFIX, new_metadata, report_key
 from restow.encryption.interface import Keys
-from restow.resources.definition import Resource
-from restow.resources.encoding import Encoding
+from restow.registry.definition import Resource
+from restow.registry.encoding import Encoding
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import (
     Absent,

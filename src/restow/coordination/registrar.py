@@ -35,8 +35,8 @@ from restow.coordination.records import name_of
 from restow.coordination.roster import Roster
 from restow.coordination.rules import UNFENCED, UNKNOWN_HASH, undecodable
 from restow.encryption.interface import Keys
-from restow.resources.definition import Resource
-from restow.resources.encoding import Encoding
+from restow.registry.definition import Resource
+from restow.registry.encoding import Encoding
 from restow.storage.checks import holds
 from restow.storage.interface import (
     Done,

@@ -28,9 +28,9 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.records import ENCODERS_PREFIX, encoder_key, name_of
 from restow.coordination.remote_registration import FOR_GOOD, Remote, RemoteRegistrar
 from restow.coordination.rules import Agreement, Entry
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.repeating import for_each, repeat
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.repeating import for_each, repeat
 from restow.storage.interface import Item, Key, Span, Storage
 
 LOOK_SECONDS: Final = 30.0

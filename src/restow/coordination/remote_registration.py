@@ -42,7 +42,7 @@ from restow.coordination.planning import Planned
 from restow.coordination.records import encoder_key, held_encoder, name_of
 from restow.coordination.registrar import Registrar
 from restow.coordination.rules import Entry
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.storage.errors import OpenRefused, Unavailable
 from restow.storage.interface import (
     Absent,

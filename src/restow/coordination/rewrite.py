@@ -44,9 +44,9 @@ from restow.coordination.rewrite_plan import Aborted
 from restow.coordination.rules import Agreement
 from restow.coordination.verification import Pass, record_clean_pass, record_failures
 from restow.coordination.wire import decode_report, report_key
-from restow.resources.definition import Resource
-from restow.resources.encoding import EncodingPolicy
-from restow.resources.store import ResourceStore
+from restow.registry.definition import Resource
+from restow.registry.encoding import EncodingPolicy
+from restow.registry.store import ResourceStore
 from restow.storage.interface import Span
 
 LIMIT_MAX: Final = 10_000

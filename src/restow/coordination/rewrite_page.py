@@ -15,9 +15,9 @@ from restow.coordination.rewrite_plan import Aborted, RewritePlan, rewritten_for
 from restow.coordination.rewrite_remote import Outcome, converted_forms
 from restow.coordination.rules import Agreement
 from restow.encryption.asking import PLAIN_REFUSED, open_value
-from restow.resources.committing import Sealed
-from restow.resources.definition import Resource
-from restow.resources.store import ResourceStore
+from restow.registry.committing import Sealed
+from restow.registry.definition import Resource
+from restow.registry.store import ResourceStore
 from restow.storage.errors import CannotOpen, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Refused, Span, Storage, Unknown
 from restow.storage.interface import Page as StoredPage

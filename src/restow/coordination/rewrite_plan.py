@@ -12,10 +12,10 @@ from typing import Final
 from restow.apis.encryption_keys import IDENTITY
 from restow.coordination.errors import CoordinationError
 from restow.coordination.rules import Agreement
-from restow.resources.definition import Object, Resource
-from restow.resources.encoding import Encoding, stored_form
-from restow.resources.plans import Written
-from restow.resources.stored import head_of, load
+from restow.registry.definition import Object, Resource
+from restow.registry.encoding import Encoding, stored_form
+from restow.registry.plans import Written
+from restow.registry.stored import head_of, load
 from restow.storage.interface import Item, Put, RevisionIs, Write
 
 _WRITTEN: Final = Written(body=b"")

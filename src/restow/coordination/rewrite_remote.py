@@ -18,9 +18,9 @@ import orjson
 
 from restow.apimachinery.errors import ConversionFailed, MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.resources.custom.conversion import ConversionRefused, remote_of
-from restow.resources.definition import Object, Resource
-from restow.resources.stored import encode
+from restow.registry.custom.conversion import ConversionRefused, remote_of
+from restow.registry.definition import Object, Resource
+from restow.registry.stored import encode
 from restow.storage.errors import StorageError, StoreDamaged
 from restow.storage.interface import Item
 

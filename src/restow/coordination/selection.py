@@ -17,8 +17,8 @@ from restow.coordination.mirror import Mirror
 from restow.coordination.planning import VotePlanner
 from restow.coordination.records import SELECTED_PREFIX, name_of, resource_of_name, selected_key
 from restow.coordination.registrar import Registrar
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 

@@ -48,7 +48,7 @@ from restow.coordination.wire import (
 )
 from restow.encryption.asking import open_value
 from restow.encryption.interface import Keys
-from restow.resources.stored import load
+from restow.registry.stored import load
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage

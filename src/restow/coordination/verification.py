@@ -8,7 +8,7 @@ StorageState themselves.
 Both are one transaction. Narrowing is guarded by the revisions of the epoch, of the StorageVersion
 and of the StorageState, so it happens only under the agreement that the pass was made under, and
 overwrites nothing that was recorded since. Clients cannot do it in the place of a server
-(`restow.resources.ownership`): no condition or annotation of a migration is evidence.
+(`restow.registry.ownership`): no condition or annotation of a migration is evidence.
 
 The record is the annotation `coordination.restow.dev/verified` of the StorageState. It describes
 the last verifying pass; it says nothing of the present once the epoch has changed.

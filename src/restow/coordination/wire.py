@@ -52,7 +52,7 @@ from restow.coordination.identity import ServerId
 from restow.coordination.records import resource_of_name
 from restow.coordination.rules import Condition, Entry, Report, State
 from restow.kinds.builtin import find_kind
-from restow.resources.stored import as_json, encode
+from restow.registry.stored import as_json, encode
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key

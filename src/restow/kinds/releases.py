@@ -3,7 +3,7 @@
 A release is a YAML file. Reading it checks everything that can be known without a server, and each
 error names the file, the line, and what to do. docs/reference/releases.md describes the format.
 
-Not here: what a server makes of a release (`restow.resources`).
+Not here: what a server makes of a release (`restow.registry`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from restow.apimachinery.status_error import StatusError
-from restow.resources.definition import Resource
-from restow.resources.errors import DoAgain
+from restow.registry.definition import Resource
+from restow.registry.errors import DoAgain
 from restow.serving.actions import ACTIONS, UNSTORED, WRITTEN_TO
 from restow.serving.answers import JSON_HEADERS, error_answer
 from restow.serving.audit import AuditIds, Auditor

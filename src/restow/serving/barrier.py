@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from restow.apimachinery import status
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.serving.context import Context
 
 RETRY_AFTER_SECONDS: Final = 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.serving.listener.request import Request
 from restow.serving.messages import has_messages
 from restow.serving.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate

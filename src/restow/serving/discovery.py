@@ -22,8 +22,8 @@ import orjson
 
 from restow.apimachinery.names import GroupVersion
 from restow.kinds.definitions import Subresource
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
 from restow.serving.aggregation.documents_known import (
     Member,
     NoRemotes,

@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Final
 
 from restow.apimachinery import status
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.serving.handlers.server import Server
 from restow.serving.request_info import RequestInfo
 

@@ -24,8 +24,8 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.typed_json import check
 from restow.apimachinery.types import Struct
 from restow.kinds.derived_types import all_types
-from restow.resources.definition import Resource
-from restow.resources.shapes import BuiltinShape
+from restow.registry.definition import Resource
+from restow.registry.shapes import BuiltinShape
 
 STRUCTS_KEPT_MAX: Final = 1024
 FRAME_LENGTH_BYTES: Final = 4

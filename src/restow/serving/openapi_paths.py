@@ -17,10 +17,10 @@ from typing import Final
 from restow.apimachinery import status
 from restow.kinds.definitions import Kind, Subresource, type_name
 from restow.kinds.derived_types import all_types
-from restow.resources.catalog import Catalog
-from restow.resources.declared import DeclaredShape
-from restow.resources.definition import Resource
-from restow.resources.shapes import BuiltinShape
+from restow.registry.catalog import Catalog
+from restow.registry.declared import DeclaredShape
+from restow.registry.definition import Resource
+from restow.registry.shapes import BuiltinShape
 from restow.serving.aggregation.documents_known import NoRemotes, Remotes, RemoteVersion
 from restow.serving.answers import takes_gzip
 from restow.serving.context import Context

@@ -14,7 +14,7 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
 from restow.apimachinery.status_error import StatusError
-from restow.resources.errors import translate
+from restow.registry.errors import translate
 from restow.serving.answers import error_answer
 from restow.serving.audit import Auditor
 from restow.serving.context import Context

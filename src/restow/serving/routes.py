@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.serving.listener import Request, RequestLine
 from restow.serving.metrics import Metrics
 from restow.serving.parameters import DEADLINES, Deadlines, seconds_of

@@ -19,8 +19,8 @@ from restow.apimachinery.selectors import (
     parse_label_selector,
 )
 from restow.kinds.definitions import SelectableField
-from restow.resources.definition import Resource
-from restow.resources.watch_cache import Entry
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import Entry
 from restow.serving.request_info import RequestInfo
 
 _OWN_FIELDS = ("metadata.name", "metadata.namespace")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from restow.resources.watch_cache import WatchCache
+from restow.registry.watch_cache import WatchCache
 from restow.serving.answers import GZIP_BYTES_MIN, JSON_HEADERS
 from restow.serving.audit import AuditIds, Auditor
 from restow.serving.audit.records import Noted

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 from restow.aio import InvariantViolation, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
-from restow.resources.errors import DoAgain, ResourceReplaced
-from restow.resources.watch_cache import WatchCache
+from restow.registry.errors import DoAgain, ResourceReplaced
+from restow.registry.watch_cache import WatchCache
 from restow.serving.answers import error_answer
 from restow.serving.audit import Auditor
 from restow.serving.context import Context

@@ -61,9 +61,9 @@ from restow.coordination.wire import (
     state_key,
 )
 from restow.encryption.interface import Opened
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import ROOT, Definition
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import ROOT, Definition
+from restow.registry.definition import Resource
 from restow.storage.interface import (
     Done,
     Guard,

@@ -15,8 +15,8 @@ import orjson
 
 from restow.aio import Runtime, SimulatedClock, SystemClock
 from restow.client.transport import Answer, InProcessTransport, Request, Response
-from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
+from restow.registry.definition import Resource
 from restow.serving import listener
 from restow.serving.aggregation.documents import RemoteDocuments
 from restow.serving.aggregation.interface import RemoteApi, ServiceRef

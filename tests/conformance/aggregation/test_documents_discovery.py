@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from restow.client.transport import Answer
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.aggregation import documents_backend
 from tests.conformance.aggregation.documents_world import (
     AGGREGATED,

@@ -14,7 +14,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.client.transport import Answer
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.context import Context
 from restow.serving.listener import Listener
 from restow.serving.listener.request import Request

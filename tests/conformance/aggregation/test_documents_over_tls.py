@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from restow.aio import Runtime
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.aggregation.backends import ClientCertificate, RemoteBackends
 from restow.serving.aggregation.documents import RemoteDocuments
 from restow.serving.aggregation.services import Place

@@ -11,7 +11,7 @@ import pytest_asyncio
 import uvloop
 
 from restow.aio import Runtime
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.storage.interface import Storage
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient

@@ -17,9 +17,9 @@ from restow.coordination.remote_reports import RemoteReports
 from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
-from restow.resources.catalog import Catalog, release_catalog
-from restow.resources.committing import Sealed
-from restow.resources.encoding import EncodingPolicy
+from restow.registry.catalog import Catalog, release_catalog
+from restow.registry.committing import Sealed
+from restow.registry.encoding import EncodingPolicy
 from restow.serving.admission import Admission
 from restow.serving.answers import error_body
 from restow.serving.app import Barrier, open_barrier

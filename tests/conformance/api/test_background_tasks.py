@@ -8,7 +8,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.probe import StorageProbe
-from restow.resources.caches import Caches
+from restow.registry.caches import Caches
 from restow.storage.interface import Storage
 from tests.conformance.api.servers import config_map, start_server
 

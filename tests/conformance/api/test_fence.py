@@ -17,7 +17,7 @@ from restow.aio import Runtime
 from restow.controllers import Housekeeping, HousekeepingOptions
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.resources.encoding import FixedPolicy
+from restow.registry.encoding import FixedPolicy
 from restow.serving.barrier import WriteBarrier
 from restow.testing.api_client import ApiClient, Reply
 from restow.testing.coordination_audit import AuditedStorage, PromiseBroken

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from restow.resources.watch_cache import Entry
+from restow.registry.watch_cache import Entry
 from restow.serving.handlers import listing, reading, watching
 from restow.serving.selection import Selection
 from restow.storage.interface import Delete, Key, Revision, Transaction

@@ -29,7 +29,7 @@ from restow.migration.migrator.patching import PatchOptions
 from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.admission import Admission
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage

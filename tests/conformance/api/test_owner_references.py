@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.owners import OwnerCheck
 from restow.serving.context import Context
 from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient

@@ -8,7 +8,7 @@ import pytest
 
 from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
 from restow.apimachinery.protobuf_values import read_small
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.answers import PROTOBUF_BYTES_MAX
 from restow.serving.handlers.listing import MESSAGES_AT_ONCE
 from restow.serving.messages import read_message, struct_of

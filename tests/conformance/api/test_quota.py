@@ -13,7 +13,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.controllers.objects_watch import ObjectsWatch
 from restow.controllers.quotas import QuotaKeeper
-from restow.resources.repeating import work_off
+from restow.registry.repeating import work_off
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
 from restow.testing.api_client import MERGE_PATCH, ApiClient

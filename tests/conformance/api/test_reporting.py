@@ -22,7 +22,7 @@ from restow.coordination.errors import NotReported
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.remote_registration import Remote, ensure_store_id
 from restow.coordination.remote_reports import RemoteReports
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient

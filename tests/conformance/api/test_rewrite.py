@@ -16,7 +16,7 @@ from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
 from restow.coordination.records import encoder_key
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Storage, Transaction
 from restow.testing.api_client import ApiClient, Reply

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
 
 MINE: Final = "mine"
 OTHER: Final = "other"

@@ -18,8 +18,8 @@ from restow.apiserver.authentication import Entrance
 from restow.apiserver.service_accounts import AccountRules
 from restow.coordination.mirror import Mirror
 from restow.coordination.remote_reports import RemoteReports
-from restow.resources.catalog import Catalog, builtin_catalog
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog, builtin_catalog
+from restow.registry.definition import Resource
 from restow.serving.answers import error_body
 from restow.serving.authentication import NOWHERE
 from restow.serving.authentication.service_accounts import AccountTrust

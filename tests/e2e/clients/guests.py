@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from restow.resources.watch_cache import CHANGES_BYTES_MAX
+from restow.registry.watch_cache import CHANGES_BYTES_MAX
 from restow.testing.certificates import CA_KEY_NAME, CertificateFiles, sign_certificate
 from restow.testing.server_process import ServerProcess
 

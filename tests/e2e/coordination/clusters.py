@@ -22,7 +22,7 @@ from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record
 from restow.coordination.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.coordination.wire import LEASES_PREFIX
 from restow.kinds.releases import shipped_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import open_storage
 from restow.testing.coordination_audit import audit_history

@@ -34,7 +34,7 @@ from typing import Any, Final, Self
 
 from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 from restow.storage.interface import EVERYTHING, Key
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.migration.names import POSITION_ANNOTATION
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.server_process import ServerProcess

@@ -13,7 +13,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.context import ANONYMOUS, User
 from restow.serving.listener.request import Headers, Peer, Request
 from restow.serving.request_info import RequestInfo

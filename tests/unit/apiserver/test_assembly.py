@@ -12,7 +12,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.apiserver.assembly import Secrets, assemble
 from restow.apiserver.feature_gates import FeatureGates
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.memory import MemoryStorage
 

@@ -10,7 +10,7 @@ from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.runtime_config import RuntimeConfig, parse_runtime_config
 from restow.apiserver.server import load_catalog
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 
 INTERNAL = "internal.apiserver.k8s.io"
 MIGRATION = "storagemigration.k8s.io"

@@ -22,8 +22,8 @@ from restow.apiserver.webhooks import (
     address_of,
     webhook_of,
 )
-from restow.resources.custom.conversion import ConversionError, ConversionRefused
-from restow.resources.custom.definitions import (
+from restow.registry.custom.conversion import ConversionError, ConversionRefused
+from restow.registry.custom.definitions import (
     ClientConfig,
     Definition,
     ServiceReference,

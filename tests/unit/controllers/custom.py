@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from restow.resources.custom.definitions import definition_key, read_definition
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import Resource
-from restow.resources.store import DeleteWish
+from restow.registry.custom.definitions import definition_key, read_definition
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Resource
+from restow.registry.store import DeleteWish
 from tests.unit.controllers.world import Object, World
 
 GROUP = "example.com"

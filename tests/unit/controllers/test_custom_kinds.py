@@ -17,7 +17,7 @@ from restow.controllers.places import (
     stored_version,
     working_version,
 )
-from restow.resources.store import DeleteWish
+from restow.registry.store import DeleteWish
 from tests.unit.controllers.custom import (
     GROUP,
     accept,

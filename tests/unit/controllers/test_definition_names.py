@@ -15,8 +15,8 @@ from restow.controllers.definition_names import (
     tidy,
     to_wire,
 )
-from restow.resources.catalog import builtin_catalog
-from restow.resources.custom.definitions import Names
+from restow.registry.catalog import builtin_catalog
+from restow.registry.custom.definitions import Names
 
 
 def names(plural: str, kind: str, **changes: Any) -> Names:

@@ -9,7 +9,7 @@ import pytest
 from restow.aio import SimulatedClock
 from restow.apimachinery.status import InternalError
 from restow.controllers.dependents import DependentsCollector
-from restow.resources.store import DeleteWish
+from restow.registry.store import DeleteWish
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import (

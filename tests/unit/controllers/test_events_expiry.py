@@ -8,7 +8,7 @@ import pytest
 from restow.aio import SimulatedClock
 from restow.controllers import events_expiry
 from restow.controllers.events_expiry import EventExpiry
-from restow.resources.strategy import timestamp
+from restow.registry.strategy import timestamp
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import InterruptedStorage, World, open_world
 

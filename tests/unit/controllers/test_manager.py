@@ -218,9 +218,9 @@ async def test_history_is_compacted_and_idle_work_is_small() -> None:
 
 async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
     """The same on the embedded store, whose answers take a moment."""
-    from restow.resources.caches import Caches
-    from restow.resources.encoding import FixedPolicy
-    from restow.resources.store import DeleteWish, ResourceStore
+    from restow.registry.caches import Caches
+    from restow.registry.encoding import FixedPolicy
+    from restow.registry.store import DeleteWish, ResourceStore
     from tests.unit.controllers.world import catalog
 
     runtime = Runtime.system()

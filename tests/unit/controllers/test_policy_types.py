@@ -13,7 +13,7 @@ from restow.controllers.policy_types import (
     check,
     kinds_named,
 )
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.storage.interface import TRANSACTION_BYTES_MAX
 from tests.unit.controllers.custom import accept, define, host
 from tests.unit.controllers.world import catalog, open_world

@@ -15,7 +15,7 @@ from restow.controllers.roles import (
     completed,
     ensure_roles,
 )
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from tests.unit.controllers.world import World, open_world
 
 RBAC = "rbac.authorization.k8s.io"

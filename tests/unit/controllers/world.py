@@ -13,11 +13,11 @@ from restow.aio import Runtime, SimulatedClock, WorkQueue
 from restow.apimachinery.status import Conflict
 from restow.controllers.objects_watch import ObjectsWatch, Observer
 from restow.controllers.places import working_version
-from restow.resources.caches import Caches
-from restow.resources.catalog import Catalog, builtin_catalog
-from restow.resources.definition import Resource
-from restow.resources.encoding import FixedPolicy
-from restow.resources.store import DeleteWish, ResourceStore
+from restow.registry.caches import Caches
+from restow.registry.catalog import Catalog, builtin_catalog
+from restow.registry.definition import Resource
+from restow.registry.encoding import FixedPolicy
+from restow.registry.store import DeleteWish, ResourceStore
 from restow.storage.interface import (
     Delete,
     Key,

@@ -10,7 +10,7 @@ from restow.coordination.identity import ServerId, server_key
 from restow.coordination.records import ENCODERS_PREFIX
 from restow.coordination.rules import Entry
 from restow.coordination.wire import decode_report, report_key, state_key
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.storage.errors import Unavailable
 from restow.storage.interface import (
     Delete,

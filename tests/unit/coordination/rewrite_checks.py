@@ -10,8 +10,8 @@ import pytest
 
 from restow.coordination.records import encoder_key
 from restow.coordination.rewrite_plan import Aborted
-from restow.resources.store import DeleteWish
-from restow.resources.stored import encode
+from restow.registry.store import DeleteWish
+from restow.registry.stored import encode
 from restow.storage.interface import Delete, Key, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.coordination.rewriting import (

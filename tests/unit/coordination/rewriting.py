@@ -11,8 +11,8 @@ from typing import Any
 
 from restow.coordination.rewrite import Rewriter
 from restow.coordination.rewrite_page import Page
-from restow.resources.store import ResourceStore
-from restow.resources.stored import encode
+from restow.registry.store import ResourceStore
+from restow.registry.stored import encode
 from restow.storage import interface
 from restow.storage.interface import (
     Done,

@@ -13,7 +13,7 @@ from restow.coordination.identity import SERVERS_PREFIX, server_key
 from restow.coordination.records import ENCODERS_PREFIX, name_of
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import state_key
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
 from tests.unit.coordination.world import GROUP, Server, World, open_world
 

@@ -26,7 +26,7 @@ from restow.coordination.wire import (
     report_key,
 )
 from restow.kinds.releases import load_release
-from restow.resources.catalog import Catalog, release_catalog
+from restow.registry.catalog import Catalog, release_catalog
 from restow.storage.interface import Delete, Item, Key, Put, Revision, Span, Transaction
 from tests.scenarios.lossy import Fate, LossyStorage
 from tests.unit.coordination.world import GROUP, write_release

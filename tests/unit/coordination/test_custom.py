@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from restow.coordination.wire import report_key
-from restow.resources.custom.definitions import ROOT
-from restow.resources.custom.hosting import custom_resource
+from restow.registry.custom.definitions import ROOT
+from restow.registry.custom.hosting import custom_resource
 from tests.scenarios.custom_definitions import (
     GADGETS,
     KIND,

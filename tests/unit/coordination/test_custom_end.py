@@ -18,8 +18,8 @@ from restow.coordination.ballots import BALLOTS_PREFIX
 from restow.coordination.collector import SWEEP_SECONDS
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key
-from restow.resources.custom.definitions import ROOT
-from restow.resources.store import DeleteWish
+from restow.registry.custom.definitions import ROOT
+from restow.registry.store import DeleteWish
 from restow.storage.interface import (
     Delete,
     Key,

@@ -18,7 +18,7 @@ from restow.coordination.errors import NotSettled
 from restow.coordination.identity import ServerId, server_key
 from restow.coordination.records import encoder_key
 from restow.coordination.wire import report_key
-from restow.resources.custom.definitions import ROOT
+from restow.registry.custom.definitions import ROOT
 from restow.storage.interface import (
     Delete,
     Transaction,

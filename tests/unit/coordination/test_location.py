@@ -18,7 +18,7 @@ from restow.coordination.records import decode_epoch, encode_epoch, epoch_key
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import report_key, state_key
 from restow.kinds.releases import load_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 from restow.storage.interface import Delete, Key, Put, Transaction
 from tests.unit.coordination.custom_looks import MODES
 from tests.unit.coordination.world import GROUP, Server, World, open_world, write_release

@@ -11,7 +11,7 @@ import pytest
 from restow.coordination import registrar
 from restow.coordination.registrar import Registrar
 from restow.coordination.wire import state_key
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.storage.interface import Delete, Transaction
 from restow.testing.coordination_audit import PromiseBroken
 from tests.scenarios.custom_definitions import GADGETS, KIND, Gadgets

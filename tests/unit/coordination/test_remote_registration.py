@@ -20,7 +20,7 @@ from restow.coordination.remote_registration import (
     ensure_store_id,
     forget_store,
 )
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Refused, Transaction
 from restow.storage.memory import MemoryStorage

@@ -11,11 +11,11 @@ import pytest
 from restow.aio import Runtime
 from restow.coordination import rewrite, rewrite_page
 from restow.coordination.rewrite import Rewriter
-from restow.resources.caches import Caches
-from restow.resources.catalog import builtin_catalog
-from restow.resources.encoding import FixedPolicy
-from restow.resources.store import ResourceStore
-from restow.resources.stored import encode
+from restow.registry.caches import Caches
+from restow.registry.catalog import builtin_catalog
+from restow.registry.encoding import FixedPolicy
+from restow.registry.store import ResourceStore
+from restow.registry.stored import encode
 from restow.storage.interface import Event, Key, Put, Revision, Span, Storage, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import stored_versions

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from restow.coordination.rewrite import Rewriter
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.storage.interface import SEALED_PREFIX, Key, Put, Transaction
 from tests.unit.coordination.named_keys import NamedKeys, key_id_of, open_any, seal
 from tests.unit.coordination.rewriting import ROOT, V1

@@ -12,7 +12,7 @@ import pytest
 from restow.apimachinery.status_error import StatusError
 from restow.coordination.rewrite_page import Found, PageWork
 from restow.coordination.rewrite_plan import RewritePlan
-from restow.resources.store import ResourceStore
+from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.testing.coordination_audit import PromiseBroken
 from tests.unit.coordination.rewrite_checks import (

@@ -18,7 +18,7 @@ from restow.coordination.rewrite_page import (
     Pace,
 )
 from restow.coordination.rewrite_plan import RewritePlan
-from restow.resources.store import ResourceStore
+from restow.registry.store import ResourceStore
 from tests.unit.coordination.rewriting import V1, V2, fill, rewriting
 
 

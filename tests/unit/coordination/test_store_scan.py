@@ -20,7 +20,7 @@ from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
 from restow.encryption.providers import fingerprint
 from restow.kinds.derived_types import all_types
-from restow.resources.stored import Splicer
+from restow.registry.stored import Splicer
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

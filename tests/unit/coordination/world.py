@@ -28,13 +28,13 @@ from restow.coordination.rules import Report, State
 from restow.coordination.wire import decode_report, decode_state, report_key, state_key
 from restow.encryption.opened import OpenedStorage
 from restow.kinds.releases import load_release
-from restow.resources.caches import Caches
-from restow.resources.catalog import Catalog, release_catalog
-from restow.resources.committing import Sealed
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import Resource
-from restow.resources.errors import DoAgain
-from restow.resources.store import ResourceStore, Written
+from restow.registry.caches import Caches
+from restow.registry.catalog import Catalog, release_catalog
+from restow.registry.committing import Sealed
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Resource
+from restow.registry.errors import DoAgain
+from restow.registry.store import ResourceStore, Written
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Batch,

@@ -17,7 +17,7 @@ import pytest_asyncio
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
 from restow.dashboard import load_assets
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.authentication.sessions import COOKIE, TICKET_SECONDS
 from restow.serving.context import User
 from restow.serving.listener import Request

@@ -16,7 +16,7 @@ from restow.encryption.keyring import Keyring
 from restow.encryption.opened import OpenedStorage
 from restow.encryption.reloading import ReloadedKeys
 from restow.kinds.builtin import find_kind
-from restow.resources.stored import Splicer
+from restow.registry.stored import Splicer
 from restow.storage.errors import CannotOpen, PluginSilent, Unavailable
 from restow.storage.interface import (
     Absent,

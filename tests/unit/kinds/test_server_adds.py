@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from restow.aio import Runtime
-from restow.resources.catalog import builtin_catalog
-from restow.resources.definition import Resource
-from restow.resources.strategy import begin_create, check, timestamp
+from restow.registry.catalog import builtin_catalog
+from restow.registry.definition import Resource
+from restow.registry.strategy import begin_create, check, timestamp
 
 Object = dict[str, Any]
 

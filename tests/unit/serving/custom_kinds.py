@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from restow.resources.custom.definitions import definition_of
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import Resource
+from restow.registry.custom.definitions import definition_of
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Resource
 
 GROUP: Final = "test.example.com"
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.kinds.definitions import VERBS_ALL
-from restow.resources.caches import Caches
-from restow.resources.catalog import builtin_catalog
-from restow.resources.definition import Resource
-from restow.resources.encoding import FixedPolicy
-from restow.resources.store import ResourceStore
+from restow.registry.caches import Caches
+from restow.registry.catalog import builtin_catalog
+from restow.registry.definition import Resource
+from restow.registry.encoding import FixedPolicy
+from restow.registry.store import ResourceStore
 from restow.serving import app as app_module
 from restow.serving.actions import ACTIONS, UNSTORED
 from restow.serving.answers import respond_text

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import (
     JSON_PATCH,

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.resources.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.resources.definition import Resource
+from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
+from restow.registry.definition import Resource
 from restow.serving.context import Context
 from restow.serving.discovery import Discovery
 from restow.serving.listener.request import Headers, Peer, Request

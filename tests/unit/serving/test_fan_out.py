@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from restow.aio import Runtime, SimulatedClock
-from restow.resources.watch_cache import WatchCache
+from restow.registry.watch_cache import WatchCache
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.watching import FanOut, Watcher
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.resources.catalog import Catalog, builtin_catalog
+from restow.registry.catalog import Catalog, builtin_catalog
 from restow.serving import openapi_paths
 from restow.serving.context import Context
 from restow.serving.listener import Response

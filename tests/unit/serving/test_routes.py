@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.listener import Headers, Limits, Peer, PushStream, Request
 from restow.serving.listener.limits import Budgets
 from restow.serving.listener.reader import Lines, RequestReader

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from restow.aio import Tasks
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map, start_server

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from restow.aio import Tasks
-from restow.resources.catalog import builtin_catalog
-from restow.resources.errors import ResourceReplaced
-from restow.resources.store import Begun, ResourceStore, Written
+from restow.registry.catalog import builtin_catalog
+from restow.registry.errors import ResourceReplaced
+from restow.registry.store import Begun, ResourceStore, Written
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage

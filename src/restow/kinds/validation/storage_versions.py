@@ -2,7 +2,7 @@
 
 The words of StorageVersion are those of the reference server.
 
-Not here: who may write what (`restow.resources.ownership`).
+Not here: who may write what (`restow.registry.ownership`).
 """
 
 from __future__ import annotations

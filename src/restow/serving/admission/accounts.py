@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from restow.aio import Runtime
 from restow.apimachinery import pod_accounts
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 ATTEMPTS_MAX: Final = 10

@@ -22,8 +22,9 @@ import orjson
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.resources.definition import Object, Resource
-from restow.resources.store import Check
+from restow.registry.definition import Object, Resource
+from restow.registry.scales import scale_of_object, with_replicas
+from restow.registry.store import Check
 from restow.serving.admission.review import (
     Admission,
     AtOnce,
@@ -35,7 +36,6 @@ from restow.serving.admission.review import (
 )
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import complete
-from restow.serving.scales import scale_of_object, with_replicas
 
 KINDS_OF_WRITES_MAX: Final = 10_000
 """Of which it is remembered whom they concern."""

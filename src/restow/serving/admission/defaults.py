@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 TOLERATED_SECONDS: Final = 300

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from restow.aio import Runtime
 from restow.apimachinery import limit_ranges
 from restow.apimachinery.limit_ranges import LimitRange
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object
-from restow.resources.following import Following
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 
 

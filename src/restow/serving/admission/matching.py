@@ -16,10 +16,10 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.selectors import LabelSelector, label_selector_of
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.store import ResourceStore
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.serving.admission.review import Attributes, WriteOf
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"

@@ -20,8 +20,8 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
 from restow.serving.authorization.rules import Authorizer
 from restow.serving.context import Context
 from restow.serving.request_info import RequestInfo

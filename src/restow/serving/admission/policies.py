@@ -25,11 +25,11 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel import admission as cel
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.errors import DoAgain
-from restow.resources.following import Following
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.errors import DoAgain
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import (
     ADMISSION_GROUP,

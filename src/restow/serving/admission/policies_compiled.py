@@ -18,7 +18,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.admission import VARIABLES, Expression, Scope
 from restow.apimachinery.structural.cel.program import CompileError
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.matching import Matcher
 
 _TEXT_OR_NULL: Final = (types.STRING, types.NULL)

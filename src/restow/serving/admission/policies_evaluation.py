@@ -28,7 +28,7 @@ from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
 from restow.apimachinery.structural.cel.program import Outcome
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.admission.dear import COST_ON_LOOP_MAX
 from restow.serving.admission.policies_compiled import Compiled, Policy, Validation
 

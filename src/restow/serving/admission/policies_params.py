@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.errors import DoAgain
-from restow.resources.store import ResourceStore
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.errors import DoAgain
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.serving.admission.matching import labels_of
 from restow.serving.admission.policies_compiled import (
     ConfigurationError,

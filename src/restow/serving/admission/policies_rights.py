@@ -15,9 +15,9 @@ from typing import Any, Final
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.store import ResourceStore
 from restow.serving.admission.matching import ADMISSION_GROUP
 from restow.serving.admission.policies import BINDINGS, POLICIES
 from restow.serving.admission.review import Attributes, WriteOf

@@ -28,10 +28,10 @@ from restow.apimachinery import quotas, status
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quotas import Number, Quota, Usage
 from restow.apimachinery.status_error import StatusError
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object, Resource
-from restow.resources.following import Following
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object, Resource
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.context import Context
 

@@ -15,8 +15,8 @@ import orjson
 
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
-from restow.resources.custom.conversion import convert
-from restow.resources.definition import Object
+from restow.registry.custom.conversion import convert
+from restow.registry.definition import Object
 from restow.serving.admission.matching import Hosted, is_namespace
 from restow.serving.admission.review import Attributes, has_own_kind, kind_of
 from restow.serving.context import User

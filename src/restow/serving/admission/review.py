@@ -4,7 +4,7 @@
     mutate     before the object is validated: may answer with another object
     review     the last word: the object is as it would be stored
 
-Not here: where in a write they are asked (`restow.resources.store`), and in which order (`chain`).
+Not here: where in a write they are asked (`restow.registry.store`), and in which order (`chain`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
-from restow.resources.definition import Object, Resource
+from restow.registry.definition import Object, Resource
 from restow.serving.context import Context, User
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]

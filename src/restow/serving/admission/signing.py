@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from restow.apimachinery.signing_requests import decoded, parse_request
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.review import Attributes, WriteOf, forbidden
 from restow.serving.authorization.rules import Authorizer
 from restow.serving.request_info import RequestInfo

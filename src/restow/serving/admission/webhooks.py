@@ -34,7 +34,7 @@ from restow.apimachinery.admission_review import (
 )
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.dear import DearWork
 from restow.serving.admission.matching import Hosted, Namespaces
 from restow.serving.admission.request_values import request_values

@@ -24,7 +24,7 @@ from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.program import Outcome
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork
 from restow.serving.admission.matching import Hosted
 from restow.serving.admission.request_values import request_values

@@ -16,10 +16,10 @@ from restow.apimachinery.admission_review import review_version
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import Expression, Scope
 from restow.apimachinery.structural.cel.program import CompileError
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object
-from restow.resources.following import Following
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
 from restow.serving.admission.matching import (
     ADMISSION_GROUP,
     Hosted,

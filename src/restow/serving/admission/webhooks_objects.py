@@ -12,8 +12,8 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.status_error import StatusError
-from restow.resources.custom.conversion import convert
-from restow.resources.definition import Object
+from restow.registry.custom.conversion import convert
+from restow.registry.definition import Object
 from restow.serving.admission.matching import Hosted
 from restow.serving.admission.request_values import converted_at_once
 from restow.serving.admission.review import Attributes, has_own_kind

@@ -33,7 +33,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.client.config import ClientConfig
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.turns import TOO_LATE, Line
 from restow.serving.aggregation.exchanges import Question
 from restow.serving.aggregation.interface import ServiceRef

@@ -23,7 +23,7 @@ from restow.aio import Clock
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
 from restow.client.transport import Request
 from restow.controllers.namespace_conditions import Leftovers
-from restow.resources.repeating import for_each
+from restow.registry.repeating import for_each
 from restow.serving.aggregation.documents_known import Remotes, RemoteVersion
 from restow.serving.aggregation.interface import Backends, Directory, RemoteApi
 from restow.serving.aggregation.pools import BackendBusy

@@ -23,9 +23,9 @@ from restow.controllers.api_service_objects import (
     ApiService,
     read_api_service,
 )
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
-from restow.resources.watch_cache import Change, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Change, WatchCache
 from restow.serving.aggregation.interface import RemoteApi, ServiceRef
 
 APIS_MAX: Final = 1_000

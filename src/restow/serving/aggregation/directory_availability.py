@@ -25,8 +25,8 @@ from restow.controllers.api_service_objects import (
     Finding,
     write_finding,
 )
-from restow.resources.repeating import repeat, work_off
-from restow.resources.store import ResourceStore
+from restow.registry.repeating import repeat, work_off
+from restow.registry.store import ResourceStore
 from restow.serving.aggregation.directory import ApiDirectory
 from restow.serving.aggregation.interface import Backends, RemoteApi
 from restow.serving.aggregation.pools import BackendBusy

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import orjson
 
 from restow.controllers.proxy_trust import NAME, NAMESPACE
-from restow.resources.catalog import Catalog
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
 from restow.serving.aggregation.passing import NOTHING_ELSE, Believed
 
 _NAMES: Final = (

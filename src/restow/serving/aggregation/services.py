@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.store import ResourceStore
-from restow.resources.watch_cache import WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import WatchCache
 from restow.serving.aggregation.addresses import is_host_name, parse_address
 from restow.serving.aggregation.interface import ServiceRef
 

@@ -25,7 +25,7 @@ from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ClientError
 from restow.client.transport import HttpTransport, Request
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.authentication.oidc_config import Issuer
 
 FETCH_SECONDS_MAX: Final = 10.0

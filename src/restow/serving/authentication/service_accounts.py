@@ -29,7 +29,7 @@ from restow.apimachinery import jwt, status
 from restow.apimachinery.jwt import JwtInvalid
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apimachinery.type_values import parse_time
-from restow.resources.watch_cache import Entry
+from restow.registry.watch_cache import Entry
 from restow.serving.authentication import service_accounts_claims as account_claims
 from restow.serving.authentication.service_accounts_claims import (
     LEEWAY_SECONDS,

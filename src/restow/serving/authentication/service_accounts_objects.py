@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import Final
 
 from restow.aio import Clock
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Resource
-from restow.resources.errors import DoAgain, translate
-from restow.resources.store import ResourceStore
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Resource
+from restow.registry.errors import DoAgain, translate
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.errors import StorageError
 
 FRESH_SECONDS: Final = 0.5

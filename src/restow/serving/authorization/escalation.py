@@ -20,7 +20,7 @@ from restow.apimachinery import rbac, status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.rbac import Rule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.admission.review import Attributes, WriteOf
 from restow.serving.authorization.rbac import Rbac
 from restow.serving.authorization.role_book import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES

@@ -20,10 +20,10 @@ from restow.apimachinery.rbac import Rule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef
 from restow.apimachinery.selectors import parse_field_selector
 from restow.apimachinery.status_error import StatusError
-from restow.resources.catalog import Catalog
-from restow.resources.definition import Object
-from restow.resources.following import Following
-from restow.resources.store import ResourceStore
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
 from restow.serving.authorization.role_book import PLURALS, RoleBook
 from restow.serving.authorization.rules import always_allowed
 from restow.serving.context import User

@@ -21,7 +21,7 @@ from restow.apimachinery.rbac_objects import (
     read_binding,
     read_role,
 )
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.context import User
 
 ROLES: Final = "roles"

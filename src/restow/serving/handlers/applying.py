@@ -16,9 +16,11 @@ from restow.apimachinery import codec, field_errors, status
 from restow.apimachinery.apply.schema import from_struct
 from restow.apimachinery.apply.values import ApplySchemaError, check
 from restow.kinds.types import load_types
-from restow.resources.custom.replicas import names_of
-from restow.resources.definition import Object
-from restow.resources.store import Apply
+from restow.registry.custom.replicas import names_of
+from restow.registry.definition import Object
+from restow.registry.scales import API_VERSION as SCALE_VERSION
+from restow.registry.scales import scale_paths
+from restow.registry.store import Apply
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import check_object, fill_in
 from restow.serving.handlers.committing import Writing
@@ -37,8 +39,6 @@ from restow.serving.handlers.updating import (
 from restow.serving.listener.response import Promise, Response, Shielded
 from restow.serving.managers import manager_of
 from restow.serving.parameters import field_validation, invalid_options, is_dry_run
-from restow.serving.scales import API_VERSION as SCALE_VERSION
-from restow.serving.scales import scale_paths
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 YAML: Final = "application/yaml"

@@ -19,8 +19,8 @@ from typing import Any, Final
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupResource
 from restow.kinds.validation.pod_parts import BINDING
-from restow.resources.definition import Object, Resource
-from restow.resources.strategy import timestamp
+from restow.registry.definition import Object, Resource
+from restow.registry.strategy import timestamp
 from restow.serving.context import Context
 from restow.serving.handlers.conditions import with_condition
 from restow.serving.handlers.sent import SentKind, done

@@ -14,9 +14,9 @@ import orjson
 from restow.apimachinery import codec, field_errors, protobuf, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind
-from restow.resources.definition import Object, Resource
-from restow.resources.known_entries import KnownEntries
-from restow.resources.store import ResourceStore
+from restow.registry.definition import Object, Resource
+from restow.registry.known_entries import KnownEntries
+from restow.registry.store import ResourceStore
 from restow.serving.context import Context
 from restow.serving.parameters import field_validation
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
-from restow.resources.store import Begun, Written
+from restow.registry.store import Begun, Written
 from restow.serving.listener.response import Answer, Response
 
 

@@ -13,7 +13,7 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form

@@ -9,8 +9,8 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.apply.entries import Manager
-from restow.resources.definition import Object, Resource
-from restow.resources.store import Begun, PlaceMoved, Written
+from restow.registry.definition import Object, Resource
+from restow.registry.store import Begun, PlaceMoved, Written
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form

@@ -11,8 +11,8 @@ import orjson
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status_error import Cause
-from restow.resources.store import DeleteWish, Written
-from restow.resources.watch_cache import Entry
+from restow.registry.store import DeleteWish, Written
+from restow.registry.watch_cache import Entry
 from restow.serving.answers import respond, respond_object
 from restow.serving.context import Context
 from restow.serving.delete_options import read_options

@@ -25,9 +25,9 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import Cause, StatusError
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
-from restow.resources.definition import Object, Resource
-from restow.resources.store import DeleteWish
-from restow.resources.strategy import timestamp
+from restow.registry.definition import Object, Resource
+from restow.registry.store import DeleteWish
+from restow.registry.strategy import timestamp
 from restow.serving.context import Context
 from restow.serving.handlers.binding import pods_of
 from restow.serving.handlers.conditions import condition_of, with_condition

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from restow.resources.definition import Resource
-from restow.resources.watch_cache import WatchCache
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import WatchCache
 from restow.serving.handlers.server import Server
 from restow.serving.handlers.translating import Translation, Waiting
 

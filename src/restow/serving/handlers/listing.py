@@ -15,10 +15,10 @@ import orjson
 
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.resources.definition import Resource
-from restow.resources.errors import VersionUnknown, translate
-from restow.resources.watch_cache import Entry, WatchCache
-from restow.resources.watch_cache import Selection as Slice
+from restow.registry.definition import Resource
+from restow.registry.errors import VersionUnknown, translate
+from restow.registry.watch_cache import Entry, WatchCache
+from restow.registry.watch_cache import Selection as Slice
 from restow.serving.answers import Bodies, respond_list, respond_message, wants_message
 from restow.serving.context import Context
 from restow.serving.continue_tokens import INCONSISTENT, Place

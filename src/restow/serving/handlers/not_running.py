@@ -17,7 +17,7 @@ from typing import Any, Final
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import Cause
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.answers import JSON_HEADERS
 from restow.serving.context import Context
 from restow.serving.handlers.reading import resource_of

@@ -13,7 +13,7 @@ from restow.apimachinery.merge_patch import apply_merge_patch
 from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
 from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.kinds.types import load_types
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.context import Context
 from restow.serving.handlers.applying import APPLY_PATCH, apply
 from restow.serving.handlers.bodies import (

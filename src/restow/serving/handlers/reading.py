@@ -11,15 +11,15 @@ from typing import Final
 import orjson
 
 from restow.apimachinery import status
-from restow.resources.committing import check_current
-from restow.resources.definition import Resource
-from restow.resources.watch_cache import Entry, WatchCache
+from restow.registry.committing import check_current
+from restow.registry.definition import Resource
+from restow.registry.scales import scale_of_object
+from restow.registry.watch_cache import Entry, WatchCache
 from restow.serving.answers import respond
 from restow.serving.context import Context
 from restow.serving.forms import object_in_form
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Promise, Response
-from restow.serving.scales import scale_of_object
 
 FUTURE_SECONDS_MAX: Final = 3.0
 """How long to wait for a resource version that is not there yet."""

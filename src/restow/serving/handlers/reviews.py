@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from restow.apimachinery import status
 from restow.apimachinery.rbac import Rule
 from restow.apimachinery.rbac_objects import rules_object
-from restow.resources.definition import Object, Resource
-from restow.resources.strategy import place
+from restow.registry.definition import Object, Resource
+from restow.registry.strategy import place
 from restow.serving.answers import respond_object
 from restow.serving.authentication.service_accounts import Identified
 from restow.serving.context import Context, User

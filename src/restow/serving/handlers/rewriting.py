@@ -34,7 +34,7 @@ from restow.apimachinery.status_error import Cause
 from restow.coordination.rewrite import LIMIT_MAX, Rewriter
 from restow.coordination.rewrite_page import Page
 from restow.coordination.rewrite_plan import Aborted
-from restow.resources.definition import Object, Resource
+from restow.registry.definition import Object, Resource
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.continue_tokens import Place

@@ -14,9 +14,9 @@ from typing import Any
 from restow.apimachinery import codec, protobuf
 from restow.apimachinery.conversion import Converter
 from restow.kinds.definitions import Kind
-from restow.resources.definition import Object, Resource
-from restow.resources.shapes import BuiltinShape
-from restow.resources.strategy import place
+from restow.registry.definition import Object, Resource
+from restow.registry.shapes import BuiltinShape
+from restow.registry.strategy import place
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.handlers.bodies import PROTOBUF, check_type, complete, needs_thread

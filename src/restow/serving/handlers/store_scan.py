@@ -21,7 +21,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.status_error import Cause
 from restow.apis.storage_scan import LIMIT_MAX
 from restow.coordination.store_scan import LIMIT_DEFAULT, StoreScanner
-from restow.resources.definition import Object
+from restow.registry.definition import Object
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.continue_tokens import Place

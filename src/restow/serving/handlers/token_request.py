@@ -26,9 +26,9 @@ from restow.apimachinery.jwt import TOKEN_LENGTH_MAX
 from restow.apimachinery.names import GroupKind, GroupResource, GroupVersion
 from restow.apimachinery.status_error import Cause
 from restow.kinds.definitions import Kind
-from restow.resources.definition import Object, Resource
-from restow.resources.shapes import BuiltinShape
-from restow.resources.strategy import place, timestamp
+from restow.registry.definition import Object, Resource
+from restow.registry.shapes import BuiltinShape
+from restow.registry.strategy import place, timestamp
 from restow.serving.answers import respond_object
 from restow.serving.authentication import service_accounts_claims as account_claims
 from restow.serving.authentication.service_accounts import AccountTrust

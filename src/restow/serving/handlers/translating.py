@@ -17,9 +17,9 @@ from typing import Protocol
 from restow.aio import TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
-from restow.resources.custom.conversion import ConversionRefused
-from restow.resources.definition import Resource
-from restow.resources.watch_cache import Entry
+from restow.registry.custom.conversion import ConversionRefused
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import Entry
 from restow.serving.handlers.server import Server
 
 logger = logging.getLogger(__name__)

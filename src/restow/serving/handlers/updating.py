@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from restow.apimachinery import codec, field_errors, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.resources.definition import Object, Resource
-from restow.resources.store import Change, Written
-from restow.resources.strategy import place
+from restow.registry.definition import Object, Resource
+from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
+from restow.registry.store import Change, Written
+from restow.registry.strategy import place
 from restow.serving.answers import respond
 from restow.serving.authorization.rules import refusal
 from restow.serving.context import Context
@@ -35,7 +36,6 @@ from restow.serving.listener.response import Promise, Response, Shielded
 from restow.serving.managers import manager_of
 from restow.serving.messages import read_message
 from restow.serving.parameters import is_dry_run
-from restow.serving.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 
 REPLICAS_MAX: Final = 2**31 - 1
 _NO_VERSION: Final = (None, "", "0")

@@ -21,9 +21,9 @@ from restow.aio import Timer
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
-from restow.resources.committing import check_current
-from restow.resources.definition import Resource
-from restow.resources.watch_cache import Change, Entry, WatchCache
+from restow.registry.committing import check_current
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import Change, Entry, WatchCache
 from restow.serving.answers import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
 from restow.serving.context import Context
 from restow.serving.forms import event_in_form

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.resources.definition import PrinterColumn
+from restow.registry.definition import PrinterColumn
 from restow.serving.tables.jsonpath import BadPath, Path, parse_path
 from restow.serving.tables.values import INVALID, age, human_duration, moment, text
 

@@ -6,7 +6,7 @@ Custom kinds declare theirs by version. Not here: how cells are made.
 from functools import lru_cache
 from typing import Final
 
-from restow.resources.definition import PrinterColumn, Resource
+from restow.registry.definition import PrinterColumn, Resource
 from restow.serving.tables import (
     rows_cluster,
     rows_core,

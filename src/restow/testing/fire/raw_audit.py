@@ -33,7 +33,7 @@ from restow.coordination.records import (
 )
 from restow.coordination.rules import UNKNOWN_HASH
 from restow.coordination.wire import decode_state, state_key
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.storage.interface import Event, Item, Key, Revision
 from restow.testing.fire.objects import Kind
 from restow.testing.fire.truth import Truth

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.kinds.releases import shipped_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 from restow.storage.interface import Key, Storage
 from restow.testing.fire.fault import Fault, Window
 from restow.testing.fire.load_process import LoadPlan, LoadProcess

@@ -16,8 +16,8 @@ from restow.coordination.identity import Mode
 from restow.coordination.wire import REPORTS_PREFIX
 from restow.migration.parts import PART_NAMES
 from restow.migration.trigger.options import Source
-from restow.resources.custom.definitions import ROOT as DEFINITIONS_ROOT
-from restow.resources.stored import encode
+from restow.registry.custom.definitions import ROOT as DEFINITIONS_ROOT
+from restow.registry.stored import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.sim import releases

@@ -35,7 +35,7 @@ from restow.coordination.rules import UNKNOWN_HASH, Entry
 from restow.coordination.voting import Ballot
 from restow.coordination.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
 from restow.migration.names import PROOF_ANNOTATION
-from restow.resources.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Item, Key, Revision
 
 LATE_SECONDS: Final = 27.0

@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from restow.kinds.releases import Release, parse_release
-from restow.resources.catalog import Catalog, release_catalog
+from restow.registry.catalog import Catalog, release_catalog
 
 GROUP: Final = "example.com"
 KIND: Final = "Widget"

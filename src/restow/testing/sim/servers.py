@@ -23,8 +23,8 @@ from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOpt
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.identity import Mode
 from restow.coordination.membership import MembershipOptions
-from restow.resources.catalog import Catalog, version_hash_of
-from restow.resources.committing import Sealed
+from restow.registry.catalog import Catalog, version_hash_of
+from restow.registry.committing import Sealed
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Request, Response

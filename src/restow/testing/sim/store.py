@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from restow.resources.catalog import Catalog
-from restow.resources.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.errors import Unavailable
 from restow.storage.feed import Entry, Feed, revision_of
 from restow.storage.identity import IDENTITY_KEY

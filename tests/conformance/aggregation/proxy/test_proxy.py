@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.serving.aggregation.pools import BackendLimits
 from restow.serving.aggregation.proxy import ProxyLimits
 from restow.serving.aggregation.services import Place

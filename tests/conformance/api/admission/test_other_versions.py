@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from restow.resources.catalog import builtin_catalog
-from restow.resources.custom.definitions import definition_of
-from restow.resources.custom.hosting import custom_resource
+from restow.registry.catalog import builtin_catalog
+from restow.registry.custom.definitions import definition_of
+from restow.registry.custom.hosting import custom_resource
 from restow.storage.memory import MemoryStorage
 from restow.testing.admission_webhook import AdmissionWebhook
 from tests.conformance.api.admission.conftest import BASE

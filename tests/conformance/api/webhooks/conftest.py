@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from restow.apiserver.webhooks import WebhookConversion
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.testing.api_client import ApiClient
 from restow.testing.conversion_webhook import ConversionWebhook
 from tests.conformance.api.conftest import StartServer

@@ -10,10 +10,10 @@ from typing import Any
 
 from restow.aio import Runtime
 from restow.apiserver.webhooks import WebhookConversion, webhook_of
-from restow.resources.catalog import Catalog, builtin_catalog
-from restow.resources.custom.definitions import definition_of
-from restow.resources.custom.hosting import custom_resource
-from restow.resources.definition import RemoteConversion, Resource
+from restow.registry.catalog import Catalog, builtin_catalog
+from restow.registry.custom.definitions import definition_of
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import RemoteConversion, Resource
 from restow.testing.conversion_webhook import ConversionWebhook
 
 GROUP = "example.com"

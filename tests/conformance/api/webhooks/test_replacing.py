@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from restow.resources.definition import Resource
+from restow.registry.definition import Resource
 from restow.testing.conversion_webhook import ConversionWebhook
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
 from tests.conformance.api.webhooks.conftest import make

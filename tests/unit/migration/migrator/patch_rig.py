@@ -19,7 +19,7 @@ from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed
 from restow.client.transport import Request, Response
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
-from restow.resources.stored import encode
+from restow.registry.stored import encode
 from restow.serving.admission import Admission
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

@@ -7,7 +7,7 @@ import pytest
 from restow.apimachinery.names import GroupResource
 from restow.kinds.releases import ReleaseError, shipped_release, shipped_releases
 from restow.migration.preflight import find_target, target_of_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 
 WIDGETS = GroupResource("example.com", "widgets")
 

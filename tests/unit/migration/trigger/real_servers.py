@@ -15,7 +15,7 @@ from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.client import Answer, ApiClient, InProcessTransport
 from restow.coordination.coordinator import Coordinator, CoordinatorOptions
 from restow.coordination.membership import MembershipOptions
-from restow.resources.catalog import Catalog
+from restow.registry.catalog import Catalog
 from restow.serving.app import App
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.admission import Asked, Attributes, Chain, WriteOf
 from restow.serving.admission import chain as chain_module
 from restow.serving.context import Context

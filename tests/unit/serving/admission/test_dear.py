@@ -16,7 +16,7 @@ from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.library_authorizer import Authorizer
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.admission.dear import COST_ON_LOOP_MAX, DearWork, asked_on_loop
 from restow.serving.admission.review import Attributes
 from restow.serving.context import Context, User

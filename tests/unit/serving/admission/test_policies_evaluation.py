@@ -11,7 +11,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.library_authorizer import Authorizer
 from restow.apimachinery.structural.cel.program import Outcome
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.admission.policies_compiled import Binding, Policy, read_binding, read_policy
 from restow.serving.admission.policies_evaluation import Dear, Denial, Verdict, evaluate
 from restow.serving.admission.policies_result import Result

@@ -16,7 +16,7 @@ import pytest_asyncio
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery.jwt import encode_base64
 from restow.apimachinery.status_error import StatusError
-from restow.resources.errors import DoAgain
+from restow.registry.errors import DoAgain
 from restow.serving.authentication import Authentication, TokenAuthenticator
 from restow.serving.authentication.oidc import OidcAuthenticator
 from restow.serving.authentication.oidc_config import (

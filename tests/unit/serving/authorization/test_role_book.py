@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from restow.resources.catalog import builtin_catalog
+from restow.registry.catalog import builtin_catalog
 from restow.serving.authorization import rbac as decisions
 from restow.serving.authorization.rbac import Rbac
 from restow.serving.authorization.role_book import RoleBook

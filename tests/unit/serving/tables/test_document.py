@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from restow.resources.definition import PrinterColumn
+from restow.registry.definition import PrinterColumn
 from restow.serving.tables import columns_for, printer_columns, table_document
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)

@@ -16,7 +16,7 @@ from restow.coordination.records import (
 from restow.coordination.rules import UNKNOWN_HASH, State
 from restow.coordination.wire import StoredState, encode_state, state_key
 from restow.kinds.releases import shipped_release
-from restow.resources.catalog import release_catalog
+from restow.registry.catalog import release_catalog
 from restow.storage.interface import Key
 from restow.testing.fire.objects import WIDGETS
 from restow.testing.fire.raw_audit import audit

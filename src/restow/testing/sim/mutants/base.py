@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.coordination.encoding_table import EncodingTable
-from restow.resources import committing
-from restow.resources.caches import Caches
-from restow.resources.committing import Committer
-from restow.resources.plans import CreatePlan
+from restow.registry import committing
+from restow.registry.caches import Caches
+from restow.registry.committing import Committer
+from restow.registry.plans import CreatePlan
 from restow.storage.interface import (
     Delete,
     Done,

@@ -7,10 +7,10 @@ from typing import Any, Final
 from restow.apimachinery import status
 from restow.coordination.encoding_table import EncodingTable
 from restow.coordination.planning import ReportPlanner
-from restow.resources import committing
-from restow.resources.committing import Committer
-from restow.resources.encoding import Encoding
-from restow.resources.plans import CreatePlan
+from restow.registry import committing
+from restow.registry.committing import Committer
+from restow.registry.encoding import Encoding
+from restow.registry.plans import CreatePlan
 from restow.serving.barrier import WriteBarrier
 from restow.storage.checks import holds
 from restow.storage.interface import (

@@ -17,7 +17,7 @@ from restow.coordination.membership import Membership
 from restow.coordination.planning import ReportPlanner
 from restow.coordination.roster import Roster
 from restow.coordination.wire import lease_key
-from restow.resources import ownership
+from restow.registry import ownership
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Absent,

@@ -11,7 +11,7 @@ from restow.migration.trigger import acting, by_discovery, by_reports, hashes
 from restow.migration.trigger import requests as trigger_requests
 from restow.migration.trigger.looking import Looker
 from restow.migration.trigger.values import Memory, Record
-from restow.resources import ownership
+from restow.registry import ownership
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.

@@ -1,0 +1,201 @@
+"""The resource that a definition asks for: its kind, its versions, what each of them says.
+
+A `Resource` is made in some microseconds: what needs the schemas of its versions reads them later.
+It behaves as the reference's custom resources do: an update must say which state it was made from,
+never creates, and a write of the status changes nothing but the status.
+
+Not here: following definitions (`coordination`), fields of objects (`shape`), and who may write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery.conversion import renaming
+from restow.apimachinery.names import version_priority
+from restow.kinds.definitions import SCALE, STATUS, Kind, SelectableField, Subresource
+from restow.registry.custom.definitions import Definition, Version
+from restow.registry.custom.shape import CustomShape, VersionShape
+from restow.registry.definition import (
+    Origin,
+    PrinterColumn,
+    RemoteConversion,
+    Resource,
+    ScalePaths,
+    VersionTraits,
+)
+
+VERBS: Final = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
+"""In the order in which the reference's discovery names them."""
+
+
+class PublishedSchema(Mapping[str, Any]):
+    """A schema as it was declared, kept as bytes and read whenever somebody looks at it.
+
+    Read and kept, the schemas of a thousand kinds would take ten times their bytes.
+    """
+
+    __slots__ = ("_version",)
+
+    def __init__(self, version: Version) -> None:
+        self._version = version
+
+    def read(self) -> dict[str, Any]:
+        """All of it, fresh: whoever asks may keep and change it."""
+        return read_json_object(self._version.schema_bytes())
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+
+def read_json_object(raw: bytes) -> dict[str, Any]:
+    """An object from its JSON; empty if it is none."""
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def custom_resource(definition: Definition, *, remote: RemoteConversion | None = None) -> Resource:
+    """What is to be hosted for a definition whose names were accepted."""
+    kind = kind_of(definition)
+    group = definition.group
+    # Stored bytes are most likely in the storage version, so it is looked for first.
+    storage = f"{group}/{definition.storage_version}"
+    all_versions = [f"{group}/{version}" for version in kind.versions]
+    decodable = tuple(dict.fromkeys([storage, *all_versions]))
+    return Resource(
+        kind=kind,
+        served=kind.served_versions,
+        decodable=decodable,
+        storage_api_version=storage,
+        converter=renaming(str(kind.group_kind), decodable),
+        shape=CustomShape(
+            {
+                f"{group}/{version.name}": _shape_of(definition, version)
+                for version in definition.versions
+            }
+        ),
+        traits={version.name: _traits(definition, version) for version in definition.versions},
+        remote=remote,
+        origin=Origin(
+            definition.key,
+            uid=definition.uid,
+            revision=definition.revision,
+            is_closing=definition.is_closing,
+        ),
+    )
+
+
+def kind_of(definition: Definition) -> Kind:
+    """The kind under the names that were accepted."""
+    names = definition.accepted_names
+    versions = sorted((each.name for each in definition.versions), key=version_priority)
+    served = {each.name for each in definition.versions if each.served}
+    return Kind(
+        group=definition.group,
+        kind=names.kind,
+        plural=names.plural,
+        singular=names.singular or names.kind.lower(),
+        short_names=tuple(names.short_names or ()),
+        categories=tuple(names.categories or ()),
+        namespaced=definition.is_namespaced,
+        versions=tuple(versions),
+        served_versions=tuple(version for version in versions if version in served),
+        storage_version=definition.storage_version,
+        verbs=VERBS,
+        key_prefix=f"{definition.group}/{names.plural}",
+        tracks_generation=True,
+        unconditional_update=False,
+        status_keeps_metadata=True,
+        list_kind=names.list_kind or f"{names.kind}List",
+    )
+
+
+def _shape_of(definition: Definition, version: Version) -> VersionShape:
+    return VersionShape(
+        version,
+        scale=_scale(version),
+        prunes=not definition.preserves_unknown_fields,
+    )
+
+
+def _traits(definition: Definition, version: Version) -> VersionTraits:
+    return VersionTraits(
+        schema=None if version.validation is None else PublishedSchema(version),
+        subresources=_subresources(version),
+        columns=tuple(
+            PrinterColumn(
+                name=column.name,
+                type=column.type,
+                path=column.json_path,
+                format=column.format,
+                description=column.description,
+                priority=column.priority,
+            )
+            for column in version.additional_printer_columns or ()
+        ),
+        scale=_scale(version),
+        selectable_fields=tuple(
+            _selectable(each.json_path) for each in version.selectable_fields or ()
+        ),
+        deprecation=_deprecation(definition, version),
+    )
+
+
+def _subresources(version: Version) -> tuple[Subresource, ...]:
+    found = (STATUS,) if version.has_status else ()
+    return (*found, SCALE) if version.scale is not None else found
+
+
+def _scale(version: Version) -> ScalePaths | None:
+    scale = version.scale
+    if scale is None:
+        return None
+    return ScalePaths(
+        spec_replicas=scale.spec_replicas_path,
+        status_replicas=scale.status_replicas_path,
+        label_selector=scale.label_selector_path or "",
+    )
+
+
+def _selectable(json_path: str) -> SelectableField:
+    label = json_path.removeprefix(".")
+    return SelectableField(label, tuple(label.split(".")))
+
+
+def _deprecation(definition: Definition, version: Version) -> str:
+    """What users of a version are told: in its own words, or what to use instead."""
+    if not version.deprecated:
+        return ""
+    if version.deprecation_warning is not None:
+        return version.deprecation_warning
+    group, kind, priority = definition.group, definition.names.kind, version_priority(version.name)
+    better = [
+        each.name
+        for each in definition.versions
+        if each.served and not each.deprecated and version_priority(each.name) < priority
+    ]
+    text = f"{group}/{version.name} {kind} is deprecated"
+    if not better:
+        return text
+    return f"{text}; use {group}/{min(better, key=version_priority)} {kind}"

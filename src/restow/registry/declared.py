@@ -1,0 +1,155 @@
+"""Kinds that a library user declares in Python: versions, schemas and conversions in a few lines.
+
+    widgets = declare_kind(
+        group="example.com", kind="Widget", plural="widgets",
+        versions={"v2": SCHEMA_V2, "v1": SCHEMA_V1}, storage="v1",
+        to_hub={"v1": up}, from_hub={"v1": down},
+    )
+
+The first version is the hub: the one that the others are converted to and from. Not here: custom
+resources, which are declared through the API while the server runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.apply.schema import DEDUCED, Node
+from restow.apimachinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
+from restow.apimachinery.status_error import Cause
+from restow.apimachinery.strategic_merge import MergeSchema
+from restow.kinds.definitions import STATUS, Kind, api_version
+from restow.registry.definition import Object, Resource
+
+CAUSES_MAX = 100
+
+Schema = Mapping[str, Any]
+
+
+class DeclaredShape:
+    """A kind whose versions have a JSON schema each. Satisfies `definition.Shape`."""
+
+    def __init__(self, schemas: Mapping[str, Schema | None]) -> None:
+        """`schemas` by `apiVersion`; None means that anything is accepted."""
+        self.schemas = schemas
+        self._validators = {
+            version: jsonschema_rs.validator_for(dict(schema))
+            for version, schema in schemas.items()
+            if schema is not None
+        }
+
+    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
+        return obj, []
+
+    def default(self, version: str, obj: Object) -> Object:
+        return obj
+
+    def prepare_create(self, obj: Object) -> None:
+        return None
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        return None
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[Cause]:
+        validator = self._validators.get(version)
+        if validator is None or validator.is_valid(new):
+            return []
+        causes: list[Cause] = []
+        for error in validator.iter_errors(new):
+            path = _path(error.instance_path)
+            causes.append(field_errors.invalid(path, _at(new, error.instance_path), error.message))
+            if len(causes) == CAUSES_MAX:
+                break
+        return causes
+
+    def merge_schema(self, version: str) -> MergeSchema | None:
+        return None
+
+    def field_schema(self, version: str) -> Node:
+        return DEDUCED
+
+    def blank(self, version: str) -> Object:
+        return {}
+
+    def decode_protobuf(self, version: str, raw: bytes) -> Object:
+        raise status.unsupported_media_type(["application/json", "application/yaml"])
+
+
+def declare_kind(
+    *,
+    group: str,
+    kind: str,
+    plural: str,
+    versions: Mapping[str, Schema | None],
+    storage: str = "",
+    namespaced: bool = True,
+    short_names: Sequence[str] = (),
+    has_status: bool = False,
+    to_hub: Mapping[str, Convert] | None = None,
+    from_hub: Mapping[str, Convert] | None = None,
+) -> Resource:
+    """A resource to serve. ValueError says what is wrong with the declaration."""
+    names = tuple(versions)
+    if not names or "." not in group:
+        raise ValueError("a kind needs at least one version, and a group with a dot in it")
+    storage = storage or names[0]
+    if storage not in versions:
+        raise ValueError(f"storage version {storage!r} is none of {', '.join(names)}")
+    definition = Kind(
+        group=group,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        short_names=tuple(short_names),
+        namespaced=namespaced,
+        versions=names,
+        served_versions=names,
+        storage_version=storage,
+        key_prefix=f"{group}/{plural}",
+        subresources=(STATUS,) if has_status else (),
+        tracks_generation=True,
+    )
+    full = {name: api_version(group, name) for name in names}
+    return Resource(
+        kind=definition,
+        served=names,
+        decodable=tuple(full.values()),
+        storage_api_version=full[storage],
+        converter=_converter(definition, full, to_hub or {}, from_hub or {}),
+        shape=DeclaredShape({full[name]: schema for name, schema in versions.items()}),
+    )
+
+
+def _converter(
+    kind: Kind,
+    full: Mapping[str, str],
+    to_hub: Mapping[str, Convert],
+    from_hub: Mapping[str, Convert],
+) -> Converter:
+    hub, *others = full
+    if to_hub.keys() != from_hub.keys() or not to_hub.keys() <= set(others):
+        raise ValueError(f"conversions go in pairs, for versions other than the hub, {hub}")
+    spokes = {
+        full[name]: Spoke(to_hub[name], from_hub[name]) if name in to_hub else SAME_SHAPE
+        for name in others
+    }
+    return Converter(str(kind.group_kind), hub=full[hub], spokes=spokes)
+
+
+def _path(parts: Sequence[str | int]) -> str:
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "<object>"
+
+
+def _at(value: Any, parts: Sequence[str | int]) -> Any:
+    for part in parts:
+        value = value[part]
+    return value

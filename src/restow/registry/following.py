@@ -1,0 +1,131 @@
+"""All objects of one resource, kept in mind by whoever decides by them: roles, webhooks, policies.
+
+The watch cache is followed, so what is known here is as new as what this server serves. What is
+known stays when the cache is given up (its values are to be read in another way); then the next one
+is loaded and followed, however long that takes: better an old rule than none.
+
+Not here: what the objects mean.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import orjson
+
+from restow.aio import Backoff, Runtime, retry
+from restow.apimachinery.status_error import StatusError
+from restow.registry.definition import Object, Resource
+from restow.registry.errors import DoAgain
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Entry, WatchCache
+from restow.storage.errors import StorageError
+
+RELOAD_ATTEMPTS_MAX: Final = 1_000_000
+BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=5, jitter=0.3)
+
+OnObject = Callable[[str, Object | None], None]
+"""Told of a path (`name`, or `namespace/name`) and of the object there; None: it is gone. Objects
+are in the version that they are stored in, and fresh: the listener may keep them."""
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """The objects of one resource. `start` it, `close` it."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        resource: Resource,
+        runtime: Runtime,
+        *,
+        on_object: OnObject,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_changed` is called once after each batch in which `on_object` was called."""
+        self._store = store
+        self._resource = resource
+        self._runtime = runtime
+        self._on_object = on_object
+        self._on_changed = on_changed
+        self._tasks = runtime.tasks(
+            f"following-{resource.plural}", tasks_max=2, on_failure=lambda _: None
+        )
+        self._cache: WatchCache | None = None
+        self._cursor = 0
+        self._known: dict[str, int] = {}
+        """By path: the revision of what was told."""
+
+    async def start(self) -> None:
+        """Tell of all objects that are there, and follow them. Raises when they cannot be read."""
+        self._begin(await self._store.loaded(self._resource))
+
+    async def close(self) -> None:
+        if self._cache is not None:
+            self._cache.unlisten(self._follow)
+            self._cache = None
+        await self._tasks.close()
+
+    async def freshen(self) -> None:
+        """Wait until all is known that was acknowledged before. Raises a StatusError."""
+        await self._store.read(self._resource)
+
+    def _begin(self, cache: WatchCache) -> None:
+        self._cache = cache
+        cache.listen(self._follow)
+        self._read_all(cache)
+
+    def _follow(self) -> None:
+        cache = self._cache
+        if cache is None:
+            return
+        if cache.is_closed:
+            cache.unlisten(self._follow)
+            self._tasks.spawn_loop("reload", self._reload())
+            return
+        changes = cache.changes_from(self._cursor)
+        if changes is None:
+            self._read_all(cache)
+            return
+        self._cursor = cache.cursor_end
+        told = [self._tell(each.key, each.now) for each in changes if each.damage is None]
+        if any(told):
+            self._on_changed()
+
+    def _read_all(self, cache: WatchCache) -> None:
+        self._cursor = cache.cursor_end
+        page = cache.select()
+        # What cannot be read is there, and counts as it was known here.
+        gone = self._known.keys() - set(page.keys) - cache.damaged.keys()
+        told = [self._tell(path, None) for path in gone]
+        told += [self._tell(*each) for each in zip(page.keys, page.entries, strict=True)]
+        if any(told):
+            self._on_changed()
+
+    def _tell(self, path: str, entry: Entry | None) -> bool:
+        """Whether there was something new to tell."""
+        if entry is None:
+            if self._known.pop(path, None) is None:
+                return False
+            self._on_object(path, None)
+            return True
+        if self._known.get(path) == entry[0]:
+            return False
+        self._known[path] = entry[0]
+        self._on_object(path, orjson.loads(entry[2]))
+        return True
+
+    async def _reload(self) -> None:
+        cache = await retry(
+            lambda: self._store.loaded(self._resource),
+            retry_on=(StatusError, StorageError, DoAgain),
+            attempts_max=RELOAD_ATTEMPTS_MAX,
+            backoff=BACKOFF,
+            clock=self._runtime.clock,
+            randomness=self._runtime.randomness,
+        )
+        if self._cache is not None:
+            self._begin(cache)

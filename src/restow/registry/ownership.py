@@ -1,0 +1,261 @@
+"""What nobody but the servers themselves may write: their identities, reports and votes.
+
+Every create, update and delete through the API, and by the housekeeping, is asked about here. The
+servers write these objects in transactions of their own (`restow.coordination`), which do not come
+this way: an entry and the key that stands for it in the store change together or not at all.
+
+| object | what clients may do besides reading it |
+|---|---|
+| identity Lease | nothing |
+| StorageVersion, report | create it without entries, delete it then; labels and annotations |
+| StorageVersion, vote | delete it when it has no candidates |
+| StorageState | create and delete it; add persisted hashes and keys, or "Unknown" for all hashes |
+
+Annotations with our prefix are nobody else's in any of them.
+
+A persisted hash or key leaves a StorageState only on evidence. Where servers verify a migration
+themselves (annotation `coordination.restow.dev/verifier`) they remove it, and a client that tries
+gets a 422. Where no server can, a client may. Without the annotation it depends on whether servers
+have ever reported the resource, which is a guard on the write (`guard_of_update`).
+
+Pure functions: they raise a 403 or a 422, or return. Not here: whether an object is well formed,
+which is said before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.internal_v1alpha1 import name_of
+from restow.apis.names import (
+    EPOCHS_PREFIX,
+    IDENTITY_LABEL,
+    IDENTITY_LABEL_VALUE,
+    LEASE_NAMESPACE,
+    MEMBER_ANNOTATION,
+    OWNED_ANNOTATION_PREFIX,
+    VERIFIED_BY_SERVERS,
+    VERIFIER_ANNOTATION,
+)
+from restow.registry.definition import Object, Resource
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.interface import Absent, Guard, Key
+
+__all__ = [
+    "check_create",
+    "check_delete",
+    "check_update",
+    "guard_of_update",
+    "narrowing_refused",
+]
+
+SERVERS_SHOWN_MAX: Final = 3
+UNKNOWN_HASH: Final = "Unknown"
+
+_LEASE: Final = "identity leases are written by their server alone"
+_STATUS: Final = "its status is written by the API servers alone"
+_VOTE: Final = "votes are written by the API servers alone"
+_LIVES_ALONE: Final = "it lives as long as servers report it, so it takes no owners and finalizers"
+_NARROWING: Final = (
+    "hashes and keys are removed by the API servers alone, when they have verified a migration;"
+    " run: restow migrate"
+)
+_ANNOTATION: Final = "this annotation is written by the API servers alone: "
+
+
+def check_create(resource: Resource, new: Object) -> None:
+    """Raise a 403 if the object may not be made by clients."""
+    rules = _RULES.get(resource.root)
+    if rules is not None:
+        _forbid(resource, new, rules.update(new, {}))
+
+
+def check_update(resource: Resource, new: Object, old: Object) -> None:
+    """Raise a 403 if clients may not change the old object into the new one."""
+    rules = _RULES.get(resource.root)
+    if rules is not None:
+        _forbid(resource, old, rules.update(new, old))
+    is_servers = resource.root == _STATES_ROOT and _verifier(old) == VERIFIED_BY_SERVERS
+    if is_servers and _narrows(new, old):
+        raise narrowing_refused(resource, old)
+
+
+def guard_of_update(resource: Resource, new: Object, old: Object) -> Guard | None:
+    """What an update is on condition of besides the object itself.
+
+    A StorageState that a client has created says nothing of who verifies. It may be narrowed by a
+    client only if no server has ever reported the resource.
+    """
+    if resource.root != _STATES_ROOT or _verifier(old) or not _narrows(new, old):
+        return None
+    about = _part(_part(old, "spec"), "resource")
+    name = name_of(GroupResource(about.get("group") or "", about.get("resource") or ""))
+    return Absent(Key(EPOCHS_PREFIX + name))
+
+
+def narrowing_refused(resource: Resource, old: Object) -> status.Invalid:
+    """The 422 for a client that removes hashes or keys which only servers may remove."""
+    name = old["metadata"].get("name") or ""
+    cause = field_errors.forbidden("status.persistedStorageVersionHashes", _NARROWING)
+    return status.invalid(resource.kind.group_kind, name, [cause])
+
+
+def check_delete(resource: Resource, old: Object) -> None:
+    """Raise a 403 if clients may not delete the object."""
+    rules = _RULES.get(resource.root)
+    if rules is not None:
+        _forbid(resource, old, rules.delete(old))
+
+
+def _forbid(resource: Resource, obj: Object, why: str) -> None:
+    if why:
+        name = obj["metadata"].get("name") or ""
+        raise status.forbidden(why, resource=resource.kind.group_resource, name=name)
+
+
+# Each rule says why not; an empty text is a yes. The old object of a create is empty.
+
+
+def _lease_update(new: Object, old: Object) -> str:
+    return _LEASE if _is_identity(new) or _is_identity(old) else ""
+
+
+def _lease_delete(old: Object) -> str:
+    return _LEASE if _is_identity(old) else ""
+
+
+def _is_identity(lease: Object) -> bool:
+    metadata = _part(lease, "metadata")
+    if metadata.get("namespace") != LEASE_NAMESPACE:
+        return False
+    if MEMBER_ANNOTATION in _part(metadata, "annotations"):
+        return True  # of an aggregated server, whose label says its component
+    return _part(metadata, "labels").get(IDENTITY_LABEL) == IDENTITY_LABEL_VALUE
+
+
+def _report_update(new: Object, old: Object) -> str:
+    if _filled(new.get("status")) != _filled(old.get("status")):
+        return _STATUS
+    after, before = _part(new, "metadata"), _part(old, "metadata")
+    added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
+    if added or _owners(after) - _owners(before):
+        return _LIVES_ALONE
+    return _annotation_update(new, old)
+
+
+def _report_delete(old: Object) -> str:
+    entries = _part(old, "status").get("storageVersions")
+    return _held_by(entries, "API servers still report it")
+
+
+def _vote_update(new: Object, old: Object) -> str:
+    """Nothing may change, but one that is being deleted may be let go."""
+    same = _without_finalizers(new) == _without_finalizers(old)
+    added = set(_finalizers(new)) - set(_finalizers(old))
+    return "" if old and same and not added else _VOTE
+
+
+def _vote_delete(old: Object) -> str:
+    return _held_by(old.get("candidateVersions"), "API servers still vote on it")
+
+
+def _annotation_update(new: Object, old: Object) -> str:
+    after, before = _owned_annotations(new), _owned_annotations(old)
+    if after == before:
+        return ""
+    changed = (name for name in after | before if after.get(name) != before.get(name))
+    return _ANNOTATION + min(changed)
+
+
+def _narrows(new: Object, old: Object) -> bool:
+    """Whether a StorageState tells of fewer versions or keys than before.
+
+    An empty list of hashes is "Unknown", which stands for every hash; but only the word itself may
+    take the place of others, as it cannot be overlooked. An empty list of keys is plain.
+    """
+    after, before = _part(new, "status"), _part(old, "status")
+    hashes, were = (
+        set(each.get("persistedStorageVersionHashes") or ()) for each in (after, before)
+    )
+    is_less = bool((were or {UNKNOWN_HASH}) - hashes) and UNKNOWN_HASH not in hashes
+    if is_less and hashes != were:
+        return True
+    keys, had = (
+        set(each.get("persistedEncryptionKeys") or (IDENTITY,)) for each in (after, before)
+    )
+    return bool(had - keys)
+
+
+def _verifier(state: Object) -> str:
+    return _owned_annotations(state).get(VERIFIER_ANNOTATION, "")
+
+
+def _always(_old: Object) -> str:
+    return ""
+
+
+class _Rules(NamedTuple):
+    update: Callable[[Object, Object], str]
+    delete: Callable[[Object], str]
+
+
+_STATES_ROOT: Final = f"{OBJECTS_PREFIX}migration.k8s.io/storagestates/"
+# By the place in the store, because that is what is protected, whatever a release calls the kind.
+_RULES: Final = {
+    f"{OBJECTS_PREFIX}leases/": _Rules(_lease_update, _lease_delete),
+    f"{OBJECTS_PREFIX}storageversions/": _Rules(_report_update, _report_delete),
+    f"{OBJECTS_PREFIX}kube-apiserver.internal.k8s.io/storageversions/": _Rules(
+        _vote_update, _vote_delete
+    ),
+    _STATES_ROOT: _Rules(_annotation_update, _always),
+}
+
+
+def _part(obj: Object, name: str) -> Object:
+    found = obj.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _filled(value: Any) -> Any:
+    """A value without what is empty in it: left out or empty is the same."""
+    if isinstance(value, dict):
+        inner = ((name, _filled(each)) for name, each in value.items())
+        return {name: each for name, each in inner if each} or None
+    if isinstance(value, list):
+        return [_filled(each) for each in value] or None
+    return value or None
+
+
+def _owners(metadata: Object) -> set[str]:
+    return {each.get("uid") or "" for each in metadata.get("ownerReferences") or ()}
+
+
+def _finalizers(obj: Object) -> Iterable[str]:
+    return _part(obj, "metadata").get("finalizers") or ()
+
+
+def _without_finalizers(obj: Object) -> Any:
+    ignored = dict.fromkeys(("finalizers", "managedFields", "resourceVersion"))
+    return _filled({**obj, "metadata": {**_part(obj, "metadata"), **ignored}})
+
+
+def _owned_annotations(obj: Object) -> dict[str, str]:
+    annotations = _part(_part(obj, "metadata"), "annotations")
+    return {
+        name: value
+        for name, value in annotations.items()
+        if name.startswith(OWNED_ANNOTATION_PREFIX)
+    }
+
+
+def _held_by(entries: Any, what: str) -> str:
+    if not entries:
+        return ""
+    servers = [str(each.get("apiServerID") or "") for each in entries if isinstance(each, dict)]
+    more = len(servers) - SERVERS_SHOWN_MAX
+    shown = ", ".join(servers[:SERVERS_SHOWN_MAX])
+    return f"{what}: {shown}" + (f" + {more} more..." if more > 0 else "")

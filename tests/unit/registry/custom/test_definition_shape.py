@@ -1,0 +1,56 @@
+"""Definitions on a server that knows what others write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from restow.registry.catalog import builtin_catalog
+from restow.registry.custom.definition_shape import DefinitionShape
+from restow.registry.custom.definitions import GROUP, PLURAL
+
+
+def definition(*stored: str) -> dict[str, Any]:
+    versions = [{"name": name, "served": True, "storage": name == "v3"} for name in ("v1", "v3")]
+    return {
+        "metadata": {"name": "gears.example.com"},
+        "spec": {"group": "example.com", "names": {"plural": "gears"}, "versions": versions},
+        "status": {"storedVersions": list(stored)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [((), ["v3"]), (("v3",), ["v3"]), (("v1", "v3"), ["v1", "v3"]), (("v7",), ["v3"])],
+)
+def test_a_version_that_is_written_stays_listed(written: tuple[str, ...], kept: list[str]) -> None:
+    """Whoever takes a version from the list that a server still writes finds it there again."""
+    resource = builtin_catalog().named(GROUP, PLURAL)
+    assert resource is not None
+    asked = []
+
+    def ask(group: str, plural: str) -> tuple[str, ...]:
+        asked.append((group, plural))
+        return written
+
+    shape = DefinitionShape(resource.kind, resource.converter, written=ask)
+    old, new = definition("v1", "v3"), definition("v3")
+    shape.prepare_update(new, old)
+    assert new["status"]["storedVersions"] == kept
+    assert old["status"]["storedVersions"] == ["v1", "v3"]
+    assert asked == [("example.com", "gears")]
+
+
+def test_nobody_is_asked_for_other_changes() -> None:
+    """A write that takes nothing from the list costs nothing."""
+    resource = builtin_catalog().named(GROUP, PLURAL)
+    assert resource is not None
+
+    def ask(_group: str, _plural: str) -> tuple[str, ...]:
+        raise AssertionError("asked")
+
+    shape = DefinitionShape(resource.kind, resource.converter, written=ask)
+    new = definition("v1", "v3")
+    shape.prepare_update(new, definition("v3"))
+    assert new["status"]["storedVersions"] == ["v1", "v3"]

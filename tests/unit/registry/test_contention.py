@@ -1,0 +1,67 @@
+"""Turns of those who write one object at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from restow.aio import SimulatedClock, SystemClock
+from restow.registry.contention import TURN_SECONDS_MAX, Queues
+
+
+async def test_one_after_another() -> None:
+    """Who waits for the same key comes in the order of asking; who has another does not wait."""
+    queues, order = Queues(SystemClock()), []
+    first, free = asyncio.Event(), asyncio.Event()
+
+    async def write(name: str, key: str) -> None:
+        async with queues.turn(key):
+            order.append(name)
+            if name == "first":
+                first.set()
+                await free.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write("first", "a"))
+        await first.wait()
+        for name in ("second", "third"):
+            group.create_task(write(name, "a"))
+        await group.create_task(write("elsewhere", "b"))
+        assert order == ["first", "elsewhere"]
+        free.set()
+    assert order == ["first", "elsewhere", "second", "third"]
+
+
+async def test_nothing_is_kept() -> None:
+    """Nothing is left of a key, also when one gives up waiting or fails."""
+    queues = Queues(SystemClock())
+    async with queues.turn("a"):
+        waiting = asyncio.ensure_future(queues.turn("a").__aenter__())
+        await asyncio.wait([waiting], timeout=0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert len(queues) == 1
+    assert len(queues) == 0
+    try:
+        async with queues.turn("a"):
+            raise ValueError
+    except ValueError:
+        pass
+    assert len(queues) == 0
+
+
+async def test_nobody_waits_for_ever() -> None:
+    """Who holds a turn may wait for one who waits for it: that one goes on without."""
+    clock = SimulatedClock()
+    queues, inside = Queues(clock), asyncio.Event()
+
+    async def write() -> None:
+        async with queues.turn("a"):
+            inside.set()
+
+    async with queues.turn("a"), asyncio.TaskGroup() as group:
+        group.create_task(write())
+        await clock.advance(TURN_SECONDS_MAX / 2)
+        assert not inside.is_set()
+        await clock.advance(TURN_SECONDS_MAX)
+        assert inside.is_set()
+    assert len(queues) == 0

@@ -1,0 +1,53 @@
+"""What clients are told when the store fails: nothing of where it is, and what programs said."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+from restow.apimachinery.status_error import StatusError
+from restow.registry.errors import translate
+from restow.storage.errors import StorageError, Unavailable
+from restow.storage.etcd import errors as etcd
+from restow.storage.etcd.errors import CallFailed, Cause
+from restow.storage.sqlite import errors as sqlite
+
+SAID = "ipv4:10.0.0.7:2379: Ssl handshake failed: SSL_ERROR_SSL: /data/store.db"
+
+
+def hidden(error: StorageError) -> StatusError:
+    answer = translate(error)
+    for part in ("10.0.0.7", "SSL_ERROR", "/data"):
+        assert part not in answer.message
+    return answer
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_etcd(cause: Cause) -> None:
+    """Whatever etcd or gRPC says stays with the server, whose log has it."""
+    error = etcd.translate(CallFailed(cause, SAID))
+    answer = hidden(error)
+    if type(error) is Unavailable:
+        assert (answer.code, answer.message) == (503, "the store cannot be reached")
+        assert SAID in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        apsw.CantOpenError(SAID),
+        apsw.FullError(SAID),
+        apsw.IOError(SAID),
+        OSError(28, "No space left on device", "/data/store.db"),
+        OSError(13, "Permission denied", "/data/store.db"),
+    ],
+    ids=repr,
+)
+def test_sqlite(error: Exception) -> None:
+    """Nor are clients told where the file is."""
+    assert hidden(sqlite.translate(error)).code in (500, 503)
+
+
+def test_own_words_are_told() -> None:
+    """What this program says itself is for clients, too."""
+    assert translate(Unavailable("too many wait")).message == "too many wait"

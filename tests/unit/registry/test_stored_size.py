@@ -1,0 +1,23 @@
+"""What is kept of stored values takes the memory of its text, and not of the room it was written
+in."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from restow.registry.stored import to_keep
+
+COUNT = 200
+
+
+def test_values_take_no_more_than_they_must() -> None:
+    """Of many small values each takes less than half a kilobyte."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        kept = [to_keep({"holder": "a", "beat": number}) for number in range(COUNT)]
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == COUNT
+    assert taken < COUNT * 512
