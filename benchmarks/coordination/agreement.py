@@ -15,12 +15,12 @@ from typing import Self
 from benchmarks.api.connection import Connection
 from benchmarks.api.target import of_kubeconfig
 from restow.aio import Runtime
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.registry.definition import Resource
 from restow.storage.opening import open_storage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.server_process import ServerProcess
 
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"

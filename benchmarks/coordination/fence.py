@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from benchmarks.rounds import Comparison, measure_both
 from restow.aio import Runtime
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.kinds.releases import shipped_release
 from restow.registry.caches import Caches
 from restow.registry.catalog import release_catalog
@@ -19,6 +17,8 @@ from restow.registry.definition import Object, Resource
 from restow.registry.encoding import FixedPolicy
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Storage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 
 WRITERS = 16
 NAMESPACE = "default"

@@ -18,7 +18,7 @@ BREACHES = {
     "to-a-sibling": ("serving/x.py", "import restow.migration", "Layers"),
     "client-to-resources": ("client/x.py", "import restow.registry", "Layers"),
     "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
-    "controllers-to-coordination": ("migration/x.py", "import restow.coordination", "Outsiders"),
+    "controllers-to-coordination": ("migration/x.py", "import restow.storageversion", "Outsiders"),
     "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),
     "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
     "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),

@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from random import Random
 
 from restow.apis.encryption_keys import IDENTITY, is_readable
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import SERVERS_PREFIX, ServerRecord, decode_record
-from restow.coordination.raw_scan import version_of
-from restow.coordination.records import (
+from restow.storage.interface import Item, Key, Span
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import SERVERS_PREFIX, ServerRecord, decode_record
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.records import (
     ENCODERS_PREFIX,
     SELECTED_PREFIX,
     decode_epoch,
     epoch_key,
     parse_encoder_key,
 )
-from restow.coordination.rules import Agreement, agreement_of
-from restow.coordination.wire import (
+from restow.storageversion.rules import Agreement, agreement_of
+from restow.storageversion.wire import (
     LEASES_PREFIX,
     decode_report,
     decode_state,
     report_key,
     state_key,
 )
-from restow.storage.interface import Item, Key, Span
 from tests.scenarios.cluster import PREFERRED, WIDGETS, Cluster
-from tests.unit.coordination.named_keys import open_any
-from tests.unit.coordination.world import GROUP
+from tests.unit.storageversion.named_keys import open_any
+from tests.unit.storageversion.world import GROUP
 
 WIDGETS_ROOT = f"/registry/{GROUP}/widgets/"
 FAULTS = (

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot
-from restow.coordination.records import SELECTED_PREFIX
-from restow.coordination.voting import Ballot
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Span
+from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot
+from restow.storageversion.records import SELECTED_PREFIX
+from restow.storageversion.voting import Ballot
 from restow.testing.coordination_audit import AuditedStorage
 from tests.scenarios.faults import Wire
-from tests.unit.coordination.named_keys import open_any
-from tests.unit.coordination.world import GROUP, RELEASES, Server, World
+from tests.unit.storageversion.named_keys import open_any
+from tests.unit.storageversion.world import GROUP, RELEASES, Server, World
 
 WIDGETS = f"{GROUP}.widgets"
 PREFERRED = {release: f"{GROUP}/{storage}" for release, (_, storage) in RELEASES.items()}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from random import Random
 
-from restow.coordination.records import ENCODERS_PREFIX
-from restow.coordination.wire import decode_report, report_key
 from restow.storage.interface import Item, Span
+from restow.storageversion.records import ENCODERS_PREFIX
+from restow.storageversion.wire import decode_report, report_key
 from tests.scenarios.chaos import FAULTS
 from tests.scenarios.cluster import Node
 from tests.scenarios.custom_cluster import CustomCluster
 from tests.scenarios.custom_definitions import GADGETS, KIND, PLURAL, api_version
-from tests.unit.coordination.world import GROUP
+from tests.unit.storageversion.world import GROUP
 
 RELEASE = "x+1"
 VERSIONS = ("v1", "v2", "v3", "v4")

@@ -24,13 +24,13 @@ from typing import Any
 
 from restow.apimachinery.status_error import StatusError
 from restow.controllers.definition_cleanup import delete_instances
-from restow.coordination.errors import ModeRefused
 from restow.registry.errors import DoAgain
 from restow.storage.errors import StorageError
+from restow.storageversion.errors import ModeRefused
 from tests.scenarios.cluster import Cluster, Node
 from tests.scenarios.custom_definitions import KIND, PLURAL, Gadgets
 from tests.scenarios.runner import Runner
-from tests.unit.coordination.world import GROUP, Server
+from tests.unit.storageversion.world import GROUP, Server
 
 
 class CustomCluster(Cluster):

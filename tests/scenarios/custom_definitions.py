@@ -13,8 +13,6 @@ from typing import Any
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.coordination.records import name_of
-from restow.coordination.wire import decode_report, report_key
 from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
 from restow.registry.custom.definitions import (
     Definition,
@@ -34,8 +32,10 @@ from restow.storage.interface import (
     Transaction,
     Write,
 )
+from restow.storageversion.records import name_of
+from restow.storageversion.wire import decode_report, report_key
 from restow.testing.coordination_audit import stored_versions
-from tests.unit.coordination.world import GROUP
+from tests.unit.storageversion.world import GROUP
 
 KIND = "Gadget"
 PLURAL = "gadgets"

@@ -39,17 +39,17 @@ import orjson
 
 from restow.apimachinery.status_error import StatusError
 from restow.apis.encryption_keys import IDENTITY
-from restow.coordination.changes import hash_of
-from restow.coordination.errors import KeyUnsupported, ModeRefused
-from restow.coordination.rules import KEYS_EQUAL, UNKNOWN_HASH
-from restow.coordination.wire import LEASES_PREFIX, state_key
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Key, Put, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.errors import KeyUnsupported, ModeRefused
+from restow.storageversion.rules import KEYS_EQUAL, UNKNOWN_HASH
+from restow.storageversion.wire import LEASES_PREFIX, state_key
 from restow.testing.wires import Chances
 from tests.scenarios.cluster import Cluster, Node
-from tests.unit.coordination.named_keys import NamedKeys
-from tests.unit.coordination.world import GROUP
+from tests.unit.storageversion.named_keys import NamedKeys
+from tests.unit.storageversion.world import GROUP
 
 HEAL_SECONDS = 120.0
 START_SECONDS_MAX = 60.0

@@ -10,7 +10,7 @@ from tests.scenarios.chaos import check_healed, check_history, check_keys_agree,
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario
 from tests.sizes import SIZES
-from tests.unit.coordination.world import RELEASES
+from tests.unit.storageversion.world import RELEASES
 
 GROUPS = 10
 """Seeds are tested in so many tests, to see roughly where one fails."""

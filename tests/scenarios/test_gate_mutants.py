@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from restow.apis import migration_v1alpha1
-from restow.coordination import changes, coordinator, rules, wire
-from restow.coordination.coordinator import Coordinator
-from restow.coordination.membership import Membership
-from restow.coordination.records import MODES_KEY
 from restow.storage.interface import Put, Write
+from restow.storageversion import changes, coordinator, rules, wire
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.membership import Membership
+from restow.storageversion.records import MODES_KEY
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, scenarios_of
 

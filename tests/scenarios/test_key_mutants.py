@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from restow.coordination import changes, planning, registrar, rules
-from restow.coordination.planning import KeyUse, ReportPlanner
-from restow.coordination.records import Encoder, encode_encoder
-from restow.coordination.registrar import Registrar
-from restow.coordination.rules import Entry
 from restow.registry.definition import Resource
+from restow.storageversion import changes, planning, registrar, rules
+from restow.storageversion.planning import KeyUse, ReportPlanner
+from restow.storageversion.records import Encoder, encode_encoder
+from restow.storageversion.registrar import Registrar
+from restow.storageversion.rules import Entry
 from tests.scenarios.chaos import check_history, random_scenario
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.coordination.identity import ServerId
-from restow.coordination.records import encoder_key
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.identity import ServerId
+from restow.storageversion.records import encoder_key
 from tests.scenarios.cluster import WIDGETS, open_cluster
 from tests.scenarios.runner import Runner, Scenario
 

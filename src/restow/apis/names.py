@@ -1,6 +1,6 @@
 """Names by which servers mark what is theirs: labels and annotations of the agreement.
 
-Both those who write them (`restow.coordination`) and those who keep others from doing so
+Both those who write them (`restow.storageversion`) and those who keep others from doing so
 (`restow.registry.ownership`) read them here.
 
 Not here: names of keys that are no API objects; they are the coordination's own, but for

@@ -46,11 +46,6 @@ from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import Address
 from restow.controllers.compaction import Compactor
 from restow.controllers.turns import Turn
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
-from restow.coordination.records import name_of
-from restow.coordination.remote_registration import Remote, ensure_store_id, forget_store
-from restow.coordination.roster import Roster
 from restow.registry.catalog import Catalog
 from restow.registry.committing import Sealed
 from restow.registry.definition import Resource
@@ -62,6 +57,11 @@ from restow.serving.listener import Listener
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.records import name_of
+from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
+from restow.storageversion.roster import Roster
 
 NOT_READY_SECONDS: Final = 0.2
 """Between taking the address out and draining, so that the main servers can look away."""

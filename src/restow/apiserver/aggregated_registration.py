@@ -6,7 +6,7 @@ member any more. The APIServices stay when the last server is gone: what they sa
 and whoever asks hears that nobody answers.
 
 What is there already is respected: an APIService that names somebody else is not taken over. Not
-here: who is a member (`restow.coordination`).
+here: who is a member (`restow.storageversion`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from restow.apimachinery.status_error import StatusError
 from restow.apiserver.aggregated_options import GROUP_PRIORITY_DEFAULT, VERSION_PRIORITY_MAX
 from restow.client import ApiClient, ClientError, Object
 from restow.controllers import Address
-from restow.coordination.identity import SERVERS_PREFIX
 from restow.storage.interface import Item, Key
+from restow.storageversion.identity import SERVERS_PREFIX
 
 SERVICES: Final = GroupVersionResource("", "v1", "services")
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")

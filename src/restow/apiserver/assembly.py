@@ -32,12 +32,6 @@ from restow.apiserver.service_accounts import (
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks
-from restow.coordination.contradictions import Contradictions
-from restow.coordination.custom import CustomResources, Registration, Unregistered
-from restow.coordination.mirror import Mirror
-from restow.coordination.remote_reports import RemoteReports
-from restow.coordination.rewrite import Rewriter
-from restow.coordination.store_scan import StoreScanner
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committing import Sealed
@@ -69,6 +63,12 @@ from restow.serving.openapi import ApiInfo
 from restow.serving.openapi_paths import OpenApi
 from restow.serving.request_info import RequestInfo
 from restow.storage.interface import Storage
+from restow.storageversion.contradictions import Contradictions
+from restow.storageversion.custom import CustomResources, Registration, Unregistered
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.remote_reports import RemoteReports
+from restow.storageversion.rewrite import Rewriter
+from restow.storageversion.store_scan import StoreScanner
 
 TASKS_MAX: Final = 10_000
 """As many as requests may wait for their answers: each could be a write that is done again."""

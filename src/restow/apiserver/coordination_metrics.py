@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from restow.coordination.coordinator import Coordinator
 from restow.serving.metrics import Metrics
+from restow.storageversion.coordinator import Coordinator
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 

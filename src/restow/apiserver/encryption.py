@@ -5,7 +5,7 @@ only when nothing may be stored that they do not open; then they are registered,
 version is, and what only the old ones opened is given up when all servers know.
 
 Not here: what the file may say (`restow.encryption`), which key is written when
-(`restow.coordination`).
+(`restow.storageversion`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.apiserver.kms_probes import StoredProbes
-from restow.coordination.coordinator import Coordinator
-from restow.coordination.errors import CoordinationError
 from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
 from restow.encryption.reloading import ReloadedKeys
@@ -25,6 +23,8 @@ from restow.serving.health import Health
 from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.errors import CoordinationError
 
 HEALTH_CHECK: Final = "kms-providers"
 

@@ -1,7 +1,7 @@
 """The main servers as a server with a store of its own sees them: through their API alone.
 
-Satisfies `MainApi` of `restow.coordination.remote_registration`. Each call is bounded by the client
-and by a time limit here, since what waits for it may be what keeps this server from writing.
+Satisfies `MainApi` of `restow.storageversion.remote_registration`. Each call is bounded by the
+client and by a time limit here, since what waits for it may be what keeps this server from writing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from restow.apis.storage_version_report import (
     new_report,
 )
 from restow.client import ApiClient, ClientError, Object
-from restow.coordination.errors import NotReported
-from restow.coordination.identity import ServerId
-from restow.coordination.rules import Entry
-from restow.coordination.wire import decode_report, report_key
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Revision
+from restow.storageversion.errors import NotReported
+from restow.storageversion.identity import ServerId
+from restow.storageversion.rules import Entry
+from restow.storageversion.wire import decode_report, report_key
 
 CALL_SECONDS_MAX: Final = 10.0
 STORAGE_VERSIONS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversions")

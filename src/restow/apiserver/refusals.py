@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from restow.apiserver.pki import PkiError
 from restow.client import ConfigInvalid
-from restow.coordination.errors import CoordinationError
 from restow.kinds.releases import ReleaseError
 from restow.serving.listener import TlsError
 from restow.storage.errors import StorageError
+from restow.storageversion.errors import CoordinationError
 
 REFUSALS = (
     ConfigInvalid,

@@ -50,12 +50,6 @@ from restow.controllers import (
     HousekeepingOptions,
     ProxyTrust,
 )
-from restow.coordination.agreements import Announcer
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
-from restow.coordination.remote_registration import check_not_reported
-from restow.coordination.remote_reports import RemoteReports
-from restow.coordination.store_scan import FIRST_SECONDS, BackgroundScan
 from restow.registry.catalog import Catalog, release_catalog
 from restow.registry.committing import Sealed
 from restow.registry.definition import Resource
@@ -69,6 +63,12 @@ from restow.serving.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory
+from restow.storageversion.agreements import Announcer
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.remote_registration import check_not_reported
+from restow.storageversion.remote_reports import RemoteReports
+from restow.storageversion.store_scan import FIRST_SECONDS, BackgroundScan
 
 CLUSTER_KEY: Final = Key("/restow/localcluster")
 NOT_READY_SECONDS: Final = 0.2

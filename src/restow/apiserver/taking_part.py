@@ -2,7 +2,7 @@
 
 The order is the same for the servers of a cluster and for aggregated ones, and so is what it shows
 on the way: the post-start hooks of Kubernetes, and a check of its own for who waits until it is
-ready. Not here: how joining and reporting are done (`restow.coordination`).
+ready. Not here: how joining and reporting are done (`restow.storageversion`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from restow.apiserver.assembly import Assembly
 from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.lease_notes import LeaseNotes
-from restow.coordination.coordinator import Coordinator
 from restow.serving.hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,
     Hooks,
 )
+from restow.storageversion.coordinator import Coordinator
 
 
 async def _nothing() -> None:

@@ -16,12 +16,12 @@ from typing import Final
 import orjson
 
 from restow.client.lease_record import LeaseRecord
-from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.wire import LEASES_PREFIX
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import supervisor_of
 from restow.migration.times import read_time
 from restow.storage.interface import Key, Span, Storage
+from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.wire import LEASES_PREFIX
 
 __all__ = ["live_servers", "local_supervisor"]
 

@@ -3,6 +3,6 @@
 A configuration says per resource which keys there are; the first one writes, all of them read. The
 forms on disk are those of Kubernetes, so that either can read what the other has written.
 
-Not here: who says which key is written when (`restow.coordination`), and which file is read when
+Not here: who says which key is written when (`restow.storageversion`), and which file is read when
 (`restow.apiserver`).
 """

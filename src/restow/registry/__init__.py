@@ -4,5 +4,5 @@ The catalogue, the strategy of each kind, the encoding on the way to storage, th
 `custom` makes resources of definitions, `housekeeping` does what one server does for all.
 
 Not here: HTTP, and the choice of a version for storage. The policy is declared here and
-satisfied in `restow.coordination`.
+satisfied in `restow.storageversion`.
 """

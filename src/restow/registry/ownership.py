@@ -1,8 +1,8 @@
 """What nobody but the servers themselves may write: their identities, reports and votes.
 
 Every create, update and delete through the API, and by the housekeeping, is asked about here. The
-servers write these objects in transactions of their own (`restow.coordination`), which do not come
-this way: an entry and the key that stands for it in the store change together or not at all.
+servers write these objects in transactions of their own (`restow.storageversion`), which do not
+come this way: an entry and the key that stands for it in the store change together or not at all.
 
 | object | what clients may do besides reading it |
 |---|---|

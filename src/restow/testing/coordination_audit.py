@@ -37,29 +37,6 @@ import orjson
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import IDENTITY, is_readable
-from restow.coordination.changes import encoder_of, hash_of
-from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.raw_scan import scan, version_of
-from restow.coordination.records import (
-    ENCODERS_PREFIX,
-    EPOCHS_PREFIX,
-    SELECTED_PREFIX,
-    decode_epoch,
-    epoch_key,
-    is_held,
-    name_of,
-    open_encoder,
-    parse_encoder_key,
-)
-from restow.coordination.rules import UNKNOWN_HASH, Agreement, Report
-from restow.coordination.wire import (
-    REPORTS_PREFIX,
-    STATES_PREFIX,
-    decode_report,
-    decode_state,
-    report_key,
-    state_key,
-)
 from restow.encryption.interface import Opened
 from restow.registry.catalog import Catalog
 from restow.registry.custom.definitions import ROOT, Definition
@@ -78,6 +55,29 @@ from restow.storage.interface import (
     ValueIs,
 )
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.changes import encoder_of, hash_of
+from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.raw_scan import scan, version_of
+from restow.storageversion.records import (
+    ENCODERS_PREFIX,
+    EPOCHS_PREFIX,
+    SELECTED_PREFIX,
+    decode_epoch,
+    epoch_key,
+    is_held,
+    name_of,
+    open_encoder,
+    parse_encoder_key,
+)
+from restow.storageversion.rules import UNKNOWN_HASH, Agreement, Report
+from restow.storageversion.wire import (
+    REPORTS_PREFIX,
+    STATES_PREFIX,
+    decode_report,
+    decode_state,
+    report_key,
+    state_key,
+)
 
 OBJECTS_PREFIX: Final = "/registry/"
 

@@ -12,8 +12,6 @@ from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
-from restow.coordination.mirror import Mirror
-from restow.coordination.remote_reports import RemoteReports
 from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
@@ -27,6 +25,8 @@ from restow.serving.context import User
 from restow.serving.limits import RequestLimits
 from restow.serving.listener import Listener
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.remote_reports import RemoteReports
 from restow.testing.api_client import ApiClient
 
 TOKEN = "masters-token"

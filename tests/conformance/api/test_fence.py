@@ -15,10 +15,10 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.controllers import Housekeeping, HousekeepingOptions
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.registry.encoding import FixedPolicy
 from restow.serving.barrier import WriteBarrier
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.api_client import ApiClient, Reply
 from restow.testing.coordination_audit import AuditedStorage, PromiseBroken
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, NS, config_map, start_server

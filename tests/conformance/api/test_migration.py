@@ -17,9 +17,6 @@ import pytest
 from restow.aio import Backoff, Runtime
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import Request
-from restow.coordination.changes import hash_of
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.jobs import Ending
@@ -33,6 +30,9 @@ from restow.registry.catalog import Catalog
 from restow.serving.admission import Admission
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.coordination_audit import AuditedStorage
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from restow.apimachinery.protobuf import MAGIC
-from restow.coordination.rewrite_plan import rewritten_form
 from restow.serving.messages import message_of
 from restow.storage.interface import Key
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.rewrite_plan import rewritten_form
 from tests.conformance.api.servers import (
     BUILTIN,
     CONFIG_MAPS,

@@ -26,7 +26,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
-from tests.unit.coordination.world import Line
+from tests.unit.storageversion.world import Line
 
 QUOTAS = f"{NS}/resourcequotas"
 SERVICES = f"{NS}/services"

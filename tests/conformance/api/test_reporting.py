@@ -17,14 +17,14 @@ from restow.apis.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
 from restow.client import NO_RETRY, Answer, InProcessTransport
 from restow.client import ApiClient as ReportingClient
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.errors import NotReported
-from restow.coordination.membership import MembershipOptions
-from restow.coordination.remote_registration import Remote, ensure_store_id
-from restow.coordination.remote_reports import RemoteReports
 from restow.registry.catalog import Catalog
 from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.errors import NotReported
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.remote_registration import Remote, ensure_store_id
+from restow.storageversion.remote_reports import RemoteReports
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import (
     BUILTIN,

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.identity import Mode
-from restow.coordination.membership import MembershipOptions
-from restow.coordination.records import encoder_key
 from restow.registry.stored import encode
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Storage, Transaction
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.identity import Mode
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.records import encoder_key
 from restow.testing.api_client import ApiClient, Reply
 from restow.testing.coordination_audit import audit_history, stored_versions
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer, catalog_of, start_server

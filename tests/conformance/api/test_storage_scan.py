@@ -12,11 +12,11 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.encryption.providers import fingerprint
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Key, Revision, Storage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import client_of
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server

@@ -15,12 +15,12 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.identity import server_key
-from restow.coordination.membership import MembershipOptions
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.identity import server_key
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server
 

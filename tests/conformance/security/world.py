@@ -16,8 +16,6 @@ from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.service_accounts import AccountRules
-from restow.coordination.mirror import Mirror
-from restow.coordination.remote_reports import RemoteReports
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.definition import Resource
 from restow.serving.answers import error_body
@@ -29,6 +27,8 @@ from restow.serving.handlers.token_request import TokenLimits
 from restow.serving.listener import Limits, Listener
 from restow.storage.interface import Key, Put, Storage, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.remote_reports import RemoteReports
 from restow.testing.api_client import ApiClient
 from tests.conformance.security.cells import MINE, OTHER, Right
 

@@ -17,14 +17,14 @@ from typing import Any, Final, Self, TypeVar
 import orjson
 
 from restow.aio import Runtime
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import ServerId
-from restow.coordination.raw_scan import version_of
-from restow.coordination.records import ENCODERS_PREFIX, is_held, parse_encoder_key
-from restow.coordination.rules import UNKNOWN_HASH, Report
-from restow.coordination.wire import decode_report, decode_state, report_key, state_key
 from restow.storage.interface import Event, Item, Revision, Span, Storage
 from restow.storage.opening import open_storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import ServerId
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.records import ENCODERS_PREFIX, is_held, parse_encoder_key
+from restow.storageversion.rules import UNKNOWN_HASH, Report
+from restow.storageversion.wire import decode_report, decode_state, report_key, state_key
 from tests.e2e.custom.replaying import replay
 
 KIND: Final = "Part"

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from restow.coordination.changes import hash_of
+from restow.storageversion.changes import hash_of
 from restow.testing.aggregated_process import AggregatedProcess
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.etcd_process import start_etcd

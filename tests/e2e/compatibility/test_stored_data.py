@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.records import EPOCHS_PREFIX, EpochRecord
+from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.records import EPOCHS_PREFIX, EpochRecord
 from restow.testing.etcd_process import start_etcd
 from tests.e2e.cluster.running import RESTOW, Up, wait_for
 from tests.unit.census.stores import read_all

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import pytest
 
-from restow.coordination.changes import hash_of
-from restow.coordination.wire import decode_report, report_key
 from restow.storage.interface import Storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.wire import decode_report, report_key
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (

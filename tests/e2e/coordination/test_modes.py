@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from restow.cli.main import main
-from restow.coordination.changes import hash_of
-from restow.coordination.raw_scan import version_of
-from restow.coordination.wire import REPORTS_PREFIX
 from restow.storage.interface import Span, Storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.wire import REPORTS_PREFIX
 from restow.testing.child_process import ProcessFailed
 from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from restow.coordination.identity import ServerId
+from restow.storageversion.identity import ServerId
 from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
 from tests.e2e.coordination.clusters import (

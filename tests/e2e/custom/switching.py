@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import orjson
 
-from restow.coordination.changes import hash_of
-from restow.coordination.raw_scan import version_of
-from restow.coordination.records import ENCODERS_PREFIX, parse_encoder_key
-from restow.coordination.rules import UNKNOWN_HASH
-from restow.coordination.wire import decode_state, state_key
 from restow.storage.interface import Event, Item, Key, Revision, Storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import decode_state, state_key
 from restow.testing.api_client import ApiClient
 from restow.testing.server_process import ServerProcess
 from tests.e2e.custom.replaying import replay

@@ -20,18 +20,18 @@ from typing import Any, Final
 import orjson
 
 from restow.apis.names import VERIFIED_ANNOTATION
-from restow.coordination.changes import hash_of
-from restow.coordination.raw_scan import version_of
-from restow.coordination.records import (
+from restow.migration.names import PROOF_ANNOTATION
+from restow.storage.interface import Event, Item, Key, Revision, Storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.records import (
     ENCODERS_PREFIX,
     decode_epoch,
     epoch_key,
     parse_encoder_key,
 )
-from restow.coordination.rules import UNKNOWN_HASH
-from restow.coordination.wire import decode_state, state_key
-from restow.migration.names import PROOF_ANNOTATION
-from restow.storage.interface import Event, Item, Key, Revision, Storage
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import decode_state, state_key
 from tests.e2e.custom.replaying import replay
 
 PLURAL: Final = "gadgets"

@@ -15,12 +15,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from restow.coordination.changes import hash_of
-from restow.coordination.raw_scan import UNREADABLE, version_of
-from restow.coordination.records import decode_epoch, epoch_key
-from restow.coordination.rules import UNKNOWN_HASH
-from restow.coordination.wire import decode_state, state_key
 from restow.storage.interface import Event, Item, Revision, Span, Storage
+from restow.storageversion.changes import hash_of
+from restow.storageversion.raw_scan import UNREADABLE, version_of
+from restow.storageversion.records import decode_epoch, epoch_key
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import decode_state, state_key
 from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
 
 KIND: Final = "Widget"

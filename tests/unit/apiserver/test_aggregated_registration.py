@@ -18,8 +18,8 @@ from restow.apiserver.aggregated_registration import (
 )
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
 from restow.controllers import Address
-from restow.coordination.identity import ServerId, server_key
 from restow.storage.interface import Item, Revision
+from restow.storageversion.identity import ServerId, server_key
 
 OWN, PEER, DEAD = Address("10.0.0.1", 443), Address("10.0.0.2", 443), Address("10.0.0.3", 443)
 CONFLICT = {"kind": "Status", "code": 409, "reason": "Conflict"}

@@ -12,10 +12,10 @@ import pytest
 
 from restow.cli.main import main
 from restow.client.lease_record import micro_time
-from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.wire import LEASES_PREFIX
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
+from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.wire import LEASES_PREFIX
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apis.names import FIGURES_ANNOTATION
 from restow.apiserver.lease_notes import LeaseNotes
-from restow.coordination.membership import Membership, MembershipOptions
-from restow.coordination.wire import lease_key
 from restow.serving.metrics import Labels, Metrics, Totals
 from restow.storage.opening import open_storage
+from restow.storageversion.membership import Membership, MembershipOptions
+from restow.storageversion.wire import lease_key
 
 GET: Labels = ("get", "", "v1", "pods", "", "200")
 LIST: Labels = ("list", "", "v1", "pods", "", "200")

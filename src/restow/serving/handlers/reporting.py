@@ -10,7 +10,7 @@ this store, so whoever may send it can stop a migration, or let one begin too ea
     409   what is said contradicts others, or is older than what is known
     422   fields that make no sense
 
-Not here: what becomes of it (`restow.coordination.remote_reports`).
+Not here: what becomes of it (`restow.storageversion.remote_reports`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from restow.apis.storage_version_report import (
     STORE_PARAMETER,
     StorageVersionReport,
 )
-from restow.coordination.errors import NotSettled, ReportRefused
-from restow.coordination.identity import ServerId
-from restow.coordination.remote_reports import RemoteReports
-from restow.coordination.rules import Entry, Report
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
 from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Response
 from restow.serving.parameters import is_dry_run
+from restow.storageversion.errors import NotSettled, ReportRefused
+from restow.storageversion.identity import ServerId
+from restow.storageversion.remote_reports import RemoteReports
+from restow.storageversion.rules import Entry, Report
 
 BODY_BYTES_MAX: Final = 16 * 1024
 """Small, because the words of all servers are in one object."""

@@ -8,7 +8,7 @@ another server, or this one after a crash, goes on with the same token.
 
 When a pass from the first page to the last has found nothing to rewrite, the server that does the
 last page narrows the StorageState to the target, and answers `"verified": true`. When an object
-fails, it adds "Unknown" to the StorageState. See `restow.coordination.verification`.
+fails, it adds "Unknown" to the StorageState. See `restow.storageversion.verification`.
 
     404   there is no such migration (any more)
     409   this server does not write the target, or the servers do not agree on it, or their
@@ -31,9 +31,6 @@ from typing import Any, Final
 from restow.apimachinery import codec, field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import Cause
-from restow.coordination.rewrite import LIMIT_MAX, Rewriter
-from restow.coordination.rewrite_page import Page
-from restow.coordination.rewrite_plan import Aborted
 from restow.registry.definition import Object, Resource
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
@@ -42,6 +39,9 @@ from restow.serving.handlers.reading import resource_of
 from restow.serving.handlers.server import Server
 from restow.serving.listener.response import Response
 from restow.serving.parameters import is_dry_run
+from restow.storageversion.rewrite import LIMIT_MAX, Rewriter
+from restow.storageversion.rewrite_page import Page
+from restow.storageversion.rewrite_plan import Aborted
 
 KIND: Final = "RewriteResult"
 LIMIT_DEFAULT: Final = 500

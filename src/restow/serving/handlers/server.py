@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime, Tasks
 from restow.apimachinery import status
-from restow.coordination.store_scan import StoreScanner
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
 from restow.serving.admission import Chain
 from restow.serving.continue_tokens import ContinueTokens
 from restow.serving.parameters import WATCH_SECONDS_MIN
+from restow.storageversion.store_scan import StoreScanner
 
 if TYPE_CHECKING:
     from restow.serving.handlers.reviews import Judge

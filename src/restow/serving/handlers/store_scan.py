@@ -20,7 +20,6 @@ import msgspec
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.status_error import Cause
 from restow.apis.storage_scan import LIMIT_MAX
-from restow.coordination.store_scan import LIMIT_DEFAULT, StoreScanner
 from restow.registry.definition import Object
 from restow.serving.answers import respond_object
 from restow.serving.context import Context
@@ -32,6 +31,7 @@ from restow.serving.listener.response import Response
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import Compacted
 from restow.storage.interface import Revision
+from restow.storageversion.store_scan import LIMIT_DEFAULT, StoreScanner
 
 SCANS_MAX: Final = 2
 """At once; they share the event loop with all other requests."""

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
-from restow.coordination.raw_scan import UNREADABLE, version_of
-from restow.coordination.records import (
+from restow.registry.catalog import Catalog
+from restow.storage.interface import Event, Item, Key, Revision
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.storageversion.raw_scan import UNREADABLE, version_of
+from restow.storageversion.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
     decode_epoch,
@@ -31,10 +33,8 @@ from restow.coordination.records import (
     name_of,
     parse_encoder_key,
 )
-from restow.coordination.rules import UNKNOWN_HASH
-from restow.coordination.wire import decode_state, state_key
-from restow.registry.catalog import Catalog
-from restow.storage.interface import Event, Item, Key, Revision
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import decode_state, state_key
 from restow.testing.fire.objects import Kind
 from restow.testing.fire.truth import Truth
 

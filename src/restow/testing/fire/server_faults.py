@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
 
-from restow.coordination.identity import ServerId
-from restow.coordination.wire import decode_state, state_key
 from restow.storage.interface import Storage
+from restow.storageversion.identity import ServerId
+from restow.storageversion.wire import decode_state, state_key
 from restow.testing.child_process import Started
 from restow.testing.fire.fault import Fault, Window
 from restow.testing.fire.objects import WIDGETS

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from restow.aio import Runtime, SystemClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.coordination.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storage.interface import Span, Storage
 from restow.storage.opening import open_storage
+from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.testing.controllers_process import ControllersProcess
 from restow.testing.fire.clients import Target
 from restow.testing.fire.objects import NAMESPACES

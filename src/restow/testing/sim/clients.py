@@ -16,10 +16,10 @@ from typing import Any, Final
 import orjson
 
 from restow.client import Answer
-from restow.coordination.rules import UNKNOWN_HASH
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.trigger.records import record_of
 from restow.storage.interface import Key
+from restow.storageversion.rules import UNKNOWN_HASH
 from restow.testing.sim.doors import Door
 from restow.testing.sim.ledger import FORGED, Ledger
 from restow.testing.sim.loop import SimulatedLoop

@@ -12,14 +12,14 @@ from typing import Any, Final
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.coordination.identity import Mode
-from restow.coordination.wire import REPORTS_PREFIX
 from restow.migration.parts import PART_NAMES
 from restow.migration.trigger.options import Source
 from restow.registry.custom.definitions import ROOT as DEFINITIONS_ROOT
 from restow.registry.stored import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.identity import Mode
+from restow.storageversion.wire import REPORTS_PREFIX
 from restow.testing.sim import releases
 from restow.testing.sim.clients import JSON, MERGE, REQUESTS, Forger, Kind, Watcher, Writer
 from restow.testing.sim.controllers import QUICK, SimControllers

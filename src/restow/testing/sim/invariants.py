@@ -23,7 +23,7 @@ class Row:
 
 
 _SIM: Final = True
-_COORDINATION: Final = "tests/unit/coordination"
+_COORDINATION: Final = "tests/unit/storageversion"
 _RANDOM_WORLDS: Final = (
     "tests/unit/migration/trigger/test_random_worlds.py::test_promises_hold_whatever_happens"
 )

@@ -18,11 +18,14 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.coordination.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import SERVERS_PREFIX, decode_record
-from restow.coordination.raw_scan import version_of
-from restow.coordination.records import (
+from restow.migration.names import PROOF_ANNOTATION
+from restow.registry.custom.definitions import ROOT as DEFINITIONS
+from restow.storage.interface import Event, Item, Key, Revision
+from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import SERVERS_PREFIX, decode_record
+from restow.storageversion.raw_scan import version_of
+from restow.storageversion.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
     SELECTED_PREFIX,
@@ -31,12 +34,9 @@ from restow.coordination.records import (
     is_held,
     parse_encoder_key,
 )
-from restow.coordination.rules import UNKNOWN_HASH, Entry
-from restow.coordination.voting import Ballot
-from restow.coordination.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
-from restow.migration.names import PROOF_ANNOTATION
-from restow.registry.custom.definitions import ROOT as DEFINITIONS
-from restow.storage.interface import Event, Item, Key, Revision
+from restow.storageversion.rules import UNKNOWN_HASH, Entry
+from restow.storageversion.voting import Ballot
+from restow.storageversion.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
 
 LATE_SECONDS: Final = 27.0
 """A write without a fence may be under way for so long."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from restow.coordination.identity import Mode
 from restow.migration.trigger.options import Source
+from restow.storageversion.identity import Mode
 from restow.testing.sim.releases import GROUP, RELEASES
 
 PLACES: Final = ("s1", "s2", "s3")

@@ -20,9 +20,6 @@ from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
 from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOptions
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.identity import Mode
-from restow.coordination.membership import MembershipOptions
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committing import Sealed
 from restow.serving.barrier import WriteBarrier
@@ -31,6 +28,9 @@ from restow.serving.listener import Request, Response
 from restow.storage.identity import Mark
 from restow.storage.interface import Storage
 from restow.storage.store_mark import merged
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.identity import Mode
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.in_process import kept
 from restow.testing.sim import releases
 from restow.testing.sim.clock import ProcessClock, runtime_of

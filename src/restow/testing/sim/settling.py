@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import SERVERS_PREFIX
-from restow.coordination.wire import LEASES_PREFIX, decode_report, report_key
 from restow.storage.interface import Span
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.wire import LEASES_PREFIX, decode_report, report_key
 from restow.testing.sim import releases
 from restow.testing.sim.network import at_once
 

@@ -18,8 +18,6 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response, Transport
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.migration.migrator.controller import find_request_apis, find_resource
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, Listener, Outcome
@@ -29,6 +27,8 @@ from restow.registry.stored import encode
 from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.coordination_audit import stored_versions
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server
 

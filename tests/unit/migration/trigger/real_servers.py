@@ -13,17 +13,17 @@ from pathlib import Path
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.client import Answer, ApiClient, InProcessTransport
-from restow.coordination.coordinator import Coordinator, CoordinatorOptions
-from restow.coordination.membership import MembershipOptions
 from restow.registry.catalog import Catalog
 from restow.serving.app import App
 from restow.serving.barrier import WriteBarrier
 from restow.serving.context import User
 from restow.serving.listener import Peer, PushStream
 from restow.storage.interface import Storage
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.membership import MembershipOptions
 from restow.testing.coordination_audit import AuditedStorage
 from restow.testing.in_process import PushedStream, as_answer, kept, request_of
-from tests.unit.coordination.world import GROUP, Line, World
+from tests.unit.storageversion.world import GROUP, Line, World
 
 TOKEN = "token-of-the-trigger"
 SECRETS = Secrets(

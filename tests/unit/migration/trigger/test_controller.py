@@ -26,10 +26,10 @@ from restow.migration.requests import REQUESTS, marks_of, phase_of, resource_of
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.records import record_of
 from restow.migration.trigger.values import Phase
-from tests.unit.coordination.world import GROUP
 from tests.unit.migration.trigger.fake_kubernetes import proof_for
 from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster
 from tests.unit.migration.trigger.stage import Stage
+from tests.unit.storageversion.world import GROUP
 
 WIDGETS = GroupVersionResource(GROUP, "v1", "widgets")
 NAME = f"widgets.{GROUP}"

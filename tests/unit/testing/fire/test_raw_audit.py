@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from restow.coordination.changes import hash_of
-from restow.coordination.identity import ServerId, ServerRecord, encode_record, server_key
-from restow.coordination.records import (
+from restow.kinds.releases import shipped_release
+from restow.registry.catalog import release_catalog
+from restow.storage.interface import Key
+from restow.storageversion.changes import hash_of
+from restow.storageversion.identity import ServerId, ServerRecord, encode_record, server_key
+from restow.storageversion.records import (
     Encoder,
     EpochRecord,
     encode_encoder,
@@ -13,11 +16,8 @@ from restow.coordination.records import (
     epoch_key,
     held_encoder,
 )
-from restow.coordination.rules import UNKNOWN_HASH, State
-from restow.coordination.wire import StoredState, encode_state, state_key
-from restow.kinds.releases import shipped_release
-from restow.registry.catalog import release_catalog
-from restow.storage.interface import Key
+from restow.storageversion.rules import UNKNOWN_HASH, State
+from restow.storageversion.wire import StoredState, encode_state, state_key
 from restow.testing.fire.objects import WIDGETS
 from restow.testing.fire.raw_audit import audit
 from tests.unit.testing.fire.stories import NAMESPACE, Story

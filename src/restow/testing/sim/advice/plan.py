@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from restow.coordination.identity import Mode
 from restow.migration.trigger.options import Source
+from restow.storageversion.identity import Mode
 from restow.testing.sim.plan import PLACES, Plan, Step
 from restow.testing.sim.releases import CLUSTER_SCOPED, GROUP, HOSTED, RELEASES, WITH_GADGETS
 

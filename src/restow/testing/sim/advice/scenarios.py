@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from restow.coordination.identity import Mode
+from restow.storageversion.identity import Mode
 from restow.testing.sim.advice.plan import make_advice_plan
 from restow.testing.sim.plan import Plan, Step
 from restow.testing.sim.releases import CLUSTER_SCOPED, GROUP, RELEASES, WITH_GADGETS

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.apis.storage_scan import StoredCount
-from restow.coordination import changes, coordinator, wire
 from restow.localcluster import rolling
 from restow.migration import overview, requests
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.preflight import Reason, rules, stored_rules
 from restow.migration.trigger import seeing
+from restow.storageversion import changes, coordinator, wire
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 from restow.testing.sim.mutants.trigger import clients_narrow
 

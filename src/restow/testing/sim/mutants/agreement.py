@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.coordination import changes, planning, registrar
-from restow.coordination.changes import View
-from restow.coordination.encoding_table import EncodingTable, LooseTable
-from restow.coordination.planning import VotePlanner
-from restow.coordination.registrar import Registrar
+from restow.storageversion import changes, planning, registrar
+from restow.storageversion.changes import View
+from restow.storageversion.encoding_table import EncodingTable, LooseTable
+from restow.storageversion.planning import VotePlanner
+from restow.storageversion.registrar import Registrar
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 from restow.testing.sim.mutants.trigger import trusts_the_target
 

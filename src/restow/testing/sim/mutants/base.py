@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.coordination.encoding_table import EncodingTable
 from restow.registry import committing
 from restow.registry.caches import Caches
 from restow.registry.committing import Committer
@@ -18,6 +17,7 @@ from restow.storage.interface import (
     Transaction,
     Unknown,
 )
+from restow.storageversion.encoding_table import EncodingTable
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 

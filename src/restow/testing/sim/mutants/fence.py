@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery import status
-from restow.coordination.encoding_table import EncodingTable
-from restow.coordination.planning import ReportPlanner
 from restow.registry import committing
 from restow.registry.committing import Committer
 from restow.registry.encoding import Encoding
@@ -16,6 +14,8 @@ from restow.storage.checks import holds
 from restow.storage.interface import (
     Transaction,
 )
+from restow.storageversion.encoding_table import EncodingTable
+from restow.storageversion.planning import ReportPlanner
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 

@@ -8,15 +8,6 @@ from typing import Any, Final
 
 import orjson
 
-from restow.coordination import changes, membership, planning
-from restow.coordination.changes import View
-from restow.coordination.collector import Collector
-from restow.coordination.coordinator import Coordinator
-from restow.coordination.identity import SERVERS_PREFIX, server_key, server_of
-from restow.coordination.membership import Membership
-from restow.coordination.planning import ReportPlanner
-from restow.coordination.roster import Roster
-from restow.coordination.wire import lease_key
 from restow.registry import ownership
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -26,6 +17,15 @@ from restow.storage.interface import (
     Key,
     Transaction,
 )
+from restow.storageversion import changes, membership, planning
+from restow.storageversion.changes import View
+from restow.storageversion.collector import Collector
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.identity import SERVERS_PREFIX, server_key, server_of
+from restow.storageversion.membership import Membership
+from restow.storageversion.planning import ReportPlanner
+from restow.storageversion.roster import Roster
+from restow.storageversion.wire import lease_key
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.

@@ -9,9 +9,6 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apiserver import assembly
-from restow.coordination.rewrite import Rewriter, Standing
-from restow.coordination.rewrite_page import PageWork
-from restow.coordination.rewrite_plan import Aborted, RewritePlan
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
 from restow.migration.migrator.following import Followed
@@ -22,6 +19,9 @@ from restow.storage.interface import (
     Key,
     Present,
 )
+from restow.storageversion.rewrite import Rewriter, Standing
+from restow.storageversion.rewrite_page import PageWork
+from restow.storageversion.rewrite_plan import Aborted, RewritePlan
 from restow.testing.sim.mutants.fence import no_fence
 from restow.testing.sim.mutants.mutant import Mutant, Patch
 from restow.testing.sim.mutants.trigger import does_not_cancel, narrows_blindly, trusts_the_target

@@ -1,0 +1,98 @@
+"""Ballots as the API objects in which they are stored, and where each resource's is.
+
+A ballot is called `<group>.<version>.<resource>` by the version selected when it was made, and
+keeps that name. So it is found by an index, not by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from restow.apimachinery.names import GroupVersion
+from restow.apis import internal_vote_v1alpha1 as wire
+from restow.registry.stored import encode
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Item, Key
+from restow.storageversion.identity import ServerId
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.records import CORE_GROUP, resource_of_name
+from restow.storageversion.voting import Ballot, Candidate
+from restow.storageversion.wire import root_of
+
+BALLOTS_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBallot:
+    """A ballot with the metadata of its object."""
+
+    ballot: Ballot
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BallotIndex:
+    """Where the ballot of each resource is."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
+        self._keys: dict[str, Key] = {}
+        mirror.listeners.append(self._note)
+
+    def find(self, name: str) -> Item | None:
+        key = self._keys.get(name)
+        return None if key is None else self._mirror.get(key)
+
+    def names(self) -> list[str]:
+        return list(self._keys)
+
+    def _note(self, key: Key, item: Item | None) -> None:
+        if not key.startswith(BALLOTS_PREFIX):
+            return
+        name = name_of_ballot(key)
+        if item is not None:
+            self._keys[name] = key
+        elif self._keys.get(name) == key:
+            del self._keys[name]
+
+
+def name_of_ballot(key: Key) -> str:
+    """The resource that a ballot is about."""
+    group, _, resource = key.removeprefix(BALLOTS_PREFIX).rpartition(".")
+    return f"{group.rpartition('.')[0]}.{resource}"
+
+
+def ballot_key(name: str, selected: str) -> Key:
+    """Where a ballot is made in which a version is selected from the first."""
+    group, resource = resource_of_name(name)
+    version = GroupVersion.parse(selected).version
+    return Key(f"{BALLOTS_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
+
+
+def decode_ballot(item: Item) -> StoredBallot:
+    try:
+        found = msgspec.json.decode(item.value, type=wire.StorageVersion)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
+    candidates = tuple(
+        Candidate(ServerId(candidate.api_server_id), candidate.preferred_version)
+        for candidate in found.candidate_versions
+    )
+    return StoredBallot(Ballot(found.selected_version, candidates), found.metadata)
+
+
+def encode_ballot(stored: StoredBallot) -> bytes:
+    found = wire.StorageVersion(
+        metadata=dict(stored.metadata),
+        selected_version=stored.ballot.selected,
+        candidate_versions=[
+            wire.VersionCandidate(
+                api_server_id=candidate.server_id, preferred_version=candidate.preferred
+            )
+            for candidate in stored.ballot.candidates
+        ],
+    )
+    return encode(msgspec.to_builtins(found), wire.API_VERSION, wire.KIND)

@@ -1,0 +1,368 @@
+"""One resource's change of entries, as one transaction.
+
+Here alone entries are turned into writes. The encoder keys that go with them are computed from the
+difference between the entries before and after, so that an entry and its encoder key live and die
+together whoever makes the change: registration, withdrawal, collection or selection.
+
+Everything the change was computed from is guarded by its revision: the StorageVersion, the epoch
+and the StorageState. A server that is taken out must have no server key, and as that key never
+comes back, anyone may repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Guard,
+    Item,
+    Key,
+    Put,
+    RevisionIs,
+    Transaction,
+    Write,
+)
+from restow.storageversion.identity import ServerId, server_key
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.records import (
+    MODES_KEY,
+    UNREPORTED_KEY,
+    Encoder,
+    EpochRecord,
+    decode_epoch,
+    encode_encoder,
+    encode_epoch,
+    encoder_key,
+    epoch_key,
+    resource_of_name,
+)
+from restow.storageversion.rules import (
+    UNFENCED,
+    UNKNOWN_HASH,
+    Agreement,
+    Entry,
+    Obstacle,
+    Report,
+    State,
+    are_remote,
+    report_after,
+    state_after,
+    verifier_of,
+)
+from restow.storageversion.wire import (
+    StoredReport,
+    StoredState,
+    decode_report,
+    decode_state,
+    encode_report,
+    encode_state,
+    new_metadata,
+    report_key,
+    state_key,
+    timestamp,
+)
+
+REMOVED_MAX: Final = 40
+"""Servers that one transaction takes out; each costs a guard and a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the mirror says of one resource."""
+
+    name: str
+    report_item: Item | None
+    epoch_item: Item | None
+    state_item: Item | None
+    modes_item: Item | None
+    stored: StoredReport | None
+    epoch: EpochRecord | None
+    state: StoredState | None
+    unreported: str
+    """The last server that joined to write without reporting; empty: there was none. It is written
+    together with `modes_item`, and seen together with it."""
+
+    @classmethod
+    def of(cls, mirror: Mirror, name: str) -> View:
+        report_item = mirror.get(report_key(name))
+        epoch_item = mirror.get(epoch_key(name))
+        state_item = mirror.get(state_key(name))
+        return cls(
+            name=name,
+            report_item=report_item,
+            epoch_item=epoch_item,
+            state_item=state_item,
+            modes_item=mirror.get(MODES_KEY),
+            stored=None if report_item is None else decode_report(report_item),
+            epoch=None if epoch_item is None else decode_epoch(epoch_item.value),
+            state=None if state_item is None else decode_state(state_item),
+            unreported=_text(mirror.get(UNREPORTED_KEY)),
+        )
+
+    @property
+    def report(self) -> Report:
+        """The report with its agreement; an empty one when there is none."""
+        found = Report() if self.stored is None else self.stored.report
+        if self.epoch is None:
+            return found
+        return Report(
+            entries=found.entries,
+            common_version=found.common_version,
+            conditions=found.conditions,
+            agreement=self.epoch.agreement,
+            epoch=self.epoch.epoch,
+        )
+
+    @property
+    def persisted(self) -> tuple[str, ...]:
+        """The hashes of what may be stored: also of what a server wrote without reporting that the
+        state does not take into account yet."""
+        if self.state is None:
+            return (UNKNOWN_HASH,)
+        known = self.state.state
+        is_missing = bool(self.unreported) and self.unreported != known.unreported
+        extra = (UNKNOWN_HASH,) if is_missing and not are_remote(self.report.entries) else ()
+        return tuple(dict.fromkeys((*extra, *known.persisted)))
+
+    def guards(self) -> list[Guard]:
+        """That all of it is still so."""
+        return [
+            _unchanged(report_key(self.name), self.report_item),
+            _unchanged(epoch_key(self.name), self.epoch_item),
+            _unchanged(state_key(self.name), self.state_item),
+            _unchanged(MODES_KEY, self.modes_item),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A transaction, and what it means."""
+
+    name: str
+    transaction: Transaction
+    before: Report
+    after: Report
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.transaction.writes
+
+
+def change(
+    view: View,
+    entries: tuple[Entry, ...],
+    *,
+    kind: str,
+    obstacle: Obstacle | None,
+    now: datetime,
+    new_uid: Callable[[], str],
+    guards: Iterable[Guard] = (),
+    writes: Iterable[Write] = (),
+    own: ServerId | None = None,
+    selected: str | None = None,
+    selection_moves: bool = False,
+    location: str = "",
+    aggregated: Collection[ServerId] = (),
+) -> Change:
+    """The change of a resource's entries to these; `kind` is what its objects are called, and
+    `location` the form of their keys; empty: as before.
+
+    `guards` and `writes` belong to whoever makes the change; `own` is the server that makes it, if
+    it may take itself out while it lives; `selected` a version that may be written from now on,
+    whatever the entries say yet. A selection that moves touches the state even if it says the same
+    afterwards: whoever would narrow it by what was read before must not succeed. `aggregated` are
+    the aggregated servers of this store.
+
+    Without entries the StorageVersion is deleted; the epoch and the state stay, as they tell what
+    may be stored.
+    """
+    before = view.report
+    after = report_after(before, entries, obstacle=obstacle, now=timestamp(now))
+    own_guards, own_writes = _encoder_changes(view.name, before.entries, entries, own=own)
+    found: list[Write] = [*writes, *own_writes]
+    found += _report_writes(view, after, now=now, new_uid=new_uid)
+    record = _epoch_after(view, after, kind=kind, location=location)
+    if record != view.epoch and (view.epoch is not None or after.entries):
+        found.append(Put(epoch_key(view.name), encode_epoch(record)))
+    versions = [version for entry in after.entries for version in entry.written]
+    if selected is not None:
+        versions.append(selected)
+    is_moved = after.epoch != before.epoch or selection_moves
+    is_unknown = obstacle is not None and obstacle.reason == UNFENCED
+    # While such a server runs, its mark stays open, whatever becomes of the state meanwhile.
+    unreported = "" if is_unknown or are_remote(entries) else view.unreported
+    state = _state_after(
+        view,
+        after,
+        versions,
+        kind=kind,
+        is_unknown=is_unknown,
+        unreported=unreported,
+        verifier=verifier_of(after.entries, aggregated),
+    )
+    found += _state_writes(view, state, is_moved=is_moved, now=now, new_uid=new_uid)
+    marks = _closed_marks(view, state)
+    transaction = Transaction((*guards, *own_guards, *marks, *view.guards()), tuple(found))
+    return Change(view.name, transaction, before, after)
+
+
+def contradicted_change(view: View) -> Transaction | None:
+    """Adds "Unknown" to a StorageState that lists less than is stored; None: it claims nothing.
+
+    The epoch moves, although the agreement stays: a verification that began before this one is
+    found wrong, and narrows nothing.
+    """
+    if view.state is None or UNKNOWN_HASH in view.state.state.persisted:
+        return None
+    report = replace(view.report, epoch=view.report.epoch + 1)
+    state = replace(
+        view.state.state,
+        persisted=(UNKNOWN_HASH, *view.state.state.persisted),
+        epoch=report.epoch,
+    )
+    writes: list[Write] = [
+        Put(state_key(view.name), encode_state(view.name, replace(view.state, state=state)))
+    ]
+    if view.epoch is not None:
+        moved = msgspec.structs.replace(view.epoch, epoch=report.epoch)
+        writes.append(Put(epoch_key(view.name), encode_epoch(moved)))
+    if view.stored is not None:
+        value = encode_report(report, view.stored.metadata)
+        writes.append(Put(report_key(view.name), value))
+    return Transaction(tuple(view.guards()), tuple(writes))
+
+
+def hash_of(kind: str, api_version: str) -> str:
+    """The hash of a version of a kind."""
+    group, version = GroupVersion.parse(api_version)
+    return storage_version_hash(GroupVersionKind(group, version, kind))
+
+
+def encoder_of(entry: Entry) -> bytes:
+    """The value of the encoder key that goes with an entry."""
+    return encode_encoder(
+        Encoder(entry.encoding_version, entry.key_id, entry.definition, entry.is_closing)
+    )
+
+
+def _encoder_changes(
+    name: str, before: tuple[Entry, ...], after: tuple[Entry, ...], *, own: ServerId | None
+) -> tuple[list[Guard], list[Write]]:
+    """The encoder keys that come, change and go with the entries of servers on this store."""
+    old = {entry.server_id: entry for entry in before if not entry.store}
+    new = {entry.server_id: entry for entry in after if not entry.store}
+    guards: list[Guard] = []
+    writes: list[Write] = []
+    for server_id in old.keys() - new.keys():
+        if server_id != own:
+            guards.append(Absent(server_key(server_id)))
+        writes.append(Delete(encoder_key(server_id, name)))
+    for server_id, entry in new.items():
+        known = old.get(server_id)
+        if known is None or encoder_of(known) != encoder_of(entry):
+            writes.append(Put(encoder_key(server_id, name), encoder_of(entry)))
+    return guards, writes
+
+
+def _report_writes(
+    view: View, after: Report, *, now: datetime, new_uid: Callable[[], str]
+) -> list[Write]:
+    key = report_key(view.name)
+    if not after.entries:
+        return [] if view.report_item is None else [Delete(key)]
+    if view.stored is None:
+        metadata = new_metadata(view.name, uid=new_uid(), now=now)
+        return [Put(key, encode_report(after, metadata))]
+    value = encode_report(after, view.stored.metadata)
+    assert view.report_item is not None
+    return [] if value == view.report_item.value else [Put(key, value)]
+
+
+def _closed_marks(view: View, state: State | None) -> list[Guard]:
+    """A state that takes a server without reports into account for good: that server has gone."""
+    if state is None or not state.unreported or state.unreported != view.unreported:
+        return []
+    if view.state is not None and view.state.state.unreported == state.unreported:
+        return []
+    return [Absent(server_key(ServerId(state.unreported)))]
+
+
+def _state_after(
+    view: View,
+    after: Report,
+    versions: list[str],
+    *,
+    kind: str,
+    is_unknown: bool,
+    unreported: str,
+    verifier: str,
+) -> State | None:
+    """The state; None when there is none and nobody writes, so that nobody asks what is stored."""
+    if view.state is None and not versions:
+        return None
+    return state_after(
+        None if view.state is None else view.state.state,
+        written=[hash_of(kind, version) for version in versions],
+        agreed=_agreed_hash(kind, after.agreement),
+        epoch=after.epoch,
+        keys=[entry.key_id for entry in after.entries],
+        is_unknown=is_unknown,
+        unreported=unreported,
+        verifier=verifier,
+    )
+
+
+def _state_writes(
+    view: View, state: State | None, *, is_moved: bool, now: datetime, new_uid: Callable[[], str]
+) -> list[Write]:
+    """The state, when a version is new in it or the agreement has moved."""
+    if state is None:
+        return []
+    if view.state is None:
+        metadata = new_metadata(str(resource_of_name(view.name)), uid=new_uid(), now=now)
+        stored = StoredState(state, metadata, timestamp(now))
+    elif is_moved or state != view.state.state:
+        stored = replace(view.state, state=state)
+    else:
+        return []
+    return [Put(state_key(view.name), encode_state(view.name, stored))]
+
+
+def _is_custom(view: View, after: Report) -> bool:
+    """Whether there is a definition behind a resource; what nobody reports is as it was."""
+    if after.entries:
+        return any(entry.definition for entry in after.entries)
+    return view.epoch is not None and view.epoch.is_custom
+
+
+def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:
+    return None if agreement is None else hash_of(kind, agreement.version)
+
+
+def _epoch_after(view: View, after: Report, *, kind: str, location: str) -> EpochRecord:
+    known, agreed = view.epoch, after.agreement
+    return EpochRecord(
+        epoch=after.epoch,
+        kind=kind or ("" if known is None else known.kind),
+        version=None if agreed is None else agreed.version,
+        key_id="" if agreed is None else agreed.key_id,
+        is_custom=_is_custom(view, after),
+        location=location or ("" if known is None else known.location),
+    )
+
+
+def _text(item: Item | None) -> str:
+    return "" if item is None else item.value.decode(errors="replace")
+
+
+def _unchanged(key: Key, item: Item | None) -> Guard:
+    return Absent(key) if item is None else RevisionIs(key, item.revision)

@@ -1,0 +1,377 @@
+"""Collection: what dead servers have left behind, and StorageVersions that nobody reports.
+
+A server is dead when *this* process has seen no new revision of its key for the server's own lease
+time, on its own monotonic clock; one that has just begun to look knows nothing yet. The key is then
+deleted on condition that it still is what was seen. All that follows is on condition that the key
+is absent, which is final: anyone may do it, and do it again.
+
+All servers watch; the one that leads does the work: of those that live, the one with the lowest id.
+The others step in when it does not. Not here: what a server does when its own key is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from restow.aio import Runtime
+from restow.apimachinery.errors import InvalidName, MachineryError
+from restow.apimachinery.names import GroupResource
+from restow.registry.catalog import Catalog
+from restow.registry.custom.definitions import definition_key
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.errors import StorageError
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Item,
+    Key,
+    Put,
+    Refused,
+    Revision,
+    RevisionIs,
+    Span,
+    Storage,
+    Transaction,
+    Write,
+)
+from restow.storageversion.ballots import BALLOTS_PREFIX, name_of_ballot
+from restow.storageversion.changes import View
+from restow.storageversion.identity import (
+    SERVERS_PREFIX,
+    ServerId,
+    decode_record,
+    server_key,
+    server_of,
+)
+from restow.storageversion.membership import Membership
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.planning import Planner
+from restow.storageversion.records import (
+    ENCODERS_PREFIX,
+    MODES_KEY,
+    decode_epoch,
+    epoch_key,
+    name_of,
+    parse_encoder_key,
+    resource_of_name,
+)
+from restow.storageversion.roster import Roster
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import (
+    LEASES_PREFIX,
+    REPORTS_PREFIX,
+    STATES_PREFIX,
+    decode_state,
+    encode_state,
+    is_foreign_lease,
+    lease_key,
+    lease_seconds_of,
+    report_key,
+    state_key,
+)
+
+SWEEP_SECONDS: Final = 30.0
+"""Between looks at everything, whatever the watches have told."""
+STEP_IN_SECONDS: Final = 1.0
+"""How much longer than the leader the others wait."""
+PAUSE_SECONDS: Final = 0.05
+"""Between two passes, so that the changes of one transaction are seen together."""
+CATCH_UP_SECONDS: Final = 2.0
+AT_ONCE_MAX: Final = 8
+TIDY_ATTEMPTS_MAX: Final = 3
+LEASE_SECONDS_MAX: Final = 24 * 3600.0
+LEASE_SECONDS_UNKNOWN: Final = 60.0
+"""For a record that is not understood: longer than what anybody uses."""
+
+logger = logging.getLogger(__name__)
+
+
+class Collector:
+    """Removes what is left of the dead."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        planner: Planner,
+        catalog: Catalog,
+        runtime: Runtime,
+    ) -> None:
+        self._storage = storage
+        self._mirror = mirror
+        self._membership = membership
+        self._planner = planner
+        self._roster = Roster(mirror)
+        self._clock = runtime.clock
+        self._kinds = {
+            name_of(r.kind.group_resource): r.kind.store.kind for r in catalog.persisted()
+        }
+        self._seen: dict[Key, tuple[Revision, float]] = {}
+        self._settled: dict[Key, bool] = {}
+        self._strangers: dict[Key, tuple[Revision, float]] = {}
+        """Leases of servers that do not take part, and since when they are as they are."""
+        self._swept_at = self._clock.monotonic()
+        self._changed = asyncio.Event()
+        self._touched: set[str] = set()
+        """Resources of which something was said since they were last looked at."""
+        self._is_all_touched = True
+        """The servers themselves have changed, and so what their reports are worth."""
+        self.servers_removed = 0
+        self.entries_removed = 0
+        mirror.listeners.append(self._note)
+
+    async def run(self) -> None:
+        """Collect for ever; the owner of the task catches what is raised."""
+        while True:
+            wait_seconds = await self.step()
+            self._changed.clear()
+            try:
+                async with self._clock.timeout(wait_seconds):
+                    await self._changed.wait()
+                await self._clock.sleep(PAUSE_SECONDS)
+            except TimeoutError:
+                pass
+
+    async def step(self) -> float:
+        """One pass: end the dead, sweep what is left. Returns when to look again, in seconds."""
+        expired = self._expired()
+        for server_id, revision in expired:
+            await self._end(server_id, revision)
+        await self._end_strangers()
+        # Whoever had to step in goes on; and now and then everybody looks whether all is well.
+        now = self._clock.monotonic()
+        is_due = bool(expired) or now - self._swept_at >= SWEEP_SECONDS
+        if self.leads or is_due:
+            touched, self._touched = self._touched, set()
+            if self._is_all_touched or is_due:
+                self._is_all_touched = False
+                self._swept_at = now
+                await self.sweep()
+            else:
+                await self._tidy_all(touched)
+        for name in self._planner.unfounded():
+            await self.tidy(name)
+        return self._next_look_seconds()
+
+    # Who is dead.
+
+    def _note(self, key: Key, item: Item | None) -> None:
+        """Something has changed."""
+        if key.startswith(SERVERS_PREFIX):
+            if item is None:
+                self._seen.pop(key, None)
+                self._settled.pop(key, None)
+                self._touch_all()
+            else:
+                self._seen[key] = (item.revision, self._clock.monotonic())
+                record = decode_record(item.value)
+                is_settled = record is not None and record.settled
+                if self._settled.get(key) is not is_settled:
+                    self._settled[key] = is_settled
+                    self._touch_all()
+        elif key.startswith(LEASES_PREFIX):
+            self._note_lease(key, item)
+        elif key.startswith(REPORTS_PREFIX):
+            self._touched.add(key.removeprefix(REPORTS_PREFIX))
+            self._changed.set()
+        elif key.startswith(BALLOTS_PREFIX):
+            self._touched.add(name_of_ballot(key))
+            self._changed.set()
+        elif key == MODES_KEY:
+            self._touch_all()
+
+    def _touch_all(self) -> None:
+        self._is_all_touched = True
+        self._changed.set()
+
+    def _note_lease(self, key: Key, item: Item | None) -> None:
+        if item is not None and is_foreign_lease(item):
+            if key not in self._strangers:
+                self._touch_all()
+            self._strangers[key] = (item.revision, self._clock.monotonic())
+        elif self._strangers.pop(key, None) is not None:
+            self._touch_all()
+
+    async def _end_strangers(self) -> None:
+        """Remove the leases of servers that do not take part and have not renewed them in time."""
+        now = self._clock.monotonic()
+        for key, (revision, since) in list(self._strangers.items()):
+            item = self._mirror.get(key)
+            if item is None or now - since < lease_seconds_of(item):
+                continue
+            logger.warning("the lease %s was not renewed for its time; removed", key)
+            guard = RevisionIs(key, revision)
+            await self._storage.commit(Transaction((guard,), (Delete(key),)))
+
+    def _expired(self) -> list[tuple[ServerId, Revision]]:
+        now, extra = self._clock.monotonic(), 0.0 if self.leads else STEP_IN_SECONDS
+        return [
+            (server_of(key), revision)
+            for key, (revision, since) in self._seen.items()
+            if now - since >= self._lease_seconds(key) + extra
+            and server_of(key) != self._membership.id
+        ]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this server is the first of those that seem to live."""
+        living = map(server_of, self._living())
+        own = self._membership.id
+        return self._membership.is_member and own <= min(living, default=own)
+
+    def _living(self) -> list[Key]:
+        now = self._clock.monotonic()
+        return [
+            key
+            for key, (_, since) in self._seen.items()
+            if now - since < self._lease_seconds(key) and self._collects(key)
+        ]
+
+    def _collects(self, key: Key) -> bool:
+        """Whether a server takes part in collection; one that is not understood may not."""
+        item = self._mirror.get(key)
+        record = None if item is None else decode_record(item.value)
+        return record is not None and record.mode != "off"
+
+    def _lease_seconds(self, key: Key) -> float:
+        item = self._mirror.get(key)
+        record = None if item is None else decode_record(item.value)
+        if record is None:
+            return LEASE_SECONDS_UNKNOWN
+        return min(max(record.lease_seconds, 1.0), LEASE_SECONDS_MAX)
+
+    def _next_look_seconds(self) -> float:
+        """When some server's time is over, or that of the leader to remove it."""
+        now = self._clock.monotonic()
+        ends = [
+            since + self._lease_seconds(key) + extra - now
+            for key, (_, since) in self._seen.items()
+            for extra in (0.0, STEP_IN_SECONDS)
+            if server_of(key) != self._membership.id
+        ]
+        return min([SWEEP_SECONDS, *(max(left, PAUSE_SECONDS) for left in ends if left > -1)])
+
+    async def _end(self, server_id: ServerId, revision: Revision) -> None:
+        """Take a server out of the members, unless it has shown itself since."""
+        key = server_key(server_id)
+        outcome = await self._storage.commit(
+            Transaction((RevisionIs(key, revision),), (Delete(key), Delete(lease_key(server_id))))
+        )
+        if isinstance(outcome, Done):
+            logger.warning("%s has not shown itself for its lease time; removed", server_id)
+            self.servers_removed += 1
+            await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+        elif isinstance(outcome, Refused):
+            await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+
+    # What is left of the dead.
+
+    async def sweep(self) -> None:
+        """Bring every report up to date with the members, and remove stray encoder keys."""
+        await self._tidy_all(self._planner.names())
+        await self._remove_strays()
+        await self._forget_states()
+
+    async def _tidy_all(self, names: Iterable[str]) -> None:
+        names = list(names)
+        waiting = iter(names)
+
+        async def take() -> None:
+            for name in waiting:
+                await self._clock.sleep(0)  # there may be thousands, and others have work too
+                try:
+                    await self.tidy(name)
+                except (StorageError, MachineryError) as error:
+                    # One that cannot be read must not keep the others from being tidied.
+                    logger.warning("%s is not tidied: %s", name, error)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE_MAX, len(names))):
+                group.create_task(take(), name="collector")
+
+    async def tidy(self, name: str) -> None:
+        """Take the dead out of one report and recompute it; nothing is written if it is right."""
+        for _ in range(TIDY_ATTEMPTS_MAX):
+            made = self._planner.tidied(name, self._kind(name))
+            if made is None or made.is_empty:
+                return
+            outcome = await self._storage.commit(made.transaction)
+            if isinstance(outcome, Done):
+                self.entries_removed += len(made.before.entries) - len(made.after.entries)
+                if not made.after.entries and any(e.definition for e in made.before.entries):
+                    await self.forget_state(name)
+                return
+            if isinstance(outcome, Refused):
+                await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
+        self._touched.add(name)
+        self._changed.set()  # Others are busy with it too: look again soon.
+
+    async def _forget_states(self) -> None:
+        """Of custom resources that are gone: somebody who was late may have made one anew."""
+        for item in self._mirror.under(STATES_PREFIX):
+            try:
+                name = name_of(GroupResource.parse(item.key.removeprefix(STATES_PREFIX)))
+            except InvalidName:
+                continue  # somebody else's, for something that cannot be
+            epoch = self._mirror.get(epoch_key(name))
+            if epoch is None or self._mirror.get(report_key(name)) is not None:
+                continue
+            if decode_epoch(epoch.value).is_custom:
+                await self.forget_state(name)
+
+    async def forget_state(self, name: str) -> None:
+        """Delete the StorageState of a custom resource whose CRD is gone and that no server
+        reports.
+
+        A CRD that was removed by force (its finalizers patched away) leaves objects behind. Then
+        the state stays and says "Unknown", so that a CRD of the same name, and every preflight,
+        finds them. It is deleted by the first sweep after they are gone.
+        """
+        item = await self._storage.get(state_key(name))
+        if item is None:
+            return
+        guards = (
+            Absent(definition_key(str(resource_of_name(name)))),
+            Absent(report_key(name)),
+            RevisionIs(item.key, item.revision),
+        )
+        write: Write = Delete(item.key)
+        if await self._storage.count(Span.of_prefix(_custom_root(name))):
+            stored = decode_state(item)
+            if UNKNOWN_HASH in stored.state.persisted:
+                return
+            persisted = (UNKNOWN_HASH, *stored.state.persisted)
+            unknown = replace(stored, state=replace(stored.state, persisted=persisted))
+            write = Put(item.key, encode_state(name, unknown))
+        await self._storage.commit(Transaction(guards, (write,)))
+
+    def _kind(self, name: str) -> str:
+        """What the resource's objects are called; whoever registered it first has noted it."""
+        item = self._mirror.get(epoch_key(name))
+        noted = "" if item is None else decode_epoch(item.value).kind
+        return self._kinds.get(name) or noted
+
+    async def _remove_strays(self) -> None:
+        """Encoder keys of dead servers that no report has an entry for."""
+        for item in self._mirror.under(ENCODERS_PREFIX):
+            server_id, name = parse_encoder_key(item.key)
+            if self._roster.has(server_id):
+                continue
+            view = View.of(self._mirror, name)
+            if any(entry.server_id == server_id for entry in view.report.entries):
+                continue  # It goes with its entry.
+            guards = (Absent(server_key(server_id)), *view.guards())
+            await self._storage.commit(Transaction(guards, (Delete(item.key),)))
+
+
+def _custom_root(name: str) -> str:
+    """How the keys of a custom resource begin."""
+    group, resource = resource_of_name(name)
+    return f"{OBJECTS_PREFIX}{group}/{resource}/"

@@ -1,0 +1,131 @@
+"""How custom resources are reported: one server's own, and what all together have said.
+
+Not here: when to register what (`custom`), and how a report is computed (`planning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSet
+from contextlib import suppress
+
+from restow.apimachinery.names import GroupResource, GroupVersion
+from restow.registry.definition import Resource
+from restow.storage.errors import StorageError
+from restow.storageversion.changes import View
+from restow.storageversion.collector import Collector
+from restow.storageversion.encoding_table import EncodingTable
+from restow.storageversion.errors import MembershipLost
+from restow.storageversion.identity import COMPONENT
+from restow.storageversion.membership import Membership
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.records import name_of
+from restow.storageversion.registrar import Registrar
+from restow.storageversion.roster import Roster
+from restow.storageversion.rules import Entry
+
+
+class CustomRegistration:
+    """Reports the custom resources of one server. Satisfies `custom.Registration`."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        registrar: Registrar,
+        collector: Collector,
+        table: EncodingTable,
+        hosted: MutableSet[str],
+    ) -> None:
+        """`hosted` is what this server says it serves; what is not in it is taken back."""
+        self._mirror = mirror
+        self._membership = membership
+        self._registrar = registrar
+        self._collector = collector
+        self._table = table
+        self._hosted = hosted
+        self._is_off = membership.options.mode == "off"
+        self._woken: Callable[[str, str], None] | None = None
+
+    def wake(self, woken: Callable[[str, str], None] | None) -> None:
+        """Have somebody told, by group and plural, when the answers below may have changed."""
+        self._woken = woken
+
+    def report_changed(self, resource: GroupResource) -> None:
+        if self._woken is not None:
+            self._woken(resource.group, resource.resource)
+
+    async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
+        if self._is_off:
+            opened()
+            return True
+        assert resource.origin is not None
+        own = self._own_entry(resource)
+        if own is not None and (
+            own.definition != resource.origin.uid or own.encoding_version not in resource.decodable
+        ):
+            # It was of a definition that is gone, or in a version that has gone from it: nobody
+            # need wait for what this server cannot go on with.
+            await self.withdraw(resource)
+        self._hosted.add(name_of(resource.kind.group_resource))
+        try:
+            await self._registrar.register(resource, opened=opened)
+        except MembershipLost:
+            with suppress(StorageError):
+                await self._membership.check()
+            raise
+        encoding = self._table.find(resource)
+        return encoding is not None and encoding.api_version == resource.storage_api_version
+
+    async def withdraw(self, resource: Resource, *, error: str = "", is_gone: bool = False) -> None:
+        name = name_of(resource.kind.group_resource)
+        self._hosted.discard(name)
+        self._table.close(resource, error=error)
+        if self._is_off:
+            return
+        await self._collector.tidy(name)
+        if is_gone:
+            await self._collector.forget_state(name)
+
+    def served_by_all(self, group: str, plural: str, uid: str) -> bool:
+        """Whether all servers that live serve a custom resource as one definition says."""
+        found = {e.server_id for e in self._entries(group, plural) if e.definition == uid}
+        # Those that take no part report nothing; they find out by themselves. Aggregated servers
+        # serve what is their own.
+        return all(
+            server_id in found
+            for server_id, record in Roster(self._mirror).servers().items()
+            if record is not None
+            and record.component == COMPONENT
+            and record.mode != "off"
+            and record.settled
+        )
+
+    def closed_by_all(self, group: str, plural: str, uid: str) -> bool:
+        """Whether no server creates any more what a definition describes.
+
+        The own entry must be among those that say so: then all that was reported before is seen.
+        """
+        if self._is_off:
+            return True
+        closing = {e.server_id: e for e in self._entries(group, plural)}
+        own = closing.get(self._membership.id)
+        if own is None or own.definition != uid:
+            return False
+        return all(entry.is_closing for entry in closing.values())
+
+    def hosted_otherwise(self, group: str, plural: str) -> bool:
+        """Whether servers host such a resource that have it from no definition: aggregated ones."""
+        return any(not entry.definition for entry in self._entries(group, plural))
+
+    def written(self, group: str, plural: str) -> frozenset[str]:
+        """The versions, without the group, that servers say they write."""
+        written = [version for e in self._entries(group, plural) for version in e.written]
+        return frozenset(GroupVersion.parse(version).version for version in written)
+
+    def _own_entry(self, resource: Resource) -> Entry | None:
+        entries = self._entries(resource.group, resource.plural)
+        return next((e for e in entries if e.server_id == self._membership.id), None)
+
+    def _entries(self, group: str, plural: str) -> tuple[Entry, ...]:
+        return View.of(self._mirror, name_of(GroupResource(group, plural))).report.entries

@@ -1,0 +1,536 @@
+"""What to write for a resource: one server's registration, and the tidying up after the dead.
+
+Two ways. Reporting: each server writes what its release prefers, and says so. Voting: all servers
+write what was selected; the selection, everybody's entries and encoder keys move in one
+transaction. Both are computed from the mirror and committed by others, on condition that nothing
+they were computed from has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from restow.aio import Runtime
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.encryption.interface import Keys
+from restow.registry.definition import Resource
+from restow.registry.encoding import Encoding
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Guard,
+    Item,
+    Key,
+    Present,
+    Put,
+    RevisionIs,
+    ValueIs,
+    Write,
+)
+from restow.storageversion.ballots import (
+    BallotIndex,
+    StoredBallot,
+    ballot_key,
+    decode_ballot,
+    encode_ballot,
+)
+from restow.storageversion.changes import REMOVED_MAX, Change, View, change, encoder_of
+from restow.storageversion.errors import KeyUnsupported, NotSettled, VersionUnsupported
+from restow.storageversion.identity import COMPONENT, Mode, ServerId, server_key
+from restow.storageversion.membership import Membership
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.records import (
+    EPOCHS_PREFIX,
+    decode_epoch,
+    encoder_key,
+    name_of,
+    selected_key,
+)
+from restow.storageversion.roster import Roster
+from restow.storageversion.rules import Entry, with_entry, without
+from restow.storageversion.voting import (
+    Ballot,
+    Candidate,
+    counted,
+    first_selection,
+    with_candidate,
+    without_strangers,
+)
+from restow.storageversion.wire import REPORTS_PREFIX, new_metadata, report_key
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A registration to be committed, and how the resource is written once it is."""
+
+    change: Change
+    encoding: Encoding
+
+
+class KeyUse(NamedTuple):
+    """What a server does with encryption keys."""
+
+    key_id: str
+    """Writes with it; empty: none."""
+    preferred: str
+    readable: tuple[str, ...] = (IDENTITY,)
+
+
+class Planner(Protocol):
+    """Decides what is written for a resource."""
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
+
+    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+        """With which key this server would write now. Raises `KeyUnsupported`."""
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        """What a resource looks like without the dead; None when nothing is known of it."""
+
+    def names(self) -> Iterable[str]:
+        """The resources of which something is known."""
+
+    def unfounded(self) -> Iterable[str]:
+        """Those that this server reports and does not serve."""
+
+
+class ReportPlanner:
+    """Each server writes what it prefers. Satisfies `Planner`."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        membership: Membership,
+        runtime: Runtime,
+        *,
+        hosted: Collection[str],
+        keys: Keys | None = None,
+        loose_seconds: float = 0.0,
+    ) -> None:
+        self._mirror = mirror
+        self._hosted = hosted
+        self._membership = membership
+        self._roster = Roster(mirror)
+        self._runtime = runtime
+        self._keys = keys
+        """The encryption keys of this server; None: it knows nothing of encryption."""
+        self._loose_seconds = loose_seconds
+        """For how long after a change it may go on writing as before."""
+
+    def names(self) -> Iterable[str]:
+        found = self._mirror.under(REPORTS_PREFIX)
+        return [*(item.key.removeprefix(REPORTS_PREFIX) for item in found), *self._orphaned()]
+
+    def _orphaned(self) -> Iterable[str]:
+        """Resources with an agreement whose StorageVersion was deleted by somebody else."""
+        for item in self._mirror.under(EPOCHS_PREFIX):
+            name = item.key.removeprefix(EPOCHS_PREFIX)
+            with suppress(StoreDamaged):
+                if self._mirror.get(report_key(name)) is None and decode_epoch(item.value).version:
+                    yield name
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        living = self._living(view)
+        version = self._version_for(resource, living)
+        entry = self._entry(resource, version, self.key_use(resource, living))
+        entries = with_entry(living, entry)
+        found = self._change(
+            view,
+            entries,
+            kind=resource.kind.store.kind,
+            location=resource.location,
+            guards=(self._own_guard(), *_origin_guards(resource)),
+            writes=self._own_encoder(view, entry),
+        )
+        return Planned(found, self._fence(resource, entry))
+
+    def _version_for(self, resource: Resource, living: tuple[Entry, ...]) -> str:
+        """The version that this server would write: what it prefers.
+
+        The definition of a custom resource may name a version that did not exist a moment ago.
+        Until all others have said that they can read it, this server goes on in one that they
+        can; it has said by then that it can read the new one. Raises `NotSettled`.
+        """
+        self._check_definitions(resource, living)
+        if resource.origin is None:
+            return resource.storage_api_version
+        own = self._membership.id
+        others = [entry for entry in living if entry.server_id != own]
+        wanted = [resource.storage_api_version]
+        wanted += [entry.encoding_version for entry in living if entry.server_id == own]
+        wanted += [entry.encoding_version for entry in others]
+        for version in wanted:
+            is_known = version in (*resource.decodable, resource.storage_api_version)
+            if is_known and all(version in entry.decodable_versions for entry in others):
+                return version
+        raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
+
+    def _check_definitions(self, resource: Resource, living: tuple[Entry, ...]) -> None:
+        """Raises `NotSettled` while others report a resource of the same name that comes from
+        another definition, or from none: they may store it otherwise.
+
+        A definition that was made anew under its name has a ballot of its own; an aggregated server
+        has no definition.
+        """
+        name = resource.kind.group_resource
+        uid = "" if resource.origin is None else resource.origin.uid
+        strangers = [e for e in living if e.definition != uid]
+        if not strangers:
+            return
+        listed = ", ".join(entry.server_id for entry in strangers)
+        if not uid:
+            raise NotSettled(
+                f"{listed} serve {name} as a CustomResourceDefinition says: delete that, or serve"
+                " another group"
+            )
+        if all(entry.definition for entry in strangers):
+            raise NotSettled(f"{listed} still report an earlier definition of {name}")
+        raise NotSettled(f"{listed} serve {name} without a definition, as aggregated servers do")
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        view = View.of(self._mirror, name)
+        if view.stored is None and view.report.agreement is None:
+            return None
+        return self._change(view, self._living(view), kind=kind)
+
+    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+        """With which key this server would write: the one it prefers, as soon as all others can
+        read that. Until then it goes on with one that they can; it has said by then what it can
+        read itself. Raises `KeyUnsupported`, or what `Keys` does."""
+        name = resource.kind.group_resource
+        readable: tuple[str, ...] = (IDENTITY,)
+        writable: tuple[str, ...] = ("",)
+        preferred = ""
+        if self._keys is not None and not resource.kind.pinned:
+            readable, writable = self._keys.readable(name), self._keys.writable(name)
+            preferred = self._keys.write_key(name)
+        own = self._membership.id
+        others = [entry for entry in living if entry.server_id != own]
+        wanted = [preferred, *(entry.key_id for entry in living), *writable]
+        for key_id in wanted:
+            if key_id in writable and all(is_readable(key_id, e.readable_keys) for e in others):
+                return KeyUse(key_id, preferred, readable)
+        blind = [e.server_id for e in others if not is_readable(preferred, e.readable_keys)]
+        raise KeyUnsupported(
+            f"{', '.join(blind)} cannot read {preferred or IDENTITY}, with which this server"
+            f" would write {name}, nor is there another key that all have: give all servers both"
+        )
+
+    def _entry(self, resource: Resource, api_version: str, key: KeyUse) -> Entry:
+        """What this server says of a resource that it writes in a version, with a key."""
+        return Entry(
+            server_id=self._membership.id,
+            encoding_version=api_version,
+            decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
+            served_versions=tuple(resource.api_version(version) for version in resource.served),
+            key_id=key.key_id,
+            readable_keys=key.readable,
+            preferred_key=None if key.preferred == key.key_id else key.preferred,
+            loose_seconds=self._loose_seconds,
+            location=resource.location,
+            definition="" if resource.origin is None else resource.origin.uid,
+            is_closing=resource.origin is not None and resource.origin.is_closing,
+        )
+
+    def _fence(self, resource: Resource, entry: Entry) -> Encoding:
+        """How a resource is written under an entry.
+
+        Pinned kinds are guarded by the server's key alone: the registration of the others stands
+        on them, and they have one version in all releases.
+        """
+        if resource.kind.pinned:
+            return Encoding(entry.encoding_version, (self._own_guard(),))
+        return Encoding(entry.encoding_version, self._guards(resource, entry), entry.key_id)
+
+    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+        name = name_of(resource.kind.group_resource)
+        return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
+
+    def _living(self, view: View) -> tuple[Entry, ...]:
+        """The entries without those of servers that are gone, and the own one if it is unfounded:
+        only the server itself knows what it no longer serves."""
+        entries = view.report.entries
+        gone = [e.server_id for e in entries if self._roster.is_garbage(view.name, e)]
+        if view.name not in self._hosted:
+            gone.insert(0, self._membership.id)
+        return without(entries, gone[:REMOVED_MAX])
+
+    def unfounded(self) -> Iterable[str]:
+        """The resources that this server reports and does not serve."""
+        prefix = encoder_key(self._membership.id, "")
+        found = [item.key.removeprefix(prefix) for item in self._mirror.under(prefix)]
+        return [name for name in found if name not in self._hosted]
+
+    def _own_guard(self) -> Present:
+        return Present(server_key(self._membership.id))
+
+    def _own_encoder(self, view: View, entry: Entry) -> tuple[Write, ...]:
+        """The own encoder key, also if the entry is not new: it may have been removed by hand."""
+        if entry not in view.report.entries:
+            return ()  # It comes with the entry.
+        return (Put(encoder_key(entry.server_id, view.name), encoder_of(entry)),)
+
+    def _change(
+        self,
+        view: View,
+        entries: tuple[Entry, ...],
+        *,
+        kind: str,
+        guards: Iterable[Guard] = (),
+        writes: Iterable[Write] = (),
+        selected: str | None = None,
+        selection_moves: bool = False,
+        location: str = "",
+    ) -> Change:
+        return change(
+            view,
+            entries,
+            kind=kind,
+            obstacle=self._roster.obstacle(entries),
+            now=self._runtime.clock.wall(),
+            new_uid=self._runtime.ids.uid,
+            guards=guards,
+            writes=writes,
+            selected=selected,
+            selection_moves=selection_moves,
+            location=location,
+            own=self._membership.id,
+            aggregated=self._aggregated(),
+        )
+
+    def _aggregated(self) -> frozenset[ServerId]:
+        """With this server, whose own record may not have been mirrored yet."""
+        is_aggregated = self._membership.options.component != COMPONENT
+        own = frozenset({self._membership.id} if is_aggregated else ())
+        return self._roster.aggregated() | own
+
+
+class VotePlanner(ReportPlanner):
+    """All servers write what was selected. Satisfies `Planner`."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        membership: Membership,
+        runtime: Runtime,
+        *,
+        hosted: Collection[str],
+        ballots: BallotIndex,
+        may_force: bool,
+        keys: Keys | None = None,
+        loose_seconds: float = 0.0,
+        still_written: Callable[[Resource], Collection[str]] = lambda _resource: (),
+    ) -> None:
+        """`still_written` tells in which versions writes of this server may land now, if it has no
+        fence."""
+        super().__init__(
+            mirror,
+            membership,
+            runtime,
+            hosted=hosted,
+            keys=keys,
+            loose_seconds=loose_seconds,
+        )
+        self._ballots = ballots
+        self._may_force = may_force
+        self._still_written = still_written
+        self._is_strict = membership.options.mode == "strict"
+
+    def names(self) -> Iterable[str]:
+        return {*super().names(), *self._ballots.names()}
+
+    def registration(self, resource: Resource, view: View) -> Planned:
+        item = self._ballots.find(view.name)
+        stored = None if item is None else decode_ballot(item)
+        entries = self._living(view)
+        self._check_definitions(resource, entries)
+        own = Candidate(self._membership.id, resource.storage_api_version)
+        before = stored.ballot if stored is not None else self._first_ballot(own, entries)
+        ballot = self._counted(with_candidate(before, own), entries, is_member=True)
+        self._check_writable(resource, ballot.selected)
+        entry = self._entry(resource, ballot.selected, self.key_use(resource, entries))
+        encoding = self._fence(resource, entry)
+        entry = self._with_older(resource, entry, entries)
+        entries = with_entry(self._moved(entries, before, ballot), entry)
+        found = self._change(
+            view,
+            entries,
+            kind=resource.kind.store.kind,
+            location=resource.location,
+            guards=(
+                self._own_guard(),
+                *_origin_guards(resource),
+                *self._gone(before, ballot),
+                *self._vote_guards(view.name, item),
+            ),
+            writes=(
+                *self._vote_writes(view.name, item, stored, ballot),
+                *self._own_encoder(view, entry),
+            ),
+            selected=ballot.selected,
+            selection_moves=ballot.selected != before.selected,
+        )
+        return Planned(found, encoding)
+
+    def tidied(self, name: str, kind: str) -> Change | None:
+        item, view = self._ballots.find(name), View.of(self._mirror, name)
+        if item is None:
+            return super().tidied(name, kind)
+        stored = decode_ballot(item)
+        entries = self._living(view)
+        ballot = self._counted(self._own_removed(name, stored.ballot), entries)
+        return self._change(
+            view,
+            self._moved(entries, stored.ballot, ballot),
+            kind=kind,
+            guards=(
+                *self._gone(stored.ballot, ballot),
+                *self._vote_guards(name, item),
+            ),
+            writes=self._vote_writes(name, item, stored, ballot),
+            selected=ballot.selected if ballot.candidates else None,
+            selection_moves=ballot.selected != stored.ballot.selected,
+        )
+
+    def encoding_of(self, resource: Resource, selected: str, key_id: str) -> Encoding:
+        """How a resource is written when a version is selected, and the key stays. Raises
+        `VersionUnsupported`."""
+        self._check_writable(resource, selected)
+        return self._fence(resource, self._entry(resource, selected, KeyUse(key_id, key_id)))
+
+    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+        """Strictly: what is written is what is selected at that very moment. Loosely: nothing."""
+        if not self._is_strict:
+            return ()
+        name = name_of(resource.kind.group_resource)
+        selected = ValueIs(selected_key(name), entry.encoding_version.encode())
+        return (selected, *super()._guards(resource, entry))
+
+    def _first_ballot(self, own: Candidate, entries: tuple[Entry, ...]) -> Ballot:
+        """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
+        selected: str | None = None
+        if not self._roster.unfenced():
+            members = self._roster.servers()
+            selected = first_selection(own.preferred, own.server_id, members, entries)
+        if selected is None and self._may_force:
+            selected = own.preferred
+        if selected is None:
+            raise NotSettled(
+                "servers that do not vote are running, and have not all reported one version:"
+                " end them, or start with --vote-bootstrap=force"
+            )
+        return Ballot(selected)
+
+    def _own_removed(self, name: str, ballot: Ballot) -> Ballot:
+        """The ballot without this server, if it serves the resource no more."""
+        if name in self._hosted:
+            return ballot
+        own = self._membership.id
+        return replace(ballot, candidates=tuple(c for c in ballot.candidates if c.server_id != own))
+
+    def _gone(self, before: Ballot, after: Ballot) -> tuple[Guard, ...]:
+        """That the servers whose candidates are taken out have no key, but for this one's own."""
+        left = {self._membership.id, *(candidate.server_id for candidate in after.candidates)}
+        return tuple(
+            Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
+        )
+
+    def _counted(
+        self, ballot: Ballot, entries: tuple[Entry, ...], *, is_member: bool = False
+    ) -> Ballot:
+        """The ballot without the dead, and what follows from it. `is_member`: this server is one,
+        also if the mirror has not heard of it yet; the store is asked by the guard."""
+        members = self._roster.servers()
+        if is_member:
+            members.setdefault(self._membership.id, self._membership.record)
+        living = without_strangers(ballot, members)
+        if self._roster.unfenced():
+            return living
+        return counted(living, members, entries)
+
+    def _check_writable(self, resource: Resource, selected: str) -> None:
+        if selected not in (*resource.decodable, resource.storage_api_version):
+            raise VersionUnsupported(
+                f"the servers have selected {selected} for {resource.kind.group_resource}, which"
+                f" this server cannot write (it knows {', '.join(resource.decodable)}): go up or"
+                " down by one release at a time"
+            )
+
+    def _with_older(self, resource: Resource, entry: Entry, entries: tuple[Entry, ...]) -> Entry:
+        """The own entry while writes in other versions may still land: it names them all, with the
+        version that it has named so far first."""
+        older = {*self._still_written(resource)} & {*entry.decodable_versions}
+        older.discard(entry.encoding_version)
+        if not older:
+            return entry
+        known = [e.encoding_version for e in entries if e.server_id == entry.server_id]
+        first, *others = sorted(older, key=lambda version: (version not in known, version))
+        return replace(
+            entry, encoding_version=first, other_versions=(*others, entry.encoding_version)
+        )
+
+    def _moved(
+        self, entries: tuple[Entry, ...], before: Ballot, after: Ballot
+    ) -> tuple[Entry, ...]:
+        """The entries after a change of the selection: those of strict voters go with it. Loose
+        voters hear of it later, and go on in the old version until then: they may write both."""
+        if before.selected == after.selected:
+            return entries
+        modes = self._roster.modes()
+        return tuple(_moved_to(after.selected, e, modes.get(e.server_id)) for e in entries)
+
+    def _vote_guards(self, name: str, item: Item | None) -> tuple[Guard, ...]:
+        key, selected = selected_key(name), self._mirror.get(selected_key(name))
+        if item is None:
+            return (Absent(key),)  # Something selected without a ballot: that was not seen yet.
+        return (_unchanged(key, selected), RevisionIs(item.key, item.revision))
+
+    def _vote_writes(
+        self, name: str, item: Item | None, stored: StoredBallot | None, ballot: Ballot
+    ) -> tuple[Write, ...]:
+        """The ballot and the selected version, as far as they have changed."""
+        selected = selected_key(name)
+        if item is not None and not ballot.candidates:
+            return (Delete(item.key), Delete(selected))
+        metadata: Mapping[str, object]
+        if item is None or stored is None:
+            key = ballot_key(name, ballot.selected)
+            metadata = new_metadata(
+                key.rpartition("/")[2], uid=self._runtime.ids.uid(), now=self._runtime.clock.wall()
+            )
+        else:
+            key, metadata = item.key, stored.metadata
+        value = encode_ballot(StoredBallot(ballot, metadata))
+        known, text = self._mirror.get(selected), ballot.selected.encode()
+        writes: list[Write] = []
+        if item is None or value != item.value:
+            writes.append(Put(key, value))
+        if known is None or known.value != text:
+            writes.append(Put(selected, text))
+        return tuple(writes)
+
+
+def _moved_to(selected: str, entry: Entry, mode: Mode | None) -> Entry:
+    match mode:
+        case "strict":
+            return replace(entry, encoding_version=selected)
+        case "loose":
+            _, *others = dict.fromkeys((*entry.written, selected))
+            return replace(entry, other_versions=tuple(others))
+        case _:
+            return entry
+
+
+def _origin_guards(resource: Resource) -> tuple[Guard, ...]:
+    """That a custom resource is still defined as it is registered."""
+    origin = resource.origin
+    return () if origin is None else (RevisionIs(origin.key, origin.revision),)
+
+
+def _unchanged(key: Key, item: Item | None) -> Guard:
+    return Absent(key) if item is None else RevisionIs(key, item.revision)

@@ -1,0 +1,130 @@
+"""Keys of our own besides the servers': encoders, epochs, selected versions. None is an API object.
+
+| key                             | says                                                           |
+|---------------------------------|----------------------------------------------------------------|
+| `/restow/encoders/<id>/<name>`  | with what a server writes a resource; the fence compares it    |
+| `/restow/epoch/<name>`          | the agreement on a resource and how often it has changed       |
+| `/restow/selected/<name>`       | the version that was voted for                                 |
+| `/restow/modes`                 | that servers coordinate in another way than before             |
+| `/restow/modes/unreported`      | the last server that joined to write without reporting         |
+
+`<name>` is that of the StorageVersion: `<group>.<resource>`, `core` for the core group. Values are
+compared byte by byte, so each has exactly one form.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+import orjson
+
+from restow.apimachinery.names import GroupResource
+from restow.apis import names
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Key
+from restow.storageversion.identity import ServerId
+from restow.storageversion.rules import Agreement
+
+ENCODERS_PREFIX: Final = "/restow/encoders/"
+EPOCHS_PREFIX: Final = names.EPOCHS_PREFIX
+SELECTED_PREFIX: Final = "/restow/selected/"
+MODES_KEY: Final = Key("/restow/modes")
+"""Touched by whoever joins in another mode than the others: what they compute is guarded by it."""
+UNREPORTED_KEY: Final = Key(f"{MODES_KEY}/unreported")
+"""Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins:
+before its first write. It stays when that server is gone: the next server that reports compares it
+with the mark on each StorageState."""
+CORE_GROUP: Final = "core"
+_HELD: Final = "held"
+
+
+class Encoder(NamedTuple):
+    """With what a server writes a resource."""
+
+    version: str
+    key_id: str = ""
+    definition: str = ""
+    """The uid of the definition of a custom resource."""
+    is_closing: bool = False
+    """The server creates nothing more."""
+
+
+class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An agreement, how often it has changed, and the kind that is stored."""
+
+    epoch: int
+    kind: str
+    version: str | None = None
+    key_id: str = ""
+    is_custom: bool = False
+    """Whether it is a custom resource, which may be gone for good."""
+    location: str = ""
+    """The form of the keys under which the last server that registered stores objects; empty: it
+    did not say."""
+
+    @property
+    def agreement(self) -> Agreement | None:
+        return None if self.version is None else Agreement(self.version, self.key_id)
+
+
+def name_of(resource: GroupResource) -> str:
+    """How a resource is called in names and keys."""
+    return f"{resource.group or CORE_GROUP}.{resource.resource}"
+
+
+def resource_of_name(name: str) -> GroupResource:
+    group, _, resource = name.rpartition(".")
+    return GroupResource("" if group == CORE_GROUP else group, resource)
+
+
+def encoder_key(server_id: ServerId, name: str) -> Key:
+    return Key(f"{ENCODERS_PREFIX}{server_id}/{name}")
+
+
+def parse_encoder_key(key: Key) -> tuple[ServerId, str]:
+    """The server and the resource."""
+    server_id, _, name = key.removeprefix(ENCODERS_PREFIX).partition("/")
+    return ServerId(server_id), name
+
+
+def encode_encoder(encoder: Encoder) -> bytes:
+    fields: dict[str, object] = {"version": encoder.version, "key": encoder.key_id}
+    if encoder.definition:
+        fields |= {"definition": encoder.definition, "closing": encoder.is_closing}
+    return orjson.dumps(fields)
+
+
+def held_encoder(value: bytes, nonce: str) -> bytes:
+    """An encoder key that no write is guarded by: its server has yet to be heard elsewhere."""
+    return orjson.dumps({**orjson.loads(value), _HELD: nonce})
+
+
+def open_encoder(value: bytes) -> bytes:
+    """The same when it is held no more."""
+    fields = orjson.loads(value)
+    fields.pop(_HELD, None)
+    return orjson.dumps(fields)
+
+
+def is_held(value: bytes) -> bool:
+    return _HELD in orjson.loads(value)
+
+
+def epoch_key(name: str) -> Key:
+    return Key(EPOCHS_PREFIX + name)
+
+
+def encode_epoch(record: EpochRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_epoch(value: bytes) -> EpochRecord:
+    try:
+        return msgspec.json.decode(value, type=EpochRecord)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"an epoch cannot be read: {error}") from error
+
+
+def selected_key(name: str) -> Key:
+    return Key(SELECTED_PREFIX + name)

@@ -1,0 +1,364 @@
+"""Registration: before this server writes a resource, it says how, in one transaction per resource.
+
+For each resource: read, compute, commit on condition that nothing read has changed; if something
+has, look again and repeat. The transactions of different resources run side by side. A resource is
+opened for writing by the one line that follows its commit.
+
+A server that cannot read all that may be stored does not register, and so never writes: it would
+lose what it cannot read. Not here: what becomes of the entries of dead servers later (`collector`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Final
+
+from restow.aio import Backoff, Runtime
+from restow.apis.encryption_keys import IDENTITY, is_readable
+from restow.encryption.interface import Keys
+from restow.registry.definition import Resource
+from restow.registry.encoding import Encoding
+from restow.storage.checks import holds
+from restow.storage.interface import (
+    Done,
+    Guard,
+    Present,
+    Refused,
+    Revision,
+    Storage,
+    Transaction,
+)
+from restow.storageversion.changes import View, hash_of
+from restow.storageversion.encoding_table import EncodingTable
+from restow.storageversion.errors import (
+    DefinitionMoved,
+    KeyUnsupported,
+    MembershipLost,
+    NotSettled,
+    VersionUnsupported,
+)
+from restow.storageversion.identity import server_key
+from restow.storageversion.membership import Membership
+from restow.storageversion.mirror import Mirror
+from restow.storageversion.planning import Planned, Planner
+from restow.storageversion.raw_scan import PLACES_MAX, UNREADABLE, Scan, Unopened, scan
+from restow.storageversion.records import name_of
+from restow.storageversion.roster import Roster
+from restow.storageversion.rules import UNFENCED, UNKNOWN_HASH, undecodable
+
+ATTEMPTS_MAX: Final = 100
+CATCH_UP_SECONDS: Final = 2.0
+BACKOFF: Final = Backoff(initial_seconds=0.002, factor=1.6, max_seconds=0.25, jitter=1.0)
+
+logger = logging.getLogger(__name__)
+
+
+class Registrar:
+    """Registers the resources of one server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        mirror: Mirror,
+        membership: Membership,
+        *,
+        planner: Planner,
+        table: EncodingTable,
+        runtime: Runtime,
+        keys: Keys | None = None,
+    ) -> None:
+        self._storage = storage
+        self._mirror = mirror
+        self._roster = Roster(mirror)
+        self._membership = membership
+        self._planner = planner
+        self._table = table
+        self._runtime = runtime
+        self._keys = keys
+        self._scanned: dict[str, tuple[str, str, str]] = {}
+        """By root: as which server, after which server without reports, and for which CRD (uid) its
+        raw values were last scanned. While this server is a member, others store only what it can
+        read, unless they do not report, or the CRD is recreated."""
+        self.on_open: Callable[[Resource, Revision], None] | None = None
+        """Told of each resource that was opened, and of the revision that it is right for."""
+        self.conflicts = 0
+
+    async def register(
+        self, resource: Resource, *, opened: Callable[[], None] = lambda: None
+    ) -> None:
+        """Report how this server writes a resource, then open it for writing.
+
+        `opened` is called in the same step. Raises `VersionUnsupported`, `MembershipLost`,
+        `NotSettled`, `DefinitionMoved` or a StorageError; the resource stays as it was then.
+        """
+        name = name_of(resource.kind.group_resource)
+        for failures in range(ATTEMPTS_MAX):
+            view = View.of(self._mirror, name)
+            await self._check_readable(resource, view)
+            planned = self._planner.registration(resource, view)
+            _check_store(resource, planned)
+            self._check_understood(resource, planned)
+            outcome = await self._storage.commit(self._first_step(resource, planned))
+            if isinstance(outcome, Done):
+                revision = await self._last_step(resource, planned, outcome.revision)
+                self._table.open(resource, planned.encoding)
+                self._table.note_report(resource, revision)
+                opened()
+                if self.on_open is not None:
+                    self.on_open(resource, revision)
+                return
+            await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
+            if isinstance(outcome, Refused) and outcome.guard == Present(
+                server_key(self._membership.id)
+            ):
+                raise MembershipLost(f"the key of {self._membership.id} is gone")
+            if isinstance(outcome, Refused) and _is_of_definition(outcome.guard, resource):
+                raise DefinitionMoved(f"the definition of {name} has changed meanwhile")
+            self.conflicts += 1
+            clock = self._runtime.clock
+            await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
+        raise NotSettled(f"registration of {name} was overtaken {ATTEMPTS_MAX} times")
+
+    def would_change_keys(self, resource: Resource) -> bool:
+        """Whether this server would use other encryption keys than it has reported. Raises what
+        `register` does."""
+        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        own = [e for e in view.report.entries if e.server_id == self._membership.id]
+        use = self._planner.key_use(resource, view.report.entries)
+        preferred = None if use.preferred == use.key_id else use.preferred
+        wanted = (use.key_id, use.readable, preferred)
+        return any((e.key_id, e.readable_keys, e.preferred_key) != wanted for e in own)
+
+    # What a server with a store of its own does otherwise (`remote_registration`).
+
+    def _first_step(self, _resource: Resource, planned: Planned) -> Transaction:
+        """What is committed first: here, all of it."""
+        return planned.change.transaction
+
+    async def _last_step(
+        self, _resource: Resource, _planned: Planned, revision: Revision
+    ) -> Revision:
+        """What is done before a resource is opened; the revision that it is right for."""
+        return revision
+
+    async def settled(self, resource: Resource) -> None:
+        """Wait until no registration of a resource is half-way."""
+
+    def is_waiting_for_key(self, resource: Resource) -> bool:
+        """Whether this server has reported that it would write with another key."""
+        report = View.of(self._mirror, name_of(resource.kind.group_resource)).report
+        own = [e for e in report.entries if e.server_id == self._membership.id]
+        return any(e.preferred_key is not None for e in own)
+
+    async def check_keys(self, resource: Resource, keys: Keys, *, is_recorded: bool = True) -> None:
+        """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
+        readable = keys.readable(resource.kind.group_resource)
+        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        if is_recorded and view.state is not None and UNKNOWN_HASH not in view.persisted:
+            _check_listed(resource, view.state.state.keys, readable)
+        else:
+            _check_opened(resource, await scan(self._storage, resource.root, keys, readable))
+
+    async def still_holds(self, encoding: Encoding) -> bool:
+        """Whether the guards of an encoding hold now."""
+        for guard in encoding.guards:
+            if not holds(guard, await self._storage.get(guard.key)):
+                return False
+        return True
+
+    async def _catch_up(self, revision: Revision | None) -> None:
+        if revision is None:
+            revision = await self._storage.revision()
+        await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
+
+    def _check_understood(self, resource: Resource, planned: Planned) -> None:
+        """Raises `VersionUnsupported` when servers that run could not read each other's writes."""
+        own, version = self._membership.id, planned.encoding.api_version
+        readable = {*resource.decodable, version}
+        keys = self._readable_keys(resource)
+        for entry in planned.change.after.entries:
+            if entry.server_id == own:
+                continue
+            if version not in entry.decodable_versions:
+                raise VersionUnsupported(
+                    f"{entry.server_id} cannot read {version}, in which this server would write"
+                    f" {resource.kind.group_resource}: go up or down by one release at a time"
+                )
+            if foreign := [version for version in entry.written if version not in readable]:
+                raise VersionUnsupported(
+                    f"{entry.server_id} writes {resource.kind.group_resource} in"
+                    f" {', '.join(foreign)}, which this server cannot read: go up or down by"
+                    " one release at a time"
+                )
+            if entry.location not in ("", resource.location):
+                raise VersionUnsupported(
+                    f"{entry.server_id} stores {resource.kind.group_resource} at {entry.location},"
+                    f" this server at {resource.location}: neither finds the objects of the other."
+                    " Run releases with one scope"
+                )
+            if not is_readable(entry.key_id, keys):
+                raise KeyUnsupported(
+                    f"{entry.server_id} writes {resource.kind.group_resource} with encryption key"
+                    f" {entry.key_id or IDENTITY}, which this server cannot read: give it that key"
+                )
+
+    async def _check_readable(self, resource: Resource, view: View) -> None:
+        """Raises `VersionUnsupported` when something may be stored that this server cannot read.
+
+        A custom resource that is going away is closed whatever is stored: nothing is written.
+        """
+        if resource.origin is not None and resource.origin.is_closing:
+            return
+        kind = resource.kind.store.kind
+        versions = (*resource.decodable, resource.storage_api_version)
+        readable = {hash_of(kind, version) for version in versions}
+        persisted = self._persisted(view)
+        foreign = undecodable(persisted, readable)
+        listed = (IDENTITY,) if view.state is None else view.state.state.keys
+        keys = self._readable_keys(resource)
+        foreign_keys = [key_id for key_id in listed if not is_readable(key_id, keys)]
+        # A definition that was made anew under its old name may know other versions: what was
+        # stored under the old one has gone with it, or is found now.
+        is_listed = UNKNOWN_HASH not in persisted and not (foreign and resource.origin is not None)
+        if is_listed and foreign:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} may be stored in versions that this server cannot"
+                f" read (hashes {', '.join(foreign)}): let a release that knows them migrate it"
+            )
+        if is_listed:
+            _check_listed(resource, listed, keys)
+        is_placed = view.epoch is not None and view.epoch.location == resource.location
+        if is_listed and is_placed:
+            return
+        # What was stored before anything was listed does not become more; what is listed, and what
+        # servers with another scope store, may.
+        scanned_for = (
+            self._membership.id,
+            view.unreported,
+            "" if resource.origin is None else resource.origin.uid,
+        )
+        was_scanned = self._scanned.get(resource.root) == scanned_for
+        if foreign or foreign_keys or not is_placed or not was_scanned:
+            self._check_writers(resource, view)
+            await self._check_stored(resource)
+            self._scanned[resource.root] = scanned_for
+
+    def _persisted(self, view: View) -> tuple[str, ...]:
+        """The hashes of what may be stored. While a server writes without a fence, "Unknown" is
+        among them, whether or not the state says so yet."""
+        obstacle = self._roster.obstacle(view.report.entries)
+        is_unfenced = obstacle is not None and obstacle.reason == UNFENCED
+        return (UNKNOWN_HASH, *view.persisted) if is_unfenced else view.persisted
+
+    def _readable_keys(self, resource: Resource) -> tuple[str, ...]:
+        if self._keys is None or resource.kind.pinned:
+            return (IDENTITY,)
+        return self._keys.readable(resource.kind.group_resource)
+
+    def _check_writers(self, resource: Resource, view: View) -> None:
+        """What is stored can only be judged when nobody goes on to store what cannot be read."""
+        readable = {*resource.decodable, resource.storage_api_version}
+        written = {v for entry in view.report.entries for v in entry.written} - readable
+        if written:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is written in versions that this server cannot"
+                f" read ({', '.join(sorted(written))}): go up or down by one release at a time"
+            )
+
+    async def _check_stored(self, resource: Resource) -> None:
+        """Nobody knows what is stored, so look."""
+        keys = self._readable_keys(resource)
+        scanned = await scan(
+            self._storage, resource.root, self._keys, keys, has_key=resource.has_key
+        )
+        _check_placed(resource, scanned)
+        _check_opened(resource, scanned)
+        found = scanned.versions
+        known = {*resource.decodable, resource.storage_api_version, UNREADABLE}
+        foreign = {version: count for version, count in found.items() if version not in known}
+        if foreign:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is stored in versions that this server cannot"
+                f" read ({_counted(foreign, 'in')}): let a release that knows them migrate it"
+            )
+        own_kind = resource.kind.store.kind
+        kinds = {kind: count for kind, count in scanned.kinds.items() if kind != own_kind}
+        if kinds:
+            raise VersionUnsupported(
+                f"{resource.kind.group_resource} is kind {own_kind} on this server, and objects of"
+                f" other kinds are stored in its place ({_counted(kinds, 'of kind')}): delete them"
+                " with a release or CRD that has that kind"
+            )
+        if found[UNREADABLE]:
+            logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+
+
+def _counted(found: Mapping[str, int], preposition: str) -> str:
+    return ", ".join(f"{count} {preposition} {name}" for name, count in found.items())
+
+
+def _check_store(resource: Resource, planned: Planned) -> None:
+    """Raises `NotSettled` when servers with another store report a resource: what they agree on
+    says nothing about this one, nor the other way round."""
+    strangers = [entry.server_id for entry in planned.change.after.entries if entry.store]
+    if strangers:
+        raise NotSettled(
+            f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
+            f" their own ({', '.join(strangers)}): end them first, or do not host it here"
+        )
+
+
+def _check_placed(resource: Resource, found: Scan) -> None:
+    """Raises `VersionUnsupported` when values are stored under keys of another scope."""
+    misplaced = found.misplaced
+    if misplaced.count:
+        more = misplaced.count - len(misplaced.places)
+        listed = ", ".join(misplaced.places) + (f" and {more} more" if more else "")
+        raise VersionUnsupported(
+            f"{resource.kind.group_resource} has {misplaced.count} values where this server does"
+            f" not look for them ({listed}; it looks at {resource.location}): delete them with a"
+            " release that has their scope"
+        )
+
+
+def _check_listed(resource: Resource, listed: Iterable[str], readable: tuple[str, ...]) -> None:
+    foreign = [key_id for key_id in listed if not is_readable(key_id, readable)]
+    if foreign:
+        raise KeyUnsupported(
+            f"{resource.kind.group_resource} may be stored under encryption keys that this server"
+            f" could not read ({', '.join(foreign)}): give it these keys, or have it migrated by"
+            " servers that have them"
+        )
+
+
+def _check_opened(resource: Resource, found: Scan) -> None:
+    """Raises `KeyUnsupported` when a key is missing or wrong; single values that are damaged are
+    told, and answered with an error when somebody reads them."""
+    if found.unopened:
+        listed = ", ".join(map(str, found.unopened))
+        raise KeyUnsupported(
+            f"{resource.kind.group_resource} has values that no key of this server opens"
+            f" ({listed}), such as {_places(found.unopened)}: give it these keys"
+        )
+    for each in found.damaged:
+        logger.warning(
+            "%d values of %s are damaged: %s opens others, and not these: %s",
+            each.count,
+            resource.kind.group_resource,
+            each.name,
+            _places([each]),
+        )
+
+
+def _places(found: Sequence[Unopened]) -> str:
+    """Where values are, the first of each key first."""
+    places = [place for row in zip_longest(*(each.places for each in found)) for place in row]
+    named = [place for place in places if place is not None][:PLACES_MAX]
+    more = sum(each.count for each in found) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _is_of_definition(guard: Guard, resource: Resource) -> bool:
+    return resource.origin is not None and guard.key == resource.origin.key

@@ -1,0 +1,201 @@
+"""Server-side rewrite: what is stored in another version, or under another encryption key, is
+stored again as agreed.
+
+Raw values are read in order of key, some at a time, each time as they are now. What is in the
+target version already is left alone; the rest is converted and committed, each object in a
+transaction of its own, many under way at once:
+
+    value in the target version     -> skipped
+    no object, or not convertible   -> failed, by name
+    committed                       -> rewritten
+    the object has changed          -> look again: in the target version or gone -> settled,
+                                       otherwise once more, a bounded number of times
+    the fence did not hold          -> `Aborted`: agreement is lost, nothing is encoded anew
+
+Every commit is guarded by the object's revision and by the fence of this server, for the target
+version and no other. So a rewrite overwrites no update, brings back nothing that was deleted, and
+may be repeated or done by two at once.
+
+The epoch is read before the first value, now and then, and behind the last commit. A pass over all
+keys whose pages all say the same epoch has therefore seen everything that was written before the
+agreement; what was written since was written as agreed.
+
+Others come first. A rewrite's commits are marked as such, so that the store does them behind all
+else; and while this server is asked for anything else, there are few of them, with rests between.
+
+A pass in which no page rewrote anything, or failed, is *clean*. The server that does its last page
+records it: see `verification`.
+
+Not here: who asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from restow.aio import Clock
+from restow.apimachinery import status
+from restow.registry.definition import Resource
+from restow.registry.encoding import EncodingPolicy
+from restow.registry.store import ResourceStore
+from restow.storage.interface import Span
+from restow.storageversion.records import decode_epoch, epoch_key, name_of
+from restow.storageversion.rewrite_others import Others
+from restow.storageversion.rewrite_page import Page, PageWork, Source, Values
+from restow.storageversion.rewrite_plan import Aborted
+from restow.storageversion.rules import Agreement
+from restow.storageversion.verification import Pass, record_clean_pass, record_failures
+from restow.storageversion.wire import decode_report, report_key
+
+LIMIT_MAX: Final = 10_000
+"""Values that one page looks at."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+SECONDS_MAX: Final = 10.0
+"""After so long a page ends where it is, and says where to go on."""
+PAGES_AT_ONCE_MAX: Final = 4
+RETRY_SECONDS: Final = 1
+
+
+class Standing(NamedTuple):
+    """What the servers say of a resource."""
+
+    epoch: int
+    """0 when they have never said anything."""
+    agreement: Agreement | None
+    report_uid: str
+    """Of the StorageVersion; empty when there is none."""
+
+
+class Rewriter:
+    """Rewrites the objects of one server's resources."""
+
+    def __init__(self, store: ResourceStore, policy: EncodingPolicy, clock: Clock) -> None:
+        self._store = store
+        self._storage = store.storage
+        self._values = Values(store.storage, store.sealed)
+        self._policy = policy
+        self._clock = clock
+        self._pages = 0
+        self.others = Others(clock.monotonic)
+
+    def target(self, resource: Resource) -> str:
+        """What this server writes now. Raises a 503 when it may not write."""
+        return self._policy.encoding(resource).api_version
+
+    async def rewrite_page(
+        self,
+        resource: Resource,
+        *,
+        target_version: str,
+        start_key: str = "",
+        limit: int = LIMIT_MAX,
+        bytes_max: int = BYTES_MAX,
+        epoch: int | None = None,
+    ) -> Page:
+        """Rewrite what is left from a key on, up to a limit.
+
+        Raises `Aborted` when this server does not write the target version, the servers do not
+        agree on it, or their epoch is not the one given; a 429 when too many pages are under way.
+        """
+        assert 0 < limit <= LIMIT_MAX, limit
+        if self._pages >= PAGES_AT_ONCE_MAX:
+            raise status.too_many_requests(
+                f"{PAGES_AT_ONCE_MAX} rewrites are under way already",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        self._pages += 1
+        try:
+            standing = await self._read_standing(resource)
+            target = Agreement(target_version, self._policy.encoding(resource).key_id)
+            self._check(resource, target, standing, epoch)
+            confirm = partial(self._confirm, resource, standing.epoch)
+            page = Page(epoch=standing.epoch, report_uid=standing.report_uid)
+            source = Source(
+                self._values,
+                Span.of_prefix(resource.root).starting_at(start_key),
+                page,
+                limit=limit,
+                bytes_max=bytes_max,
+                confirm=confirm,
+                is_late=self._is_after(SECONDS_MAX),
+            )
+            work = PageWork(
+                self._store,
+                self._clock,
+                resource,
+                target,
+                self._values,
+                source,
+                page,
+                self.others.are_none,
+            )
+            await work.run()
+            await confirm()
+        finally:
+            self._pages -= 1
+        return page
+
+    async def conclude(
+        self,
+        resource: Resource,
+        page: Page,
+        *,
+        target_version: str,
+        is_clean: bool,
+        migration_uid: str,
+    ) -> bool:
+        """Record what follows from a page; whether a clean pass has been recorded.
+
+        `is_clean` says whether this page and all pages of its pass before it were.
+        """
+        name = name_of(resource.kind.group_resource)
+        if page.failed:
+            await record_failures(self._storage, name)
+            return False
+        # Without an epoch there is no agreement, and no fence, that a pass could be made under.
+        if not is_clean or page.next_key is not None or not page.epoch:
+            return False
+        target = Agreement(target_version, self._policy.encoding(resource).key_id)
+        found = Pass(target, page.epoch, page.revision, migration_uid)
+        return await record_clean_pass(self._storage, name, found)
+
+    def _is_after(self, seconds: float) -> Callable[[], bool]:
+        ends_at = self._clock.monotonic() + seconds
+        return lambda: self._clock.monotonic() >= ends_at
+
+    async def _confirm(self, resource: Resource, epoch: int) -> None:
+        """Raises `Aborted` when the agreement has changed since the page was begun.
+
+        The fence would let the rest of the page pass, as this server still writes the target.
+        """
+        item = await self._storage.get(epoch_key(name_of(resource.kind.group_resource)))
+        if (0 if item is None else decode_epoch(item.value).epoch) != epoch:
+            raise Aborted(f"the agreement on {resource.kind.group_resource} has changed meanwhile")
+
+    async def _read_standing(self, resource: Resource) -> Standing:
+        name = name_of(resource.kind.group_resource)
+        report = await self._storage.get(report_key(name))
+        uid = "" if report is None else str(decode_report(report).metadata.get("uid") or "")
+        item = await self._storage.get(epoch_key(name))
+        if item is None:
+            return Standing(0, None, uid)
+        record = decode_epoch(item.value)
+        return Standing(record.epoch, record.agreement, uid)
+
+    def _check(
+        self, resource: Resource, target: Agreement, standing: Standing, epoch: int | None
+    ) -> None:
+        """`target` has the key that this server writes with."""
+        what, own = resource.kind.group_resource, self.target(resource)
+        if own != target.version:
+            raise Aborted(f"this server writes {what} in {own}, not in {target.version}")
+        if epoch is not None and epoch != standing.epoch:
+            raise Aborted(
+                f"the agreement on {what} has changed: its epoch is {standing.epoch}, not {epoch}"
+            )
+        # Servers that have never said anything leave no epoch; they have no fence either.
+        if standing.epoch and standing.agreement != target:
+            key = f" under {target.key_id}" if target.key_id else ""
+            raise Aborted(f"the servers do not agree on {target.version}{key} for {what}")

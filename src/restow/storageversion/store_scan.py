@@ -1,0 +1,461 @@
+"""A server's scan of raw values: what is stored, where, in which version, under which key.
+
+The answer to "can a release read everything?" comes from here, and not from StorageStates: they
+are an index, and a scan that finds a version or a key which the index does not list contradicts
+it.
+
+A page reads one revision, which a client hands from page to page. Each value is decoded as a server
+does to serve it, so that one which is counted as decodable can be read; encrypted values are
+decrypted with the keys of this server. The scan shares the
+event loop with requests: it works in slices and, while there are requests, rests as long as it has
+worked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from restow.aio import Clock
+from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.storage_scan import (
+    EXAMPLES_MAX,
+    Contradiction,
+    Problem,
+    ScannedDefinition,
+    ScannedServer,
+    StorageScanStatus,
+    StoredCount,
+)
+from restow.census.counting import Counter, Group, Place
+from restow.census.naming import name_of
+from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
+from restow.encryption.asking import open_value
+from restow.encryption.interface import Keys
+from restow.registry.stored import load
+from restow.storage.checks import OBJECTS_PREFIX
+from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
+from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage
+from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.storageversion.read_bound import ReadBound
+from restow.storageversion.rewrite_others import Others
+from restow.storageversion.rules import UNKNOWN_HASH, State
+from restow.storageversion.wire import (
+    LEASES_PREFIX,
+    STATES_PREFIX,
+    decode_state,
+    is_foreign_lease,
+    root_of,
+)
+
+PAGE_SECONDS_MAX: Final = 1.0
+"""A page ends after this time, so that a client sees progress."""
+LIMIT_DEFAULT: Final = 50_000
+READ_ITEMS_FIRST: Final = 500
+READ_ITEMS_MAX: Final = 4_000
+READ_BYTES: Final = 4 * 1024 * 1024
+"""About how much is read at once."""
+BESIDE_OTHERS_ITEMS: Final = 300
+"""Read at once while there are requests: a read keeps the loop, too."""
+SLICE_BYTES: Final = 256 * 1024
+SLICE_VALUES: Final = 100
+"""Counted between two pauses: about a millisecond."""
+PROTOBUF_WEIGHT: Final = 32
+"""How much longer a byte of a protobuf value takes to decode than one of JSON."""
+READABLE_FORMS: Final = frozenset({"json", "protobuf"})
+"""Forms in which servers read values; others, such as YAML, are not decodable."""
+REST_SECONDS_MAX: Final = 0.05
+READ_REST_FACTOR: Final = 3
+"""How much longer than a read the rest after it is, while there are requests."""
+FIRST_SECONDS: Final = 60.0
+"""After the start of a server, before its first scan in the background."""
+NOT_LEADING_SECONDS: Final = 60.0
+BACKGROUND_LIMIT: Final = 1_000
+BACKGROUND_PAUSE_SECONDS: Final = 0.1
+
+_DEFINITIONS_PREFIX: Final = root_of("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+class ScannedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page, and where the next one begins."""
+
+    revision: Revision
+    next_key: str | None
+    """None: this was the last page."""
+    status: StorageScanStatus
+
+
+class StoreScanner:
+    """Scans one store, as it is below encryption."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        keys: Keys | None,
+        clock: Clock,
+        others: Others,
+        *,
+        correct: Callable[[Sequence[Contradiction]], Awaitable[None]] | None = None,
+    ) -> None:
+        """`correct` is given the states that the scan contradicts."""
+        self._storage = storage
+        self._keys = keys
+        self._clock = clock
+        self._correct = correct
+        self.others = others
+        self.running = 0
+        """Pages that are being scanned."""
+
+    async def page(
+        self,
+        prefix: str = OBJECTS_PREFIX,
+        *,
+        start: str = "",
+        revision: Revision | None = None,
+        limit: int = LIMIT_DEFAULT,
+    ) -> ScannedPage:
+        """Scan from `start`. Raises `Compacted` when the revision is gone: begin again then."""
+        self.running += 1
+        try:
+            return await self._page(Span.of_prefix(prefix), start, revision, limit)
+        finally:
+            self.running -= 1
+
+    async def _page(
+        self, span: Span, start: str, revision: Revision | None, limit: int
+    ) -> ScannedPage:
+        total = None
+        if revision is None:
+            revision = await self._storage.revision()
+            total = await self._storage.count(span, revision=revision)
+        counter = Counter(OBJECTS_PREFIX, samples_max=EXAMPLES_MAX)
+        bound = ReadBound(span, start)
+        scanned, next_key = await self._count(counter, bound, revision=revision, limit=limit)
+        contradictions = await self._contradictions(counter, revision)
+        if contradictions and self._correct is not None:
+            await self._correct(contradictions)
+        status = StorageScanStatus(
+            resource_version=str(revision),
+            scanned=scanned,
+            total=total,
+            counts=[
+                _count(place, group, takes_plain=self._takes_plain(group))
+                for place, group in counter.groups.items()
+            ],
+            contradictions=contradictions,
+            servers=[_server(item) async for item in _all(self._storage, SERVERS_PREFIX)],
+            unfenced_servers=await self._unfenced(),
+        )
+        if total is not None:
+            status.definitions = await self._definitions(revision)
+        return ScannedPage(revision=revision, next_key=next_key, status=status)
+
+    async def _count(
+        self, counter: Counter, bound: ReadBound, *, revision: Revision, limit: int
+    ) -> tuple[int, str | None]:
+        """Count values; how many, and the key at which to go on."""
+        monotonic, scanned, items_next = self._clock.monotonic, 0, READ_ITEMS_FIRST
+        until = monotonic() + PAGE_SECONDS_MAX
+        span = bound.first
+        while True:
+            wanted = min(items_next, limit - scanned)
+            if not self.others.are_none():
+                wanted = min(wanted, BESIDE_OTHERS_ITEMS)
+            began = monotonic()
+            found = await self._storage.range(span, limit=wanted, revision=revision)
+            items = found.items
+            # A store that is busy with this read makes others wait, too.
+            await self._rest(READ_REST_FACTOR * (monotonic() - began))
+            await self._count_items(counter, items)
+            scanned += len(items)
+            if not found.more and span.end == bound.end:
+                return scanned, None
+            next_key = items[-1].key + "\0" if found.more else span.end
+            assert next_key is not None, "only the last read has no end"
+            if scanned >= limit or monotonic() > until:
+                return scanned, next_key
+            span = bound.following(next_key, found, wanted=wanted)
+            if items:
+                fitting = READ_BYTES * len(items) // max(1, sum(len(item.value) for item in items))
+                items_next = max(1, min(fitting, READ_ITEMS_MAX))
+
+    async def _count_items(self, counter: Counter, items: list[Item]) -> None:
+        began, nbytes, values = self._clock.monotonic(), 0, 0
+        for item in items:
+            key, value, _, created = item
+            if value.startswith(SEALED_PREFIX):
+                stored = await self._count_sealed(counter, item)
+            else:
+                stored = _read_stored(value)
+                counter.add_as(key, stored, created=created)
+            nbytes += len(value) * (PROTOBUF_WEIGHT if stored.form == "protobuf" else 1)
+            values += 1
+            if nbytes > SLICE_BYTES or values >= SLICE_VALUES:
+                nbytes = values = 0
+                await self._rest(self._clock.monotonic() - began)
+                began = self._clock.monotonic()
+
+    async def _count_sealed(self, counter: Counter, item: Item) -> Stored:
+        stored = read_value(item.value)
+        try:
+            opened = await open_value(self._keys, item.key, item.value)
+        except CannotOpen:
+            counter.add_as(item.key, stored, created=item.created)
+            return stored
+        # The form and version of what is inside, and what the envelope says of the key.
+        plain = _read_stored(opened.value)
+        found = stored._replace(
+            form=plain.form,
+            api_version=plain.api_version,
+            kind=plain.kind,
+            is_object=plain.is_object,
+        )
+        counter.add_as(item.key, found, created=item.created, key_id=opened.key_id)
+        return found
+
+    def _takes_plain(self, group: Group) -> bool:
+        """Whether this server reads values that are not encrypted at the keys of a group."""
+        if self._keys is None:
+            return True
+        try:
+            self._keys.open(Key(group.keys[0]), b"{}")
+        except CannotOpen:
+            return False
+        return True
+
+    async def _rest(self, worked_seconds: float) -> None:
+        """Give requests the loop for as long as this scan has had it."""
+        if self.others.are_none():
+            await self._clock.sleep(0)
+        else:
+            await self._clock.sleep(min(worked_seconds, REST_SECONDS_MAX))
+
+    async def _contradictions(self, counter: Counter, revision: Revision) -> list[Contradiction]:
+        """Values in versions, or under encryption keys, that their StorageState, at the same
+        revision, does not list.
+
+        Servers list a version and a key in the transaction that lets them write with it, so a state
+        lists at any revision whatever is stored then, also in the middle of a key rotation. A state
+        that is missing or lists "Unknown" claims nothing.
+        """
+        found: list[Contradiction] = []
+        claims: dict[GroupResource, State | None] = {}
+        for place, group in counter.groups.items():
+            resource = name_of(place.root, place.stored.api_version)
+            if resource is None:
+                continue
+            if resource not in claims:
+                claims[resource] = await self._claim(resource, revision)
+            claimed = claims[resource]
+            if claimed is None:
+                continue
+            key = _unlisted_key(place, claimed)
+            if key or (place.stored.api_version and _hash(place) not in claimed.persisted):
+                found.append(
+                    Contradiction(
+                        group=resource.group,
+                        resource=resource.resource,
+                        api_version=place.stored.api_version,
+                        encryption_key=key,
+                        values=group.values,
+                        examples=list(group.samples(EXAMPLES_MAX)),
+                    )
+                )
+        return found
+
+    async def _claim(self, resource: GroupResource, revision: Revision) -> State | None:
+        """What a StorageState lists; None: it makes no claim."""
+        item = await self._storage.get(Key(f"{STATES_PREFIX}{resource}"), revision=revision)
+        if item is None:
+            return None
+        try:
+            state = decode_state(item).state
+        except StoreDamaged:
+            return None
+        return None if UNKNOWN_HASH in state.persisted else state
+
+    async def _unfenced(self) -> list[str]:
+        members = {server_of(item.key) async for item in _all(self._storage, SERVERS_PREFIX)}
+        return [
+            server_id
+            async for item in _all(self._storage, LEASES_PREFIX)
+            if (server_id := ServerId(item.key.removeprefix(LEASES_PREFIX))) not in members
+            and is_foreign_lease(item)
+        ]
+
+    async def _definitions(self, revision: Revision) -> list[ScannedDefinition]:
+        return [
+            ScannedDefinition(
+                name=item.key.removeprefix(_DEFINITIONS_PREFIX),
+                uid=_uid(item.value),
+                create_revision=item.created,
+            )
+            async for item in _all(self._storage, _DEFINITIONS_PREFIX, revision=revision)
+        ]
+
+
+class BackgroundScan:
+    """Scans the whole store from time to time, on the server that leads.
+
+    So a contradiction is found also where no person asks. Pages are small, with pauses in between.
+    """
+
+    def __init__(
+        self,
+        scanner: StoreScanner,
+        clock: Clock,
+        *,
+        interval_seconds: float,
+        leads: Callable[[], bool],
+    ) -> None:
+        self._scanner = scanner
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._leads = leads
+        self.completed_at: float | None = None
+        """When a scan was last completed here, in seconds since 1970."""
+        self.values = 0
+        """Values of that scan."""
+
+    async def step(self) -> float:
+        """One scan, if this server leads; how long to wait before the next."""
+        if not self._leads():
+            return min(self._interval_seconds, NOT_LEADING_SECONDS)
+        try:
+            self.values = await self._scan()
+        except Compacted:
+            return NOT_LEADING_SECONDS
+        self.completed_at = self._clock.wall().timestamp()
+        return self._interval_seconds
+
+    async def _scan(self) -> int:
+        revision: Revision | None = None
+        start: str | None = ""
+        values = 0
+        while start is not None:
+            page = await self._scanner.page(start=start, revision=revision, limit=BACKGROUND_LIMIT)
+            values += page.status.scanned
+            revision, start = page.revision, page.next_key
+            await self._clock.sleep(BACKGROUND_PAUSE_SECONDS)
+        return values
+
+
+async def _all(
+    storage: Storage, prefix: str, *, revision: Revision | None = None
+) -> AsyncIterator[Item]:
+    """All items under a prefix, in pages."""
+    span = Span.of_prefix(prefix)
+    while True:
+        page = await storage.range(span, limit=READ_ITEMS_FIRST, revision=revision)
+        for item in page.items:
+            yield item
+        if not page.more:
+            return
+        span = span.starting_at(page.items[-1].key + "\0")
+
+
+def _count(place: Place, group: Group, *, takes_plain: bool) -> StoredCount:
+    stored = place.stored
+    resource = name_of(place.root, stored.api_version)
+    return StoredCount(
+        prefix=f"{OBJECTS_PREFIX}{place.root}/" if place.root else OBJECTS_PREFIX,
+        group="" if resource is None else resource.group,
+        resource="" if resource is None else resource.resource,
+        scope=place.scope,
+        api_version=stored.api_version,
+        kind=stored.kind,
+        encoding=stored.form,
+        encryption_key=_key_of(place),
+        problem=_problem(place, takes_plain=takes_plain),
+        values=group.values,
+        first_create_revision=group.first_create_revision,
+        examples=list(group.samples(EXAMPLES_MAX)),
+    )
+
+
+def _key_of(place: Place) -> str:
+    """The id of the encryption key; without the fingerprint, if it was not decrypted; empty: it is
+    not encrypted."""
+    return place.key_id or ":".join(_key_parts(place))
+
+
+def _unlisted_key(place: Place, claimed: State) -> str:
+    """The encryption key of values, if a state does not list it; empty: it does."""
+    if place.stored in (UNREADABLE, UNREADABLE_SEAL):
+        return ""  # not objects, or damaged before the name of a key
+    key = _key_of(place) or IDENTITY
+    # A value that was not decrypted names its key without the fingerprint.
+    names = (each[: len(key) + 1] for each in claimed.keys if place.stored.form == "encrypted")
+    return "" if key in claimed.keys or f"{key}:" in names else key
+
+
+def _key_parts(place: Place) -> Iterator[str]:
+    """What an encrypted value that was not decrypted names as its key."""
+    stored = place.stored
+    if stored.form == "encrypted" or not stored.provider:
+        yield stored.provider or "unknown"
+        yield from filter(None, (stored.key, stored.key_id))
+
+
+def _problem(place: Place, *, takes_plain: bool) -> Problem:
+    stored = place.stored
+    if not takes_plain and not _key_of(place):
+        return "NotDecrypted"
+    if stored.api_version:
+        is_decodable = stored.is_object and stored.form in READABLE_FORMS
+        return "" if is_decodable else "NotDecodable"
+    is_sealed = stored.form == "encrypted" or not stored.provider
+    return "NotDecrypted" if is_sealed and not place.key_id else "NotDecodable"
+
+
+def _read_stored(value: bytes) -> Stored:
+    """How a value that is not encrypted is stored, and whether a server can decode it.
+
+    A protobuf message is decoded as servers do when they read it: its framing alone does not tell
+    a damaged text, time or quantity. The message of a type that is not built in is not decodable.
+    """
+    stored = read_value(value)
+    if stored.form != "protobuf":
+        return stored
+    try:
+        metadata = load(value).get("metadata")
+    except (StoreDamaged, InvalidName):
+        metadata = None
+    return stored if type(metadata) is dict else stored._replace(is_object=False)
+
+
+def _hash(place: Place) -> str:
+    try:
+        return storage_version_hash(
+            GroupVersionKind.of(place.stored.api_version, place.stored.kind)
+        )
+    except InvalidName:
+        return ""
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class _WithMetadata(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+def _uid(value: bytes) -> str:
+    try:
+        return msgspec.json.decode(value, type=_WithMetadata).metadata.uid
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _server(item: Item) -> ScannedServer:
+    record = decode_record(item.value)
+    server_id = server_of(item.key)
+    if record is None:
+        return ScannedServer(id=server_id)
+    return ScannedServer(id=server_id, mode=record.mode, address=record.address)

@@ -1,0 +1,130 @@
+"""What servers conclude from passes of the server-side rewrite: they narrow or widen the
+StorageState themselves.
+
+    a whole pass under one epoch found nothing to rewrite -> only the target hash and key are left
+                                                             in the state, and the pass is recorded
+    an object could not be rewritten                      -> "Unknown" is added
+
+Both are one transaction. Narrowing is guarded by the revisions of the epoch, of the StorageVersion
+and of the StorageState, so it happens only under the agreement that the pass was made under, and
+overwrites nothing that was recorded since. Clients cannot do it in the place of a server
+(`restow.registry.ownership`): no condition or annotation of a migration is evidence.
+
+The record is the annotation `coordination.restow.dev/verified` of the StorageState. It describes
+the last verifying pass; it says nothing of the present once the epoch has changed.
+
+Not here: what a clean pass is (`rewrite`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import orjson
+
+from restow.apis.encryption_keys import IDENTITY
+from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
+from restow.storage.interface import Done, Item, Put, RevisionIs, Storage, Transaction
+from restow.storageversion.changes import hash_of
+from restow.storageversion.records import decode_epoch, epoch_key
+from restow.storageversion.rules import UNKNOWN_HASH, Agreement
+from restow.storageversion.wire import (
+    decode_report,
+    decode_state,
+    edited_state,
+    report_key,
+    state_key,
+)
+
+ATTEMPTS_MAX: Final = 16
+"""The trigger and other servers write the state as well."""
+
+
+class Pass(NamedTuple):
+    """A pass over all objects of a resource in which nothing was left to rewrite."""
+
+    target: Agreement
+    epoch: int
+    """That of every page."""
+    revision: int
+    """The store revision at which the last page was read."""
+    migration_uid: str
+
+
+async def record_clean_pass(storage: Storage, name: str, found: Pass) -> bool:
+    """Narrow the state of a resource to the target; whether its state says so now.
+
+    False if the agreement has changed, the servers vote with the loose guarantee, or there is no
+    state. `name` is that of the StorageVersion.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        epoch = await storage.get(epoch_key(name))
+        report = await storage.get(report_key(name))
+        state = await storage.get(state_key(name))
+        if epoch is None or report is None or state is None:
+            return False
+        agreed = decode_epoch(epoch.value)
+        if (agreed.epoch, agreed.agreement) != (found.epoch, found.target):
+            return False
+        if any(entry.loose_seconds for entry in decode_report(report).report.entries):
+            return False  # A server may still write as before: only a census tells.
+        value = _narrowed(state, found, hash_of(agreed.kind, found.target.version))
+        if value == state.value:
+            return True
+        guards = tuple(RevisionIs(item.key, item.revision) for item in (epoch, report, state))
+        # After an unknown outcome the next attempt finds what has happened.
+        if isinstance(await storage.commit(Transaction(guards, (Put(state.key, value),))), Done):
+            return True
+    return False
+
+
+async def record_failures(storage: Storage, name: str) -> None:
+    """Add "Unknown" to the state of a resource of which an object could not be rewritten."""
+    for _ in range(ATTEMPTS_MAX):
+        item = await storage.get(state_key(name))
+        if item is None:
+            return
+        state = decode_state(item).state
+        if not state.persisted or UNKNOWN_HASH in state.persisted:
+            return
+        persisted = (UNKNOWN_HASH, *state.persisted)
+        value = edited_state(item, persisted=persisted, keys=state.keys, owned={})
+        guard = RevisionIs(item.key, item.revision)
+        if isinstance(await storage.commit(Transaction((guard,), (Put(item.key, value),))), Done):
+            return
+
+
+def _narrowed(item: Item, found: Pass, target_hash: str) -> bytes:
+    """The state after the pass; as it is, if an earlier pass of the migration has narrowed it."""
+    stored = decode_state(item)
+    state = stored.state
+    key = found.target.key_id or IDENTITY
+    record = {
+        "version": found.target.version,
+        "hash": target_hash,
+        "key": key,
+        "epoch": found.epoch,
+        "revision": found.revision,
+        "migration": found.migration_uid,
+    }
+    before = stored.metadata.get("annotations") or {}
+    is_narrowed = (state.persisted, state.keys) == ((target_hash,), (key,))
+    if is_narrowed and _is_recorded(before.get(VERIFIED_ANNOTATION), record):
+        return item.value
+    owned = {
+        VERIFIED_ANNOTATION: orjson.dumps(record).decode(),
+        VERIFIER_ANNOTATION: VERIFIED_BY_SERVERS,
+    }
+    return edited_state(item, persisted=(target_hash,), keys=(key,), owned=owned)
+
+
+def _is_recorded(text: object, record: dict[str, object]) -> bool:
+    """Whether an annotation says the same, at whatever revision."""
+    try:
+        known = orjson.loads(text) if isinstance(text, str) else None
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(known, dict) and {**known, "revision": None} == {**record, "revision": None}
+
+
+__all__ = ["Pass", "record_clean_pass", "record_failures"]

@@ -1,0 +1,270 @@
+"""Servers on one store: registration, the fence, collection, and what clients see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from restow.apimachinery.status_error import StatusError
+from restow.registry.catalog import Catalog
+from restow.storage.interface import Delete, Put, Span, Transaction
+from restow.storageversion.identity import SERVERS_PREFIX, server_key
+from restow.storageversion.records import ENCODERS_PREFIX, name_of
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import state_key
+from tests.unit.storageversion.world import GROUP, Server, World, open_world
+
+V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"
+LEASE_SECONDS = 15
+
+
+async def test_a_server_reports_before_it_writes(tmp_path: Path) -> None:
+    """Nothing is written before the entry is there; afterwards everything is, as reported."""
+    async with open_world(tmp_path) as world:
+        server = world.server("x+1")
+        await server.caches.start()
+        with pytest.raises(StatusError, match="wait for storage version registration") as refused:
+            await world.run(server.write("early"))
+        assert refused.value.code == 503
+        await world.run(server.coordinator.start())
+        await world.run(server.write("late"))
+        report = await world.report()
+        assert report is not None
+        assert [(e.server_id, e.encoding_version) for e in report.entries] == [(server.id, V1)]
+        assert report.entries[0].decodable_versions == (V1, V2)
+        assert (await world.common(), await world.stored("late")) == (V1, "v1")
+        state = await world.state()
+        assert state.persisted[0] == UNKNOWN_HASH
+        assert state.current in state.persisted
+
+
+async def test_servers_of_two_releases_do_not_agree_until_one_is_gone(tmp_path: Path) -> None:
+    """During an upgrade there is no common version; it comes back with the last old server's end,
+    and the epoch tells that it was away."""
+    async with open_world(tmp_path) as world:
+        old = await world.started("x+1")
+        assert (await world.epoch()).epoch == 1
+        new = await world.started("x+2")
+        assert await world.common() is None
+        assert (await world.epoch()).agreement is None
+        await world.run(old.write("a"))
+        await world.run(new.write("b"))
+        assert (await world.stored("a"), await world.stored("b")) == ("v1", "v2")
+        await world.run(old.stop())
+        assert await world.common() == V2
+        assert (await world.epoch()).epoch == 3
+        assert len((await world.state()).persisted) == 3
+
+
+async def test_a_registration_keeps_what_controllers_wrote_into_the_state(tmp_path: Path) -> None:
+    """Reports, heartbeat, labels and annotations of controllers are there after every change."""
+    async with open_world(tmp_path) as world:
+        await world.started("x+1")
+        key = state_key(f"{GROUP}.widgets")
+        item = await world.storage.get(key)
+        assert item is not None
+        state = orjson.loads(item.value)
+        reports = [{"reporterID": "c", "currentStorageVersionHash": "h", "lastHeartbeatTime": "t"}]
+        state["status"] |= {"currentStorageVersionHashes": reports, "lastHeartbeatTime": "then"}
+        state["metadata"]["labels"] = {"a": "b"}
+        state["metadata"]["annotations"]["trigger.restow.dev/change"] = "3"
+        await world.storage.commit(Transaction(writes=(Put(key, orjson.dumps(state) + b"\n"),)))
+        await world.started("x+2")
+        item = await world.storage.get(key)
+        assert item is not None
+        after = orjson.loads(item.value)
+        assert len(after["status"]["persistedStorageVersionHashes"]) == 3
+        assert after["status"]["currentStorageVersionHashes"] == reports
+        assert after["status"]["lastHeartbeatTime"] == "then"
+        assert after["metadata"]["labels"] == {"a": "b"}
+        assert after["metadata"]["annotations"]["trigger.restow.dev/change"] == "3"
+
+
+async def test_a_server_that_agrees_comes_and_goes_without_a_trace(tmp_path: Path) -> None:
+    """The epoch does not move for one more server with the same version."""
+    async with open_world(tmp_path) as world:
+        await world.started("x+1")
+        for _ in range(3):
+            other = await world.started("x")
+            report = await world.report()
+            assert report is not None
+            assert len(report.entries) == 2
+            await world.run(other.stop())
+        assert (await world.epoch()).epoch == 1
+
+
+async def test_the_dead_are_collected_within_the_lease_time(tmp_path: Path) -> None:
+    """A killed server's entries and keys are gone two seconds after its lease, not before its end,
+    and the others agree again."""
+    async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
+        victim, *_ = [await world.started(release) for release in ("x+1", "x+2", "x+2")]
+        await victim.kill()
+        await world.clock.advance(LEASE_SECONDS - 6)
+        assert await world.common() is None
+        await world.clock.advance(8)
+        assert (await world.common(), await world.common("Gadget")) == (V2, V2)
+        keys = [item.key for item in (await world.storage.range(Span.of_prefix("/restow/"))).items]
+        assert not [key for key in keys if victim.id in key]
+
+
+async def test_whoever_is_killed_the_rest_collect_it(tmp_path: Path) -> None:
+    """Also when the one that leads the collection is the one that dies."""
+    async with open_world(tmp_path) as world:
+        servers = [await world.started("x+1") for _ in range(3)]
+        await world.clock.advance(30)
+        while len(servers) > 1:
+            servers.sort(key=lambda server: server.id)
+            await servers.pop(0).kill()
+            await world.clock.advance(LEASE_SECONDS + 2)
+            report = await world.report()
+            assert report is not None
+            assert {e.server_id for e in report.entries} == {server.id for server in servers}
+
+
+async def test_a_paused_server_writes_nothing_in_the_old_version(tmp_path: Path) -> None:
+    """A write that was encoded before a pause longer than the lease does not land; the server
+    takes a new identity, and its next write is registered."""
+    async with open_world(tmp_path) as world:
+        zombie, _ = await world.started("x+1"), await world.started("x+2")
+        first_id = zombie.id
+        zombie.line.pause()
+        late = asyncio.ensure_future(zombie.write("late"))
+        await world.clock.advance(LEASE_SECONDS + 2)
+        assert await world.common() == V2
+        zombie.line.wake()
+        written = await world.run(late)
+        assert written.created
+        assert zombie.id != first_id
+        report = await world.report()
+        assert report is not None
+        assert zombie.id in {entry.server_id for entry in report.entries}
+        assert await world.common() is None  # It writes v1 again, and says so.
+
+
+async def test_an_encoder_key_that_was_removed_by_hand_is_repaired(tmp_path: Path) -> None:
+    """The write that finds it out is repeated and succeeds."""
+    async with open_world(tmp_path) as world:
+        server = await world.started("x+1")
+        found = (await world.storage.range(Span.of_prefix(ENCODERS_PREFIX))).items
+        (item,) = [item for item in found if item.key.endswith("widgets")]
+        await super(type(world.storage), world.storage).commit(Transaction((), (Delete(item.key),)))
+        assert (await world.run(server.write("a"))).created
+        assert server.coordinator.table.fence_failures == 1
+
+
+async def test_a_server_that_cannot_read_what_is_stored_never_writes(tmp_path: Path) -> None:
+    """Downgrade by two releases: v2 is stored, the old server knows only v1, and says so."""
+    async with open_world(tmp_path) as world:
+        new = await world.started("x+3")
+        await world.run(new.write("a"))
+        old = world.server("x")
+        with pytest.raises(TimeoutError):
+            await world.run(old.start(), seconds_max=20)
+        assert not old.coordinator.completed
+        pending = old.coordinator.pending(old.resource())
+        assert pending is not None
+        assert "cannot read" in pending
+        assert await world.common() == V2
+
+
+async def test_unknown_is_settled_by_looking(tmp_path: Path) -> None:
+    """With unknown history the raw values decide: what is really there can be read, or not."""
+    async with open_world(tmp_path) as world:
+        resource = world.catalogs["x+1"].of_kind(GROUP, "Widget")
+        assert resource is not None
+        value = b'{"kind":"Widget","apiVersion":"%b","metadata":{"name":"a"}}\n' % V2.encode()
+        planted = Transaction((), (Put(resource.key_of("ns/a"), value),))
+        await super(type(world.storage), world.storage).commit(planted)
+        with pytest.raises(TimeoutError):
+            await world.run(world.server("x").start(), seconds_max=5)
+        readable = await world.started("x+1")
+        assert readable.coordinator.completed
+
+
+async def test_five_servers_start_together_and_lose_no_entry(tmp_path: Path) -> None:
+    """Every server's entry is in every report, whoever came in between."""
+    kinds = [f"Kind{letter}" for letter in "abcdefgh"]
+    async with open_world(tmp_path, kinds=kinds) as world:
+        servers = [world.server("x+1") for _ in range(5)]
+        await world.run(asyncio.gather(*(server.start() for server in servers)))
+        for kind in kinds:
+            report = await world.report(kind)
+            assert report is not None
+            assert {e.server_id for e in report.entries} == {server.id for server in servers}
+
+
+async def test_a_clean_stop_leaves_nothing_but_the_history(tmp_path: Path) -> None:
+    """Keys, leases and reports are gone; the epoch and the state stay."""
+    async with open_world(tmp_path) as world:
+        server = await world.started("x+1")
+        await world.run(server.write("a"))
+        await world.run(server.stop())
+        assert await world.report() is None
+        for prefix in (SERVERS_PREFIX, ENCODERS_PREFIX, "/registry/leases/"):
+            assert await world.storage.count(Span.of_prefix(prefix)) == 0
+        assert (await world.epoch()).epoch == 2
+        assert UNKNOWN_HASH in (await world.state()).persisted
+
+
+async def test_a_live_server_is_never_collected(tmp_path: Path) -> None:
+    """A server that renews keeps its key and its entries, however long others look."""
+    async with open_world(tmp_path) as world:
+        servers = [await world.started("x+1") for _ in range(3)]
+        ids = {server.id for server in servers}
+        await world.clock.advance(300)
+        assert {server.id for server in servers} == ids
+        for server in servers:
+            assert await world.storage.get(server_key(server.coordinator.membership.id))
+
+
+async def _flap(world: World, server: Server) -> None:
+    server.line.pause()
+    await world.clock.advance(LEASE_SECONDS + 3)
+    server.line.wake()
+    await world.clock.advance(6)
+
+
+async def test_a_server_that_flaps_gets_a_new_identity_each_time(tmp_path: Path) -> None:
+    """It is out and in again, and the others' agreement is untouched by it."""
+    async with open_world(tmp_path) as world:
+        flapping, steady = await world.started("x+1"), await world.started("x+1")
+        seen = {flapping.id}
+        for _ in range(3):
+            await _flap(world, flapping)
+            assert flapping.coordinator.completed
+            seen.add(flapping.id)
+        assert len(seen) == 4
+        assert steady.coordinator.completed
+        assert (await world.epoch()).epoch == 1
+
+
+async def test_a_server_takes_back_what_it_no_longer_serves(tmp_path: Path) -> None:
+    """An entry of a live server for a kind that it does not host goes, whoever leads."""
+    async with open_world(tmp_path, kinds=("Widget", "Gadget")) as world:
+        servers = [await world.started("x+1") for _ in range(2)]
+        fewer = Catalog(r for r in servers[0].catalog if r.kind.kind != "Gadget")
+        for server in servers:
+            server.coordinator.collector._planner._hosted = {  # type: ignore[attr-defined]
+                name_of(r.kind.group_resource) for r in fewer.persisted()
+            }
+        await world.clock.advance(40)
+        report = await world.report("Widget")
+        assert report is not None
+        assert len(report.entries) == 2
+        assert await world.report("Gadget") is None
+
+
+async def test_a_closed_resource_shows_what_was_written_last(tmp_path: Path) -> None:
+    """What a server tells in discovery does not jump to what its release prefers while it has no
+    identity: it goes on with what was selected."""
+    async with open_world(tmp_path) as world:
+        older = await world.started("x+1", mode="strict")
+        server = await world.started("x+2", mode="strict")
+        resource = server.resource()
+        shown = server.coordinator.version_of(resource)
+        assert shown == older.coordinator.version_of(older.resource()) == f"{GROUP}/v1"
+        server.coordinator.table.close_all()
+        assert server.coordinator.version_of(resource) == shown

@@ -1,0 +1,463 @@
+"""The end of custom resources: closed everywhere, then forgotten, then perhaps defined anew.
+
+In simulated time, on an audited store: each commit is checked against what coordination promises,
+so a test that ends well has also broken no promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.apimachinery.status_error import StatusError
+from restow.registry.custom.definitions import ROOT
+from restow.registry.store import DeleteWish
+from restow.storage.interface import (
+    Delete,
+    Key,
+    Put,
+    Refused,
+    Span,
+    Transaction,
+)
+from restow.storageversion.ballots import BALLOTS_PREFIX
+from restow.storageversion.collector import SWEEP_SECONDS
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.wire import report_key, state_key
+from tests.scenarios.custom_definitions import (
+    GADGETS,
+    GADGETS_ROOT,
+    KEY,
+    KIND,
+    PLURAL,
+    Gadgets,
+)
+from tests.unit.storageversion.custom_looks import (
+    LEASE_SECONDS,
+    MODES,
+    SOON_SECONDS,
+    Failing,
+    Late,
+    answers,
+    encoders,
+    end,
+    entries,
+    gadget,
+    hosted,
+    is_stored,
+    lose_identity,
+    one,
+    two,
+    written,
+)
+from tests.unit.storageversion.world import GROUP, open_world
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_defined_no_more_leaves_nothing(tmp_path: Path, mode: str) -> None:
+    """Nobody serves it; entries, encoder keys, StorageVersion and StorageState are gone, and so
+    is the vote."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        assert is_stored(world, state_key(GADGETS))
+        await end(world, gadgets)
+        assert [hosted(server) for server in servers] == [None, None]
+        assert await world.report(KIND) is None
+        assert await encoders(world) == []
+        assert await world.storage.get(state_key(GADGETS)) is None
+        ballots = (await world.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
+        assert [item.key for item in ballots if item.key.endswith(f".{PLURAL}")] == []
+        with pytest.raises(StatusError) as refused:
+            await world.run(servers[0].write("a", kind=KIND))
+        assert refused.value.code == 404
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_last_trace_goes_with_the_dead(tmp_path: Path, mode: str) -> None:
+    """A server dies before the definition goes: when its entry is collected, the others see that
+    also the state is gone."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        await servers[1].kill()
+        await gadgets.remove()
+        await world.clock.advance(SOON_SECONDS)
+        assert [entry.server_id for entry in await entries(world)] == [servers[1].id]
+        await world.clock.advance(2 * LEASE_SECONDS)
+        assert await world.report(KIND) is None
+        assert await world.storage.get(state_key(GADGETS)) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("versions_then", [["v3"], ["v1"], ["v2", "v1"]])
+async def test_a_definition_made_anew_under_its_old_name(
+    tmp_path: Path, mode: str, versions_then: list[str]
+) -> None:
+    """It may know other versions. All serve it as if there had never been one before."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        await world.run(servers[0].store.delete(gadget(servers[0]), "v1", "ns/a", DeleteWish()))
+        await end(world, gadgets)
+        await gadgets.create(versions_then)
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == [versions_then[0]] * 2
+        for server in servers:
+            await world.run(server.write(server.name, kind=KIND))
+            assert await world.stored(server.name, KIND) == versions_then[0]
+        uid = (await gadgets.now()).uid
+        assert {entry.definition for entry in await entries(world)} == {uid}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_definition_removed_by_force_is_scanned_when_it_is_recreated(
+    tmp_path: Path, mode: str, is_seen: bool
+) -> None:
+    """A CRD whose finalizers were patched away leaves its objects behind. A CRD of the same name
+    that cannot read them is not registered by any server, and the StorageState says Unknown. It is
+    served when it has the version in which they are stored. `is_seen`: the servers see that the
+    first one is gone before the second one exists."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        if is_seen:
+            await world.clock.advance(SOON_SECONDS)
+            assert UNKNOWN_HASH in (await world.state(KIND)).persisted
+        await gadgets.create(["v2"])
+        await world.clock.advance(LEASE_SECONDS)
+        assert [hosted(server) for server in servers] == [None, None]
+        assert await world.report(KIND) is None
+        assert UNKNOWN_HASH in (await world.state(KIND)).persisted
+        await gadgets.add("v1")
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        await world.run(servers[1].write("a", kind=KIND))
+        assert await world.stored("a", KIND) == "v2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_recreated_definition_is_scanned_also_without_a_state(
+    tmp_path: Path, mode: str
+) -> None:
+    """The CRD is removed by force and its StorageState deleted by hand: a server that has scanned
+    for the first CRD scans again for the second one, and does not register."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(SOON_SECONDS)
+        await world.storage.commit(Transaction((), (Delete(state_key(GADGETS)),)))
+        await gadgets.create(["v2"])
+        await world.clock.advance(SOON_SECONDS)
+        assert [hosted(server) for server in servers] == [None, None]
+
+
+async def test_a_server_with_a_new_identity_scans_again(tmp_path: Path) -> None:
+    """What was stored while a server was not a member keeps it from registering again."""
+    async with open_world(tmp_path) as world:
+        server = await one(world)
+        await world.run(server.write("a"))
+        assert server.coordinator.table.find(server.resource()) is not None
+        key = Key(f"/registry/{GROUP}/widgets/ns/planted")
+        world.storage.is_fenced = False
+        world.storage.planted.add(key)
+        value = b'{"kind":"Widget","apiVersion":"example.com/v9","metadata":{"name":"planted"}}'
+        await world.storage.commit(Transaction((), (Put(key, value),)))
+        await lose_identity(world, server)
+        assert server.coordinator.table.find(server.resource()) is None
+        assert "1 in example.com/v9" in (server.coordinator.pending(server.resource()) or "")
+
+
+async def test_objects_of_another_kind_keep_a_definition_from_being_registered(
+    tmp_path: Path,
+) -> None:
+    """A CRD that was removed by force is recreated with the same versions and another kind: no
+    server can read what is stored, so none registers."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.create(["v1"], kind="Gizmo")
+        await world.clock.advance(SOON_SECONDS)
+        assert hosted(server) is None
+
+
+async def test_the_state_of_a_definition_removed_by_force_goes_with_its_last_object(
+    tmp_path: Path,
+) -> None:
+    """The StorageState is kept while objects are stored that no resource owns, and removed by the
+    collector when they are gone."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.remove_by_force()
+        await world.clock.advance(2 * SWEEP_SECONDS)
+        assert (await world.state(KIND)).persisted[0] == UNKNOWN_HASH
+        world.storage.is_fenced = False
+        await world.storage.commit(Transaction((), (Delete(Key(f"{GADGETS_ROOT}ns/a")),)))
+        await world.clock.advance(2 * SWEEP_SECONDS)
+        assert await world.storage.get(state_key(GADGETS)) is None
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+@pytest.mark.parametrize("slow", [0, 1])
+async def test_a_definition_made_anew_while_others_report_the_old_one(
+    tmp_path: Path, mode: str, slow: int
+) -> None:
+    """The new one stores v2 and also knows v1, which the old one stored. A server that has not
+    heard of the end yet does not make anybody write v1, which was never stored in the new one."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        servers[slow].line.hold(ROOT)
+        await gadgets.remove()
+        await gadgets.create(["v2", "v1"])
+        await world.clock.advance(SOON_SECONDS)
+        with pytest.raises(StatusError) as refused:
+            await world.run(servers[1 - slow].write("a", kind=KIND))
+        assert refused.value.code == 404, "it is served before the other has heard of the end"
+        servers[slow].line.let_go(ROOT)
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        await world.run(servers[slow].write("b", kind=KIND))
+        assert await world.stored("b", KIND) == "v2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_definition_made_anew_before_anybody_has_heard_of_the_end(
+    tmp_path: Path, mode: str
+) -> None:
+    """All hear of the new one at once: nobody waits for the others' old reports for ever."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.remove()
+        await gadgets.create(["v2"])
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        uid = (await gadgets.now()).uid
+        assert [entry.definition for entry in await entries(world)] == [uid, uid]
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_an_old_report_of_ones_own_is_no_obstacle(tmp_path: Path, mode: str) -> None:
+    """A server could not take back what it had reported of an old definition, whose versions the
+    new one does not know: it is replaced by what it reports of the new one."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        failing = Failing(server, report_key(GADGETS))
+        await gadgets.remove()
+        await world.clock.advance(0.01)
+        assert failing.failed
+        await gadgets.create(["v2"])
+        await world.clock.advance(0.01)
+        failing.is_over = True
+        await world.clock.advance(SOON_SECONDS)
+        assert written(server) == "v2"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_refused_names_end_the_service_and_keep_the_state(tmp_path: Path, mode: str) -> None:
+    """A definition that loses its names is served no more; what may be stored is not forgotten,
+    as its objects are still there. When it has names again, it is served again."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        accepted = (await world.storage.get(KEY)).value  # type: ignore[union-attr]
+        await gadgets.refuse_names()
+        await world.clock.advance(SOON_SECONDS)
+        assert [hosted(server) for server in servers] == [None, None]
+        assert (await world.report(KIND), await encoders(world)) == (None, [])
+        assert await world.storage.get(state_key(GADGETS)) is not None
+        await gadgets.change(lambda obj: obj.update(orjson.loads(accepted)))
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v1", "v1"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_closing(tmp_path: Path, mode: str) -> None:
+    """When a definition is being deleted every server says so in its encoder key, and creates
+    nothing; it is closed when all have, and it is not while one has not."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(servers[0].write("a", kind=KIND))
+        uid = (await gadgets.now()).uid
+        assert answers(servers, uid) == {"served": [True, True], "closed": [False, False]}
+        servers[1].line.hold(ROOT)
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        assert answers(servers, uid)["closed"] == [False, False]
+        assert sorted(bool(each["closing"]) for each in await encoders(world)) == [False, True]
+        servers[1].line.let_go(ROOT)
+        await world.clock.advance(SOON_SECONDS)
+        assert [each["closing"] for each in await encoders(world)] == [True, True]
+        assert answers(servers, uid)["closed"] == [True, True]
+        assert answers(servers, "another")["closed"] == [False, False]
+        for server in servers:
+            with pytest.raises(StatusError) as refused:
+                await world.run(server.write("b", kind=KIND))
+            assert refused.value.code == 403
+            await world.run(server.write("a", kind=KIND, by=server.name))
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_a_create_that_is_on_its_way_does_not_land_after_closing(
+    tmp_path: Path, mode: str
+) -> None:
+    """Once all have closed, nothing new comes: what was sent before is refused by its fence."""
+    async with open_world(tmp_path) as world:
+        server = await one(world, mode)
+        gadgets = Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        late = Late(server)
+        creating = asyncio.ensure_future(server.write("b", kind=KIND))
+        await world.clock.settle()
+        assert late.held == 1
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        assert answers([server], (await gadgets.now()).uid)["closed"] == [True]
+        late.go()
+        with pytest.raises(StatusError) as refused:
+            await world.run(creating)
+        assert refused.value.code == 403
+        assert await gadgets.instances() == []
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_a_write_for_an_older_definition_does_not_land_in_a_newer(
+    tmp_path: Path, mode: str
+) -> None:
+    """The definition goes and comes back under its name, in the same version, while a create of
+    the first is on its way: the second has no such object."""
+    async with open_world(tmp_path) as world:
+        server = await one(world, mode)
+        gadgets = Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        plan = server.store._planner.plan_create(
+            gadget(server),
+            "v1",
+            {"metadata": {"name": "b", "namespace": "ns"}},
+            namespace="ns",
+            place=None,
+            manager=None,
+        )
+        encoding = server.coordinator.table.encoding(gadget(server))
+        sent = Transaction((plan.guard, *encoding.guards), (plan.write(encoding),))
+        await end(world, gadgets)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        assert written(server) == "v1"
+        assert isinstance(await world.storage.commit(sent), Refused)
+        assert await gadgets.instances() == []
+
+
+async def test_a_state_that_was_made_too_late_is_removed(tmp_path: Path) -> None:
+    """Somebody who has not heard that a definition is gone makes a state of it anew: it goes."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1"])
+        await world.clock.advance(SOON_SECONDS)
+        state = await world.storage.get(state_key(GADGETS))
+        assert state is not None
+        await end(world, gadgets)
+        assert hosted(server) is None
+        await world.storage.commit(Transaction((), (Put(state.key, state.value),)))
+        await world.clock.advance(SWEEP_SECONDS + SOON_SECONDS)
+        assert await world.storage.get(state_key(GADGETS)) is None
+
+
+@pytest.mark.parametrize("mode", ["report", "strict"])
+async def test_versions_that_are_gone_from_a_definition_block_nobody(
+    tmp_path: Path, mode: str
+) -> None:
+    """Somebody has taken v1 from the list by hand and out of the definition while both servers
+    still write it: both give it up, and go on in v2; the definition can be deleted."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        for server in servers:
+            server.line.hold(ROOT)
+        await gadgets.store_in("v2")
+
+        def edit(obj: dict[str, Any]) -> None:
+            obj["status"]["storedVersions"] = ["v2"]
+
+        await gadgets.change(edit)
+        await gadgets.drop("v1")
+        for server in servers:
+            server.line.let_go(ROOT)
+        await world.clock.advance(SOON_SECONDS)
+        assert [written(server) for server in servers] == ["v2", "v2"]
+        await world.run(servers[0].write("a", kind=KIND))
+        assert await world.stored("a", KIND) == "v2"
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        assert answers(servers, (await gadgets.now()).uid)["closed"] == [True, True]
+
+
+async def test_what_cannot_be_read_does_not_keep_a_definition(tmp_path: Path) -> None:
+    """Something is stored in a version that is gone from the definition: it is not served so, but
+    it is closed when it is to be deleted."""
+    async with open_world(tmp_path) as world:
+        server, gadgets = await one(world), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        await world.run(server.write("a", kind=KIND))
+        await gadgets.store_in("v2")
+        await world.clock.advance(SOON_SECONDS)
+        before = gadget(server)
+
+        def edit(obj: dict[str, Any]) -> None:
+            obj["status"]["storedVersions"] = ["v2"]
+            obj["spec"]["versions"] = [v for v in obj["spec"]["versions"] if v["name"] == "v2"]
+
+        await gadgets.change(edit)
+        await world.clock.advance(SOON_SECONDS)
+        assert gadget(server) is before, "it is served as it is defined now"
+        assert world.storage.broken == []
+        await gadgets.delete()
+        await world.clock.advance(SOON_SECONDS)
+        uid = (await gadgets.now()).uid
+        assert server.coordinator.custom_registration.closed_by_all(GROUP, PLURAL, uid)
+        # That what is stored cannot be read is what is wrong, and nothing else is.
+        assert {each.partition(":")[0] for each in world.storage.broken} <= {"C3"}
+        world.storage.broken.clear()

@@ -1,0 +1,70 @@
+"""Ids of process lives: their form, and that no two lives share one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.storageversion.identity import (
+    COMPONENT,
+    ServerId,
+    ServerRecord,
+    decode_record,
+    encode_record,
+    make_server_id,
+    server_key,
+    server_of,
+)
+
+names = st.text(max_size=20)
+Life = tuple[str, str, str]
+lives = st.tuples(names, names, names)
+
+
+def naive_id(host: str, component: str, nonce: str) -> str:
+    """Length and bytes of each part; the first 16 bytes of SHA-256, in base32, lower case."""
+    data = b""
+    for part in (host, component, nonce):
+        data += struct.pack(">H", len(part.encode())) + part.encode()
+    return "apiserver-" + base64.b32encode(hashlib.sha256(data).digest()[:16]).decode()[:26].lower()
+
+
+@given(lives)
+def test_an_id_has_the_form_of_the_reference(life: Life) -> None:
+    """Prefix, length and alphabet are those of a kube-apiserver's id."""
+    found = make_server_id(*life)
+    assert re.fullmatch(r"apiserver-[a-z2-7]{26}", found)
+    assert found == naive_id(*life)
+
+
+@given(lives, lives)
+def test_two_lives_never_share_an_id(
+    one: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
+    """Also when the parts only run together to the same text."""
+    assert (make_server_id(*one) == make_server_id(*other)) == (one == other)
+
+
+def test_a_restart_on_the_same_host_is_another_life() -> None:
+    """Unlike the reference's, the id does not come back with the host name."""
+    assert make_server_id("master-1", COMPONENT, "a") != make_server_id("master-1", COMPONENT, "b")
+    assert make_server_id("ab", "c", "") != make_server_id("a", "bc", "")
+
+
+@given(st.binary(max_size=40))
+def test_what_is_no_record_is_not_understood(value: bytes) -> None:
+    """No value at a server's key can make a server fail."""
+    assert decode_record(value) is None
+
+
+def test_a_record_survives_the_store() -> None:
+    """And its key leads back to the server."""
+    record = ServerRecord(incarnation="n", component="c", host="h", mode="loose", lease_seconds=2.5)
+    assert decode_record(encode_record(record)) == record
+    assert server_of(server_key(ServerId("apiserver-x"))) == "apiserver-x"
+    assert decode_record(encode_record(record).replace(b"loose", b"later")) is None

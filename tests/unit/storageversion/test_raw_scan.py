@@ -1,0 +1,116 @@
+"""What a look at the raw values finds, with keys and without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from restow.aio import Runtime
+from restow.apimachinery.names import GroupResource
+from restow.apis.encryption_keys import IDENTITY
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import Keyring
+from restow.storage.interface import Key, Put, Transaction
+from restow.storage.memory import MemoryStorage
+from restow.storageversion.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
+from restow.testing.coordination_audit import stored_versions
+from restow.testing.encryption_files import write_encryption_file
+from tests.unit.storageversion.named_keys import ENCRYPTED_ROOT, NamedKeys, key_id_of, seal
+
+WIDGETS = GroupResource("example.com", "widgets")
+ROOT = f"{ENCRYPTED_ROOT}widgets/"
+V1 = b'{"kind":"Widget","apiVersion":"example.com/v1","metadata":{}}'
+V2 = b'{"kind":"Widget","apiVersion":"example.com/v2","metadata":{}}'
+
+
+async def store_with(*values: bytes) -> MemoryStorage:
+    """A store that holds these values under one root."""
+    storage = MemoryStorage()
+    for number, value in enumerate(values):
+        await storage.commit(Transaction(writes=(Put(Key(f"{ROOT}{number}"), value),)))
+    return storage
+
+
+def counts(found: list[Unopened]) -> Counter[str]:
+    return Counter({each.name: each.count for each in found})
+
+
+async def test_what_opens_is_counted_by_version_and_the_rest_by_key() -> None:
+    """Values under keys that are there count by version; the others by the key that they name."""
+    storage = await store_with(
+        seal(key_id_of("new"), V2),
+        seal(key_id_of("new"), V1),
+        seal(key_id_of("gone"), V1),
+        b"no object",
+    )
+    keys = NamedKeys(["new", IDENTITY])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert found.versions == Counter({"example.com/v2": 1, "example.com/v1": 1, UNREADABLE: 1})
+    assert counts(found.unopened) == Counter({"aesgcm key gone": 1})
+    assert found.unopened[0].places == [Key(f"{ROOT}2")]
+    await storage.close()
+
+
+async def test_plain_values_that_are_not_taken_are_called_identity() -> None:
+    """A server without `identity` in its list is told how many values are not encrypted."""
+    storage = await store_with(V1, V1, seal(key_id_of("new"), V1))
+    keys = NamedKeys(["new"])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert counts(found.unopened) == Counter({IDENTITY: 2})
+    await storage.close()
+
+
+async def test_a_key_that_is_given_up_counts_as_gone() -> None:
+    """What still opens under a key that the new configuration lacks is not to be relied on."""
+    storage = await store_with(seal(key_id_of("old"), V1))
+    keys = NamedKeys(["old"])
+    keys.change(["new"])
+    found = await scan(storage, ROOT, keys, keys.readable(WIDGETS))
+    assert counts(found.unopened) == Counter({key_id_of("old"): 1})
+    await storage.close()
+
+
+async def test_without_keys_nothing_encrypted_is_opened() -> None:
+    """A server that has no keys counts plain values, and no encrypted one as an object."""
+    storage = await store_with(V1, seal(key_id_of("new"), V1))
+    assert counts((await scan(storage, ROOT, None)).unopened) == Counter({"aesgcm key new": 1})
+    assert await stored_versions(storage, ROOT) == Counter({"example.com/v1": 1})
+    await storage.close()
+
+
+def keyring_of(path: Path, *specs: str) -> Keyring:
+    file = write_encryption_file(path, *specs)
+    return Keyring(read_configuration(file.read_bytes()), Runtime.system(), plugins={})
+
+
+async def test_damaged_values_are_told_from_wrong_keys(tmp_path: Path) -> None:
+    """A key that opens others of the resource is right, so what it does not open is damaged; one
+    that opens none is wrong; and one of which nobody knows the name is missing."""
+    keyring = keyring_of(tmp_path / "all", "aesgcm:a", "secretbox:b", "aesgcm:gone")
+    mine = keyring_of(tmp_path / "mine", "aesgcm:a", "secretbox:b", "identity")
+    storage = MemoryStorage()
+
+    async def put(name: str, spec: str, *, is_damaged: bool = False) -> None:
+        key = Key(f"{ROOT}{name}")
+        [key_id] = [each for each in keyring.writable(WIDGETS) if each.startswith(f"{spec}:")]
+        value = keyring.seal(key_id, key, V1)
+        value = value[:-1] + bytes([value[-1] ^ 1]) if is_damaged else value
+        await storage.commit(Transaction(writes=(Put(key, value),)))
+
+    await put("good", "aesgcm:a")
+    await put("bad", "aesgcm:a", is_damaged=True)
+    found = await scan(storage, ROOT, mine, mine.readable(WIDGETS))
+    assert (found.unopened, counts(found.damaged)) == ([], Counter({"aesgcm key a": 1}))
+    assert found.damaged[0].places == [Key(f"{ROOT}bad")]
+    assert found.versions == Counter({"example.com/v1": 1})
+    for number in range(PLACES_MAX + 1):
+        await put(f"wrong-{number}", "secretbox:b", is_damaged=True)
+    await put("gone", "aesgcm:gone")
+    found = await scan(storage, ROOT, mine, mine.readable(WIDGETS))
+    assert counts(found.damaged) == Counter({"aesgcm key a": 1})
+    assert list(map(str, found.unopened)) == [
+        "1 under aesgcm key gone",
+        f"{PLACES_MAX + 1} under secretbox key b, of which it has another secret",
+    ]
+    assert len(found.unopened[1].places) == PLACES_MAX
+    await storage.close()

@@ -1,0 +1,121 @@
+"""How many rewrites are under way at once: alone, and beside others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restow.registry.store import ResourceStore
+from restow.storageversion.rewrite_others import ALONE_SECONDS, Others
+from restow.storageversion.rewrite_page import (
+    BESIDE_OTHERS_MAX,
+    BESIDE_OTHERS_MIN,
+    IN_FLIGHT_FIRST,
+    IN_FLIGHT_MAX,
+    IN_FLIGHT_MIN,
+    REST_SECONDS_MAX,
+    Pace,
+)
+from restow.storageversion.rewrite_plan import RewritePlan
+from tests.unit.storageversion.rewriting import V1, V2, fill, rewriting
+
+
+async def test_the_number_of_commits_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is bounded, and falls while commits take long."""
+    async with rewriting(tmp_path) as it:
+        await fill(it.world, 200)
+        under_way = most = 0
+        commit = ResourceStore.rewrite
+
+        async def count(store: ResourceStore, plan: RewritePlan) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await it.world.clock.sleep(0.001 if it.line.lose == "" else 1)
+            under_way -= 1
+            return await commit(store, plan)
+
+        monkeypatch.setattr(ResourceStore, "rewrite", count)
+        assert (await it.page()).rewritten == 200
+        assert most == IN_FLIGHT_MAX
+        await fill(it.world, 200)
+        it.line.lose, most = "never", 0
+        page = await it.page()  # it takes seconds, and may be cut short
+        assert most == IN_FLIGHT_FIRST
+        assert page.rewritten >= 100
+        assert await it.versions() == {V1: 200 - page.rewritten, V2: page.rewritten}
+    is_alone = True
+    pace = Pace(lambda: is_alone)
+    for _ in range(1000):
+        assert pace.note(1.0) == 0
+    assert pace.in_flight == IN_FLIGHT_MIN
+    for _ in range(1000):
+        assert pace.note(0.001) == 0
+    assert pace.in_flight == IN_FLIGHT_MAX
+    is_alone = False
+    assert pace.in_flight == BESIDE_OTHERS_MIN
+    assert (pace.note(0.001), pace.note(60)) == (0.001, REST_SECONDS_MAX)
+    for _ in range(1000):
+        pace.note_late(0.0)
+    assert pace.in_flight == BESIDE_OTHERS_MAX
+    for _ in range(1000):
+        pace.note_late(1.0)
+    assert pace.in_flight == BESIDE_OTHERS_MIN
+    is_alone = True
+    assert pace.in_flight > BESIDE_OTHERS_MAX
+
+
+async def test_beside_others_it_goes_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the server is asked for other things, few commits are under way, and all are done."""
+    async with rewriting(tmp_path) as it:
+        await fill(it.world, 200)
+        under_way, most = 0, {True: 0, False: 0}
+        commit, others, requests = ResourceStore.rewrite, it.rewriter.others, 0
+        others.asked = lambda: requests
+
+        async def count(store: ResourceStore, plan: RewritePlan) -> Any:
+            nonlocal under_way, requests
+            under_way += 1
+            if it.line.lose:
+                requests += 1
+            most[bool(it.line.lose)] = max(most[bool(it.line.lose)], under_way)
+            await it.world.clock.sleep(0.001)
+            under_way -= 1
+            return await commit(store, plan)
+
+        monkeypatch.setattr(ResourceStore, "rewrite", count)
+        requests = 5
+        assert not others.are_none()
+        await it.world.clock.advance(10)
+        assert (await it.page()).rewritten == 200
+        await fill(it.world, 200)
+        requests, it.line.lose = 6, "never"
+        await it.world.clock.advance(10)
+        assert not others.are_none()
+        assert (await it.page()).rewritten == 200
+        assert most == {False: IN_FLIGHT_MAX, True: BESIDE_OTHERS_MAX}
+
+
+def test_who_others_are() -> None:
+    """Requests for a rewrite are no others; others are forgotten a moment after the last."""
+    now, requests = 0.0, 0
+    others = Others(lambda: now)
+    others.asked = lambda: requests
+    assert others.are_none()
+    requests += 1
+    others.note_own()
+    now += 1
+    assert others.are_none()
+    requests += 1
+    now += 1
+    assert not others.are_none()
+    now += ALONE_SECONDS / 2
+    assert not others.are_none()
+    now += ALONE_SECONDS
+    assert others.are_none()

@@ -1,0 +1,140 @@
+"""The rules of the vote against naive twins, written from the proposal alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.storageversion.identity import Mode, ServerId, ServerRecord
+from restow.storageversion.rules import Entry
+from restow.storageversion.voting import (
+    Ballot,
+    Candidate,
+    counted,
+    first_selection,
+    holding_back,
+    with_candidate,
+    without_strangers,
+)
+
+IDS = [ServerId(f"s{number}") for number in range(4)]
+MODES: list[Mode] = ["report", "strict", "loose", "off"]
+
+ids = st.sampled_from(IDS)
+versions = st.sampled_from(["v1", "v2"])
+records = st.builds(
+    lambda mode, settled: ServerRecord(
+        incarnation="i", component="c", host="h", mode=mode, lease_seconds=15, settled=settled
+    ),
+    st.sampled_from(MODES),
+    st.booleans(),
+)
+members_of = st.dictionaries(ids, st.none() | records)
+candidates = st.lists(
+    st.builds(Candidate, ids, versions), max_size=4, unique_by=lambda candidate: candidate[0]
+)
+ballots = st.builds(Ballot, versions, candidates.map(tuple))
+entry_lists = st.lists(
+    st.builds(
+        lambda server_id, version: Entry(
+            server_id=server_id, encoding_version=version, decodable_versions=(version,)
+        ),
+        ids,
+        versions,
+    ),
+    max_size=4,
+    unique_by=lambda entry: entry.server_id,
+)
+
+
+def naive_holds_back(
+    server_id: ServerId, record: ServerRecord | None, ballot: Ballot, entries: list[Entry]
+) -> bool:
+    """A server without a vote that may want, or write, something else."""
+    for candidate in ballot.candidates:
+        if candidate.server_id == server_id:
+            return False
+    if record is None:
+        return True  # From another release: nobody knows.
+    for entry in entries:
+        if entry.server_id == server_id:
+            return True  # It writes, and does not vote.
+    if record.mode == "off":
+        return True  # It may write anything.
+    return not record.settled  # It is on its way.
+
+
+@given(ballots, members_of, entry_lists)
+def test_a_selection_changes_only_when_all_want_the_same(
+    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[Entry]
+) -> None:
+    """One other wish, or one server that has not said anything, keeps it as it is."""
+    blockers = [
+        server_id
+        for server_id, record in members.items()
+        if naive_holds_back(server_id, record, ballot, entries)
+    ]
+    voters = [candidate.server_id for candidate in ballot.candidates]
+    assert sorted(holding_back(voters, members, entries)) == sorted(blockers)
+    wishes = [candidate.preferred for candidate in ballot.candidates]
+    expected = ballot.selected
+    if wishes and wishes.count(wishes[0]) == len(wishes) and not blockers:
+        expected = wishes[0]
+    after = counted(ballot, members, entries)
+    assert after.selected == expected
+    assert after.candidates == ballot.candidates
+
+
+@given(ballots, st.builds(Candidate, ids, versions), st.sets(ids))
+def test_each_server_has_one_vote_and_strangers_none(
+    ballot: Ballot, vote: Candidate, members: set[ServerId]
+) -> None:
+    """A later vote replaces the earlier one; the votes of the gone are removed, nothing else is."""
+    voted = with_candidate(ballot, vote)
+    assert voted.selected == ballot.selected
+    assert [c for c in voted.candidates if c.server_id == vote.server_id] == [vote]
+    others = [c for c in ballot.candidates if c.server_id != vote.server_id]
+    assert [c for c in voted.candidates if c.server_id != vote.server_id] == others
+    left = without_strangers(voted, members)
+    assert left.selected == ballot.selected
+    assert list(left.candidates) == [c for c in voted.candidates if c.server_id in members]
+
+
+@given(versions, ids, members_of, entry_lists)
+def test_the_first_voter_selects_what_the_others_write(
+    preferred: str,
+    own: ServerId,
+    members: dict[ServerId, ServerRecord | None],
+    entries: list[Entry],
+) -> None:
+    """Its own wish only if nobody else can be writing; what all others report, if that is one; and
+    nothing at all while somebody may write without having said what."""
+    reports = {entry.server_id: entry.encoding_version for entry in entries}
+    seen = set()
+    must_wait = False
+    for server_id, record in members.items():
+        if server_id == own:
+            continue
+        if server_id in reports:
+            seen.add(reports[server_id])
+        elif (
+            record is None
+            or record.mode == "off"
+            or (record.mode == "report" and not record.settled)
+        ):
+            must_wait = True
+    expected: str | None = preferred
+    if must_wait or len(seen) > 1:
+        expected = None
+    elif len(seen) == 1:
+        expected = seen.pop()
+    assert first_selection(preferred, own, members, entries) == expected
+
+
+@given(ballots, members_of, entry_lists)
+def test_counting_twice_changes_nothing(
+    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[Entry]
+) -> None:
+    """Whoever counts, and however often, finds the same."""
+    once = counted(ballot, members, entries)
+    assert counted(once, members, entries) == once

@@ -1,0 +1,252 @@
+"""Reports, states, ballots and leases as stored objects: nothing is lost there and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.apimachinery.names import GroupResource
+from restow.apis.names import MEMBER_ANNOTATION
+from restow.storage.errors import StoreDamaged
+from restow.storage.interface import Item, Key, Revision
+from restow.storageversion.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
+from restow.storageversion.identity import ServerId
+from restow.storageversion.records import name_of, resource_of_name
+from restow.storageversion.rules import Agreement, Condition, Entry, Report, State
+from restow.storageversion.voting import Ballot, Candidate
+from restow.storageversion.wire import (
+    StoredState,
+    decode_report,
+    decode_state,
+    encode_lease,
+    encode_report,
+    encode_state,
+    is_foreign_lease,
+    lease_key,
+    report_key,
+    state_key,
+)
+
+NAME = "example.com.widgets"
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+words = st.text("abcxyz/.-012", min_size=1, max_size=8)
+labels = st.dictionaries(words, words, max_size=3)
+entries = st.lists(
+    st.builds(
+        Entry,
+        server_id=words.map(ServerId),
+        encoding_version=words,
+        decodable_versions=st.lists(words, max_size=3).map(tuple),
+        served_versions=st.lists(words, max_size=3).map(tuple),
+        key_id=st.just("") | words,
+        loose_seconds=st.sampled_from([0.0, 60.0, 0.5]),
+        location=st.just("") | words,
+        other_versions=st.lists(words, max_size=2).map(tuple),
+    ),
+    max_size=4,
+    unique_by=lambda entry: entry.server_id,
+).map(tuple)
+conditions = st.lists(
+    st.builds(
+        Condition,
+        type=words,
+        status=words,
+        reason=words,
+        message=words,
+        since=words,
+        observed_generation=st.none() | st.integers(0, 9),
+    ),
+    max_size=2,
+    unique_by=lambda condition: condition.type,
+).map(tuple)
+metadatas = st.builds(
+    lambda labels, annotations: {
+        "name": NAME,
+        "uid": "u",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": labels,
+        "annotations": annotations,
+        "managedFields": [{"manager": "someone"}],
+    },
+    labels,
+    labels,
+)
+
+
+def item(value: bytes) -> Item:
+    return Item(Key("/registry/some"), value, Revision(2), Revision(2))
+
+
+@given(entries, st.none() | words, conditions, st.integers(0, 2**40), metadatas)
+def test_a_report_comes_back_with_what_others_have_written(
+    listed: tuple[Entry, ...],
+    common: str | None,
+    told: tuple[Condition, ...],
+    epoch: int,
+    metadata: dict[str, Any],
+) -> None:
+    """Entries with their keys, common version and conditions; foreign metadata is kept. The
+    agreement has a key of its own, and is no part of it."""
+    report = Report(
+        entries=listed,
+        common_version=common,
+        conditions=told,
+        agreement=Agreement("v9"),
+        epoch=epoch,
+    )
+    value = encode_report(report, metadata)
+    stored = decode_report(item(value))
+    assert stored.report == Report(entries=listed, common_version=common, conditions=told)
+    assert stored.metadata["annotations"].items() >= metadata["annotations"].items()
+    for name in ("name", "uid", "labels", "managedFields"):
+        assert stored.metadata[name] == metadata[name]
+    assert encode_report(report, stored.metadata) == value  # No change, no write.
+    assert value.startswith(b'{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/')
+    assert value.endswith(b"\n")
+
+
+def test_a_report_without_keys_forgets_the_old_ones() -> None:
+    """The annotation that names encryption keys does not outlive them."""
+    entry = Entry(
+        server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",), key_id="k"
+    )
+    first = decode_report(item(encode_report(Report(entries=(entry,)), {"name": NAME})))
+    assert first.report.entries == (entry,)
+    without = Entry(server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",))
+    second = decode_report(item(encode_report(Report(entries=(without,)), first.metadata)))
+    assert second.report.entries == (without,)
+
+
+@given(
+    st.lists(words, min_size=1, max_size=4, unique=True).map(tuple),
+    st.just("") | words,
+    st.integers(0, 2**40),
+    st.none() | words,
+    metadatas,
+)
+def test_a_state_comes_back(
+    persisted: tuple[str, ...],
+    current: str,
+    epoch: int,
+    heartbeat: str | None,
+    metadata: dict[str, Any],
+) -> None:
+    """Hashes in their order, the current one, the epoch, the heartbeat, foreign metadata."""
+    state = State(persisted=persisted, current=current, epoch=epoch)
+    value = encode_state(NAME, StoredState(state, metadata, heartbeat))
+    stored = decode_state(item(value))
+    assert (stored.state, stored.heartbeat) == (state, heartbeat)
+    assert stored.metadata["labels"] == metadata["labels"]
+    assert stored.metadata["annotations"].items() >= metadata["annotations"].items()
+    assert encode_state(NAME, stored) == value
+    resource = {"group": "example.com", "resource": "widgets"}
+    assert orjson.loads(value)["spec"]["resource"] == resource
+
+
+UNKNOWN = ("Unknown",)
+REPORTS = [{"reporterID": "a", "currentStorageVersionHash": "h", "lastHeartbeatTime": None}]
+
+
+@pytest.mark.parametrize(
+    ("status", "persisted", "heartbeat"),
+    [
+        ({}, UNKNOWN, None),
+        (None, UNKNOWN, None),
+        ({"persistedStorageVersionHashes": None, "lastHeartbeatTime": None}, UNKNOWN, None),
+        ({"persistedStorageVersionHashes": ["a"], "lastHeartbeatTime": "t"}, ("a",), "t"),
+        (
+            {"currentStorageVersionHashes": REPORTS, "persistedStorageVersionHashes": []},
+            UNKNOWN,
+            None,
+        ),
+        ({"currentStorageVersionHashes": "odd", "later": {"x": [1]}}, UNKNOWN, None),
+    ],
+)
+def test_what_controllers_write_into_a_state_is_kept(
+    status: dict[str, Any] | None, persisted: tuple[str, ...], heartbeat: str | None
+) -> None:
+    """A server that writes a state anew keeps each field that is not its own, known or not."""
+    obj = {
+        "kind": "StorageState",
+        "metadata": {"name": "n", "labels": {"a": "b"}},
+        "status": status,
+    }
+    found = decode_state(item(orjson.dumps(obj)))
+    assert (found.state.persisted, found.heartbeat) == (persisted, heartbeat)
+    state = State(persisted=("h", *persisted), current="h", epoch=7)
+    written = orjson.loads(encode_state(NAME, replace(found, state=state)))
+    own = {"persistedStorageVersionHashes": ["h", *persisted], "currentStorageVersionHash": "h"}
+    if heartbeat is not None:
+        own["lastHeartbeatTime"] = heartbeat
+    mine = {"persistedStorageVersionHashes", "currentStorageVersionHash", "lastHeartbeatTime"}
+    theirs = {name: value for name, value in (status or {}).items() if name not in mine}
+    assert written["status"] == own | theirs
+    assert written["metadata"]["labels"] == {"a": "b"}
+
+
+@given(words, st.lists(st.builds(Candidate, words.map(ServerId), words), max_size=4), metadatas)
+def test_a_ballot_comes_back(
+    selected: str, candidates: list[Candidate], metadata: dict[str, Any]
+) -> None:
+    """With its candidates in order, and all metadata as it was."""
+    stored = StoredBallot(Ballot(selected, tuple(candidates)), metadata)
+    assert decode_ballot(item(encode_ballot(stored))) == stored
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"[]", b"{", b'{"status":7}', b'{"metadata":[]}'])
+def test_what_is_no_object_is_called_damaged(value: bytes) -> None:
+    """The error names the key; nothing is guessed."""
+    with pytest.raises(StoreDamaged, match="/registry/some"):
+        decode_report(item(value))
+    with pytest.raises(StoreDamaged, match="/registry/some"):
+        decode_state(item(value))
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "report", "state", "ballot"),
+    [
+        ("", "pods", "core.pods", "pods", "core.v1.pods"),
+        ("apps", "deployments", "apps.deployments", "deployments.apps", "apps.v1.deployments"),
+        ("a.b.io", "cs", "a.b.io.cs", "cs.a.b.io", "a.b.io.v1.cs"),
+    ],
+)
+def test_names_lead_back_to_the_resource(
+    group: str, resource: str, report: str, state: str, ballot: str
+) -> None:
+    """Each object is called as its proposal says, and the last dot separates the resource."""
+    found = GroupResource(group, resource)
+    assert name_of(found) == report
+    assert resource_of_name(report) == found
+    assert report_key(report).rpartition("/")[2] == report
+    assert state_key(report).rpartition("/")[2] == state
+    version = f"{group}/v1" if group else "v1"
+    assert ballot_key(report, version).rpartition("/")[2] == ballot
+
+
+def test_a_lease_shows_that_an_api_server_lives() -> None:
+    """In the form of the reference; other leases, and what is none, are no identity."""
+    label = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
+    metadata = {"name": "a", "namespace": "kube-system", "labels": label}
+    value = encode_lease(ServerId("a"), metadata=metadata, holder="n", seconds=15, now=NOW)
+    lease = orjson.loads(value)
+    assert lease["apiVersion"] == "coordination.k8s.io/v1"
+    assert lease["spec"] == {
+        "holderIdentity": "a_n",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2026-01-02T03:04:05.000000Z",
+    }
+    assert lease_key(ServerId("a")).endswith("/kube-system/a")
+    assert is_foreign_lease(item(value))
+    assert not is_foreign_lease(item(value.replace(b'"kube-apiserver"', b'"else"')))
+    assert not is_foreign_lease(item(b'{"metadata":{"name":"kube-scheduler"}}'))
+    assert not is_foreign_lease(item(b"\x00"))
+    ours = {**metadata, "annotations": {MEMBER_ANNOTATION: "report"}}
+    value = encode_lease(ServerId("a"), metadata=ours, holder="n", seconds=15, now=NOW)
+    assert not is_foreign_lease(item(value))

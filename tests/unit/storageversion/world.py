@@ -1,0 +1,373 @@
+"""Servers of several releases on one audited store in memory, with simulated time.
+
+A server here is all of its coordination and its store of objects, without HTTP. It can be killed,
+and paused at any moment: whatever it sends to the store then lands when it is woken. With `custom`
+it also hosts what is defined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.encryption.opened import OpenedStorage
+from restow.kinds.releases import load_release
+from restow.registry.caches import Caches
+from restow.registry.catalog import Catalog, release_catalog
+from restow.registry.committing import Sealed
+from restow.registry.custom.hosting import custom_resource
+from restow.registry.definition import Resource
+from restow.registry.errors import DoAgain
+from restow.registry.store import ResourceStore, Written
+from restow.storage.errors import StorageError
+from restow.storage.interface import (
+    Batch,
+    Item,
+    Key,
+    Outcome,
+    Page,
+    Revision,
+    Span,
+    Storage,
+    Transaction,
+    Watch,
+)
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.custom import CustomResources
+from restow.storageversion.identity import Mode
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.records import EpochRecord, decode_epoch, epoch_key, name_of
+from restow.storageversion.remote_registration import Remote
+from restow.storageversion.rules import Report, State
+from restow.storageversion.wire import decode_report, decode_state, report_key, state_key
+from restow.testing.coordination_audit import AuditedStorage
+from tests.unit.storageversion.named_keys import NamedKeys, open_any
+
+GROUP = "example.com"
+RELEASES = {"x": (["v1"], "v1"), "x+1": (["v1", "v2"], "v1"), "x+2": (["v1", "v2"], "v2"),
+            "x+3": (["v2"], "v2")}  # fmt: skip
+"""The table of the voting proposal: supported versions, and the one preferred for storage."""
+DO_AGAIN_MAX = 8
+"""How often a request begins anew when the resource it came for was replaced."""
+
+
+def write_release(
+    path: Path, name: str, *, kinds: Sequence[str] = ("Widget",), scope: str = "Namespaced"
+) -> Path:
+    """A release with a few kinds that are data only, as the table says."""
+    versions, storage = RELEASES[name]
+    listed = [
+        {"group": GROUP, "kind": kind, "plural": _plural(kind), "scope": scope,
+         "versions": [{"name": version, "served": True, "decodable": True} for version in versions],
+         "storage": storage, "conversion": "rename", "schema": "open"}
+        for kind in kinds
+    ]  # fmt: skip
+    path.write_bytes(orjson.dumps({"release": name, "kinds": listed}))  # JSON is YAML
+    return path
+
+
+class Line(Storage):
+    """A server's way to the store, which stands still while the server is paused."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._awake = asyncio.Event()
+        self._awake.set()
+        self._held: dict[str, asyncio.Event] = {}
+
+    def hold(self, prefix: str) -> None:
+        """Let watches of a prefix bring nothing."""
+        self._flow(prefix).clear()
+
+    def let_go(self, prefix: str) -> None:
+        self._flow(prefix).set()
+
+    def _flow(self, prefix: str) -> asyncio.Event:
+        if prefix not in self._held:
+            self._held[prefix] = asyncio.Event()
+            self._held[prefix].set()
+        return self._held[prefix]
+
+    def pause(self) -> None:
+        self._awake.clear()
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
+        await self._awake.wait()
+        return await self._storage.get(key, revision=revision)
+
+    async def range(
+        self,
+        span: Span,
+        *,
+        limit: int = 0,
+        revision: Revision | None = None,
+        with_total: bool = False,
+    ) -> Page:
+        await self._awake.wait()
+        return await self._storage.range(
+            span, limit=limit, revision=revision, with_total=with_total
+        )
+
+    async def count(self, span: Span, *, revision: Revision | None = None) -> int:
+        return await self._storage.count(span, revision=revision)
+
+    async def revision(self) -> Revision:
+        await self._awake.wait()
+        return await self._storage.revision()
+
+    def revision_now(self) -> Revision | None:
+        return self._storage.revision_now()
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        await self._awake.wait()
+        return await self._storage.commit(transaction)
+
+    def submit(self, transaction: Transaction) -> None:
+        """Whoever may be paused has to wait."""
+
+    def watch(self, span: Span, *, after: Revision) -> Watch:
+        return _HeldWatch(self._storage.watch(span, after=after), self._flow(span.start))
+
+    async def compact(self, revision: Revision) -> None:
+        await self._storage.compact(revision)
+
+    async def close(self) -> None:
+        return None
+
+
+class _HeldWatch:
+    """Satisfies `Watch`."""
+
+    def __init__(self, watch: Watch, flowing: asyncio.Event) -> None:
+        self._watch = watch
+        self._flowing = flowing
+        self._batch: Batch | None = None
+
+    def __aiter__(self) -> _HeldWatch:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._batch is None:
+            self._batch = await self._watch.__anext__()
+        await self._flowing.wait()
+        batch, self._batch = self._batch, None
+        return batch
+
+    def expect(self, revision: Revision) -> None:
+        self._watch.expect(revision)
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+
+class Server:
+    """One process life of an API server, without HTTP."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        catalog: Catalog,
+        *,
+        custom: bool = False,
+        keys: NamedKeys | None = None,
+        **options: Any,
+    ) -> None:
+        """`custom`: it hosts what is defined, besides its release. `keys`: it encrypts."""
+        self.name = name
+        self.catalog = catalog = Catalog(catalog, name=catalog.name) if custom else catalog
+        self.clock = world.clock
+        self.runtime = Runtime.simulated(f"{world.seed}/{name}", clock=world.clock)
+        self.line = Line(world.storage)
+        mode: Mode = options.pop("mode", "report")
+        remote: Remote | None = options.pop("remote", None)
+        membership = MembershipOptions(host=name, mode=mode)
+        self.keys = keys
+        self.coordinator = Coordinator(
+            self.line,
+            catalog,
+            self.runtime,
+            CoordinatorOptions(membership=membership, **options),
+            keys=keys,
+            remote=remote,
+        )
+        opened: Storage = self.line if keys is None else OpenedStorage(self.line, keys)
+        self.caches = Caches(opened, self.runtime)
+        self.store = ResourceStore(
+            opened,
+            self.caches,
+            self.coordinator.policy,
+            self.runtime,
+            sealed=None if keys is None else Sealed(self.line, keys),
+        )
+        if custom:
+            self.coordinator.custom = CustomResources(
+                opened,
+                catalog,
+                self.runtime,
+                registration=self.coordinator.custom_registration,
+                make=custom_resource,
+                forget=self.store.forget,
+            )
+
+    @property
+    def custom(self) -> CustomResources | None:
+        return self.coordinator.custom
+
+    @property
+    def id(self) -> str:
+        return self.coordinator.membership.id
+
+    def resource(self, kind: str = "Widget") -> Resource:
+        found = self.catalog.of_kind(GROUP, kind)
+        assert found is not None
+        return found
+
+    async def start(self) -> None:
+        await self.caches.start()
+        await self.start_coordination()
+
+    async def start_coordination(self) -> None:
+        """Join, follow the definitions, register; a server that cannot read those ends again."""
+        if self.custom is None:
+            await self.coordinator.start()
+            return
+        await self.coordinator.join()
+        try:
+            await self.custom.start()
+        except StorageError:
+            await self.stop()
+            raise
+        await self.coordinator.register()
+        await self.custom.wait_for_first()
+
+    async def write(self, name: str, *, kind: str = "Widget", **fields: Any) -> Written:
+        """Create an object, or change it if it is there."""
+        for _ in range(DO_AGAIN_MAX):
+            try:
+                return await self._write(name, kind, fields)
+            except DoAgain as lack:
+                await lack.settle()
+        raise status.unavailable(f"{kind} is replaced again and again", retry_after_seconds=1)
+
+    async def _write(self, name: str, kind: str, fields: dict[str, Any]) -> Written:
+        resource = self.catalog.of_kind(GROUP, kind)
+        if resource is None:
+            raise status.not_found(GroupResource(GROUP, _plural(kind)), name)
+        version, path = resource.served[0], f"ns/{name}"
+        if await self.line.get(resource.key_of(path)) is None:
+            obj = {"metadata": {"name": name, "namespace": "ns"}, **fields}
+            return await self.store.create(resource, version, obj, namespace="ns")
+        return await self.store.update(
+            resource, version, path, lambda obj: {**obj, **fields}, is_patch=True
+        )
+
+    async def kill(self) -> None:
+        """End at once: no withdrawal, nothing more is sent."""
+        self.line.pause()
+        if self.custom is not None:
+            await self.custom.close()
+        await self.coordinator.abandon()
+        await self.caches.close()
+
+    async def stop(self) -> None:
+        if self.custom is not None:
+            await self.custom.close()  # or it would register while it leaves
+        await self.coordinator.close()
+        await self.caches.close()
+
+
+class World:
+    """A cluster."""
+
+    def __init__(
+        self, directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int = 1
+    ) -> None:
+        self.clock = SimulatedClock()
+        self.seed = seed
+        self.catalogs = {
+            name: release_catalog(
+                load_release(write_release(directory / f"{name}.yaml", name, kinds=kinds))
+            )
+            for name in RELEASES
+        }
+        self.storage = AuditedStorage(self.catalogs.values(), opens=open_any)
+        self.servers: list[Server] = []
+        self._made = 0
+
+    def server(self, release: str, **options: Any) -> Server:
+        self._made += 1
+        server = Server(self, f"s{self._made}", self.catalogs[release], **options)
+        self.servers.append(server)
+        return server
+
+    async def started(self, release: str, **options: Any) -> Server:
+        server = self.server(release, **options)
+        await self.run(server.start())
+        return server
+
+    async def run(self, work: Any, *, seconds_max: float = 60.0) -> Any:
+        return await self.clock.run_until_done(work, seconds_max=seconds_max)
+
+    async def report(self, kind: str = "Widget") -> Report | None:
+        item = await self.storage.get(report_key(self._name(kind)))
+        return None if item is None else decode_report(item).report
+
+    async def common(self, kind: str = "Widget") -> str | None:
+        report = await self.report(kind)
+        return None if report is None else report.common_version
+
+    async def state(self, kind: str = "Widget") -> State:
+        item = await self.storage.get(state_key(self._name(kind)))
+        assert item is not None
+        return decode_state(item).state
+
+    async def epoch(self, kind: str = "Widget") -> EpochRecord:
+        item = await self.storage.get(epoch_key(self._name(kind)))
+        assert item is not None
+        return decode_epoch(item.value)
+
+    async def stored(self, name: str, kind: str = "Widget") -> str:
+        """The version in which an object is stored."""
+        item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
+        assert item is not None
+        return str(orjson.loads(open_any(item.value).value)["apiVersion"]).partition("/")[2]
+
+    async def key_of(self, name: str, kind: str = "Widget") -> str:
+        """The encryption key that an object is stored under."""
+        item = await self.storage.get(Key(f"/registry/{GROUP}/{_plural(kind)}/ns/{name}"))
+        assert item is not None
+        return open_any(item.value).key_id
+
+    def _name(self, kind: str) -> str:
+        return name_of(GroupResource(GROUP, _plural(kind)))
+
+
+def _plural(kind: str) -> str:
+    return f"{kind.lower()}s"
+
+
+@asynccontextmanager
+async def open_world(
+    directory: Path, *, kinds: Sequence[str] = ("Widget",), seed: int = 1
+) -> AsyncIterator[World]:
+    """A cluster without servers; whatever promise was broken in it is raised at its end."""
+    world = World(directory, kinds=kinds, seed=seed)
+    try:
+        yield world
+        world.storage.check()
+    finally:
+        for server in world.servers:
+            await server.kill()
+        await world.storage.close()
