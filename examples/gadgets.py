@@ -14,9 +14,9 @@ agreement; like this it has a store of its own, and reports to them.
 import asyncio
 from pathlib import Path
 
+from restow.admission import Attributes, WriteOf
 from restow.apimachinery import status
 from restow.apiserver import AggregatedOptions, ServeOptions, declare_kind, serve_aggregated
-from restow.serving.admission import Attributes, WriteOf
 
 GADGETS = declare_kind(
     group="gadgets.example.com",

@@ -31,7 +31,7 @@ from restow.cli.tree import Argument, Group, Node, Option, whole_tree
 from restow.kinds.definitions import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.definition import Resource
-from restow.serving.metrics import HealthMetrics
+from restow.request.metrics import HealthMetrics
 from restow.testing.encryption_files import write_encryption_file
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from restow.serving import managers
+from restow.endpoints import managers
 
 
 def _nobody(_context: object) -> None:

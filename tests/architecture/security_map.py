@@ -19,13 +19,13 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "security-map.m
 _API: Final = "tests/conformance/api"
 _SECURITY: Final = "tests/conformance/security"
 _PROXY: Final = "tests/conformance/aggregation/proxy/test_proxy_cves.py"
-_LISTENER: Final = "tests/unit/serving/listener"
+_LISTENER: Final = "tests/unit/httpserver"
 _MIGRATOR: Final = "tests/unit/migration/migrator"
 _COORDINATION: Final = "tests/unit/storageversion"
 _AGREEMENT: Final = f"{_COORDINATION}/test_agreement.py"
 _CUSTOM: Final = f"{_COORDINATION}/test_custom.py"
 _MEMBERS: Final = f"{_COORDINATION}/test_custom_members.py"
-_OIDC: Final = "tests/unit/serving/authentication/test_oidc.py"
+_OIDC: Final = "tests/unit/authentication/test_oidc.py"
 
 _HEAD: Final = """\
 # Attacks and the tests that try them
@@ -297,7 +297,7 @@ REPORTS: Final[dict[str, Row]] = {
         "addresses with leading zeros",
         (
             f"{_PROXY}::test_cve_2020_8562_no_connection_to_special_addresses",
-            "tests/unit/serving/aggregation/test_addresses.py::test_what_is_no_address",
+            "tests/unit/aggregator/test_addresses.py::test_what_is_no_address",
         ),
     ),
     "CVE-2024-51744": Row(

@@ -15,7 +15,7 @@ CONTRACT = ROOT / ".importlinter"
 # A file, a line in it, and the contract that it breaks.
 BREACHES = {
     "upwards": ("apimachinery/x.py", "import restow.apis", "Layers"),
-    "to-a-sibling": ("serving/x.py", "import restow.migration", "Layers"),
+    "to-a-sibling": ("endpoints/x.py", "import restow.migration", "Layers"),
     "client-to-resources": ("client/x.py", "import restow.registry", "Layers"),
     "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
     "controllers-to-coordination": ("migration/x.py", "import restow.storageversion", "Outsiders"),
@@ -23,7 +23,7 @@ BREACHES = {
     "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
     "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),
     "grpc": ("apiserver/x.py", "import grpc.aio", "Only restow.storage.etcd"),
-    "httptools": ("serving/app.py", "import httptools", "Only restow.serving.listener"),
+    "httptools": ("endpoints/app.py", "import httptools", "Only restow.httpserver"),
     "unlisted": ("novelty.py", "", "Layers"),
 }
 
@@ -66,7 +66,7 @@ def small_restow(tmp_path: Path) -> Path:
         (package / "storage" / folder / "__init__.py").touch()
     (package / "storage" / "sqlite" / "driver.py").write_text("import apsw\n")
     (package / "storage" / "etcd" / "driver.py").write_text("import grpc.aio\n")
-    (package / "serving" / "listener.py").write_text("import httptools\n")
+    (package / "httpserver" / "listener.py").write_text("import httptools\n")
     (package / "testing" / "x.py").write_text("import restow.cli\nimport restow.storage\n")
     return tmp_path
 

@@ -15,10 +15,10 @@ ENDLESS = frozenset(
 )
 """Names of coroutine functions that, as a rule, do not end by themselves."""
 ENDING = {
-    "serving/aggregation/proxy.py": "an answer that is passed on",
-    "serving/aggregation/upgrading.py": "a tunnel of one client",
-    "serving/handlers/translating.py": "a conversion, for all who wait for it",
-    "serving/listener/answering.py": "the answer to a request",
+    "aggregator/proxy.py": "an answer that is passed on",
+    "aggregator/upgrading.py": "a tunnel of one client",
+    "endpoints/handlers/translating.py": "a conversion, for all who wait for it",
+    "httpserver/answering.py": "the answer to a request",
     "storage/etcd/reading.py": "one question, for all who wait for it",
 }
 """Where such a name is of a task that ends, and why."""

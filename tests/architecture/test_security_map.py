@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 API = "tests/conformance/api"
 LIMITS_OF = "tests/conformance/limits"
-LISTENER = "tests/unit/serving/listener"
+LISTENER = "tests/unit/httpserver"
 
 LIMITS: dict[str, tuple[str, ...] | str] = {
     "request body, 3 MiB: 413": (
@@ -85,7 +85,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     ),
     "in flight, fair between users": (
         f"{LIMITS_OF}/test_in_flight.py::test_a_flood_of_one_user_leaves_room",
-        "tests/unit/serving/test_limits.py::test_rules_of_rooms",
+        "tests/unit/request/test_limits.py::test_rules_of_rooms",
     ),
     "watches of one user: 429": (f"{LIMITS_OF}/test_in_flight.py::test_watches_of_one_user",),
     "chunked bodies: authorized first, then parsed in steps": (

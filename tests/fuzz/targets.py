@@ -29,15 +29,15 @@ from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Struct
 from restow.encryption.configuration import LocalKey
 from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
+from restow.endpoints.continue_tokens import ContinueTokens, Place
+from restow.httpserver import Limits, Peer
+from restow.httpserver.head import Refused
+from restow.httpserver.limits import Budgets
+from restow.httpserver.reader import RequestReader
 from restow.kinds.types import load_types
-from restow.serving import messages
-from restow.serving.continue_tokens import ContinueTokens, Place
-from restow.serving.listener import Limits, Peer
-from restow.serving.listener.head import Refused
-from restow.serving.listener.limits import Budgets
-from restow.serving.listener.reader import RequestReader
-from restow.serving.negotiation import negotiate
-from restow.serving.request_info import parse_request
+from restow.request import messages
+from restow.request.negotiation import negotiate
+from restow.request.request_info import parse_request
 from tests.fuzz.seeds import DOCUMENT, FRAMES, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
 
 SERVER_ERROR: Final = 500

@@ -4,7 +4,7 @@ The answer says whether the write is allowed, and may warn, leave notes for the 
 was asked for changes, bring a JSON patch. One that answers another question, or in another form
 than was asked, is none.
 
-Pure: values in, values out. Not here: who is asked, and how (`restow.serving.admission.webhooks`).
+Pure: values in, values out. Not here: who is asked, and how (`restow.admission.webhooks`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ what it means on any cluster:
 - a rule with names allows nothing to a request without a name, such as a create;
 - a path that ends in `*` stands for all that begin so.
 
-Not here: who has which rules (`restow.serving.authorization`), and the objects they are stored in
+Not here: who has which rules (`restow.authorization`), and the objects they are stored in
 (`rbac_objects`).
 """
 

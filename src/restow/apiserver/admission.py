@@ -1,6 +1,6 @@
 """All plug-ins of admission of one server, in the order in which they are asked.
 
-The composition root of `restow.serving.admission`. Whoever adds a plug-in adds it to one of the two
+The composition root of `restow.admission`. Whoever adds a plug-in adds it to one of the two
 lists in `AdmissionParts`. Not here: what a plug-in does.
 """
 
@@ -10,27 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from restow.admission import Admission, AtOnce, Chain, Mutation
+from restow.admission.accounts import PodAccounts
+from restow.admission.dear import DearWork
+from restow.admission.defaults import ClaimDefaults, PodDefaults
+from restow.admission.limits import LimitChecks, LimitDefaults, LimitRanges
+from restow.admission.matching import Namespaces
+from restow.admission.policies import Policies
+from restow.admission.policies_authorizer import authorizer_values
+from restow.admission.policies_rights import ParamRights
+from restow.admission.quota import QuotaAdmission, quota_resource
+from restow.admission.signing import RequesterStamp, SigningRights
+from restow.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
+from restow.admission.webhooks_known import KnownHooks
+from restow.admission.webhooks_metrics import WebhookMetrics
+from restow.admission.webhooks_transport import HookCalls
+from restow.aggregator.services import StoredServices
 from restow.aio import Runtime
+from restow.authorization import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
-from restow.serving.admission import Admission, AtOnce, Chain, Mutation
-from restow.serving.admission.accounts import PodAccounts
-from restow.serving.admission.dear import DearWork
-from restow.serving.admission.defaults import ClaimDefaults, PodDefaults
-from restow.serving.admission.limits import LimitChecks, LimitDefaults, LimitRanges
-from restow.serving.admission.matching import Namespaces
-from restow.serving.admission.policies import Policies
-from restow.serving.admission.policies_authorizer import authorizer_values
-from restow.serving.admission.policies_rights import ParamRights
-from restow.serving.admission.quota import QuotaAdmission, quota_resource
-from restow.serving.admission.signing import RequesterStamp, SigningRights
-from restow.serving.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
-from restow.serving.admission.webhooks_known import KnownHooks
-from restow.serving.admission.webhooks_metrics import WebhookMetrics
-from restow.serving.admission.webhooks_transport import HookCalls
-from restow.serving.aggregation.services import StoredServices
-from restow.serving.authorization import Authorizer
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from restow.admission import Admission
 from restow.aio import Runtime
 from restow.apiserver.aggregated_namespaces import MainNamespaces
 from restow.apiserver.aggregated_options import AggregatedOptions
@@ -46,14 +47,13 @@ from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import Address
 from restow.controllers.compaction import Compactor
 from restow.controllers.turns import Turn
+from restow.endpoints.barrier import WriteBarrier
+from restow.httpserver import Listener
 from restow.registry.catalog import Catalog
 from restow.registry.committing import Sealed
 from restow.registry.definition import Resource
 from restow.registry.repeating import repeat
-from restow.serving.admission import Admission
-from restow.serving.answers import error_body
-from restow.serving.barrier import WriteBarrier
-from restow.serving.listener import Listener
+from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory

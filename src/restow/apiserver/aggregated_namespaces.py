@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
+from restow.admission import Attributes, WriteOf
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionResource
@@ -27,7 +28,6 @@ from restow.registry.catalog import Catalog
 from restow.registry.definition import Resource
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.watch_cache import Entry
-from restow.serving.admission import Attributes, WriteOf
 from restow.storage.errors import StorageError
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")

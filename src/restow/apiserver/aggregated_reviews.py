@@ -19,12 +19,12 @@ from restow.aio import Runtime, TaskHandle
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
+from restow.authentication.tokens import bearer_token
 from restow.client import ApiClient, ClientError
+from restow.httpserver.request import Request
 from restow.registry.errors import DoAgain
-from restow.serving.authentication.tokens import bearer_token
-from restow.serving.context import ANONYMOUS, User
-from restow.serving.listener.request import Request
-from restow.serving.request_info import RequestInfo
+from restow.request.context import ANONYMOUS, User
+from restow.request.request_info import RequestInfo
 
 TOKEN_REVIEWS: Final = GroupVersionResource("authentication.k8s.io", "v1", "tokenreviews")
 ACCESS_REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "subjectaccessreviews")

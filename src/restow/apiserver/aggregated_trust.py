@@ -8,7 +8,7 @@ Without it nobody could be told from anybody else, so a server that starts waits
 counts for the next connection; what cannot be understood changes nothing. Whoever has neither
 certificate is asked for a token (`aggregated_reviews`).
 
-Not here: how a proxy and a certificate are checked (`restow.serving.authentication`).
+Not here: how a proxy and a certificate are checked (`restow.authentication`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import write_secret
 from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
-from restow.client import ApiClient, ClientError, Informer, ListOptions
-from restow.client.informer import Change
-from restow.serving.authentication import (
+from restow.authentication import (
     Authentication,
     Authorities,
     CertificateAuthenticator,
@@ -35,10 +33,12 @@ from restow.serving.authentication import (
     FrontProxyTrust,
     read_trust,
 )
-from restow.serving.authentication.chain import Authenticator
-from restow.serving.context import User
-from restow.serving.listener import TlsError, TlsFiles, TlsMaterial
-from restow.serving.listener.request import Request
+from restow.authentication.chain import Authenticator
+from restow.client import ApiClient, ClientError, Informer, ListOptions
+from restow.client.informer import Change
+from restow.httpserver import TlsError, TlsFiles, TlsMaterial
+from restow.httpserver.request import Request
+from restow.request.context import User
 
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
 NAMESPACE: Final = "kube-system"

@@ -2,7 +2,7 @@
 
     APIServices -> directory -> availability, documents, proxy, contents -> backends -> Services
 
-The composition root of `restow.serving.aggregation`. Not here: what the parts do, and the servers
+The composition root of `restow.aggregator`. Not here: what the parts do, and the servers
 behind this one (`aggregated`).
 """
 
@@ -11,20 +11,20 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+from restow.aggregator.backends import ClientCertificate, Identity, RemoteBackends
+from restow.aggregator.contents import RemoteNamespaceContents
+from restow.aggregator.directory import ApiDirectory
+from restow.aggregator.directory_availability import Availability
+from restow.aggregator.documents import RemoteDocuments
+from restow.aggregator.proxy import Proxy
+from restow.aggregator.published_headers import PublishedHeaders
+from restow.aggregator.services import StoredServices
 from restow.aio import Runtime
 from restow.apiserver.pki import Pki
 from restow.registry.catalog import Catalog
 from restow.registry.repeating import repeat
 from restow.registry.store import ResourceStore
-from restow.serving.aggregation.backends import ClientCertificate, Identity, RemoteBackends
-from restow.serving.aggregation.contents import RemoteNamespaceContents
-from restow.serving.aggregation.directory import ApiDirectory
-from restow.serving.aggregation.directory_availability import Availability
-from restow.serving.aggregation.documents import RemoteDocuments
-from restow.serving.aggregation.proxy import Proxy
-from restow.serving.aggregation.published_headers import PublishedHeaders
-from restow.serving.aggregation.services import StoredServices
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from restow.admission import Admission
+from restow.admission.owners import OwnerCheck
 from restow.aio import Runtime, Tasks
 from restow.apimachinery.rbac import Rule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
@@ -32,6 +34,21 @@ from restow.apiserver.service_accounts import (
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks
+from restow.authentication import Authentication, SessionAuthenticator
+from restow.authentication.service_accounts import Identified
+from restow.authorization import Authorizer
+from restow.authorization.rbac import Rbac
+from restow.endpoints.app import Actions, App, Barrier, Handler, open_barrier
+from restow.endpoints.continue_tokens import ContinueTokens
+from restow.endpoints.discovery import Discovery, VersionHash, no_version_hash
+from restow.endpoints.handlers.reporting import Reporting, Withdrawing
+from restow.endpoints.handlers.rewriting import Rewriting
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.token_review import TokenReviewer
+from restow.endpoints.health import Health
+from restow.endpoints.nonresource import NonResources, Pages
+from restow.endpoints.openapi_paths import OpenApi
+from restow.openapi import ApiInfo
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committing import Sealed
@@ -41,27 +58,10 @@ from restow.registry.custom.hosting import custom_resource
 from restow.registry.definition import Resource
 from restow.registry.encoding import EncodingPolicy, FixedPolicy
 from restow.registry.store import ResourceStore
-from restow.serving.admission import Admission
-from restow.serving.admission.owners import OwnerCheck
-from restow.serving.app import Actions, App, Barrier, Handler, open_barrier
-from restow.serving.authentication import Authentication, SessionAuthenticator
-from restow.serving.authentication.service_accounts import Identified
-from restow.serving.authorization import Authorizer
-from restow.serving.authorization.rbac import Rbac
-from restow.serving.context import User
-from restow.serving.continue_tokens import ContinueTokens
-from restow.serving.discovery import Discovery, VersionHash, no_version_hash
-from restow.serving.handlers.reporting import Reporting, Withdrawing
-from restow.serving.handlers.rewriting import Rewriting
-from restow.serving.handlers.server import Server
-from restow.serving.handlers.token_review import TokenReviewer
-from restow.serving.health import Health
-from restow.serving.limits import RequestLimits
-from restow.serving.metrics import Metrics
-from restow.serving.nonresource import NonResources, Pages
-from restow.serving.openapi import ApiInfo
-from restow.serving.openapi_paths import OpenApi
-from restow.serving.request_info import RequestInfo
+from restow.request.context import User
+from restow.request.limits import RequestLimits
+from restow.request.metrics import Metrics
+from restow.request.request_info import RequestInfo
 from restow.storage.interface import Storage
 from restow.storageversion.contradictions import Contradictions
 from restow.storageversion.custom import CustomResources, Registration, Unregistered

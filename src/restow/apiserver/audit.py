@@ -1,6 +1,6 @@
 """The audit log of one server: its file, its counts, and the policy, which is followed.
 
-Not here: what is written (`restow.serving.audit`).
+Not here: what is written (`restow.audit`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final
 
 from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.audit_options import AuditOptions
-from restow.serving.audit import (
+from restow.audit import (
     LEVEL_NAMES,
     Auditor,
     PolicyError,
     default_policy,
     read_policy,
 )
-from restow.serving.audit.log_file import LogFile, Rotation
-from restow.serving.audit.sink import BatchSink, BlockingSink
-from restow.serving.authorization import Authorizer
-from restow.serving.metrics import Metrics
+from restow.audit.log_file import LogFile, Rotation
+from restow.audit.sink import BatchSink, BlockingSink
+from restow.authorization import Authorizer
+from restow.request.metrics import Metrics
 
 POLL_SECONDS: Final = 2.0
 """How often is looked whether the policy has changed."""

@@ -4,7 +4,7 @@
         -> nobody
 
 Files are read at the start, where what is wrong in them is refused, and again when they change,
-where it is told and the old stays. Not here: how each way works (`restow.serving.authentication`).
+where it is told and the old stays. Not here: how each way works (`restow.authentication`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.apiserver.authentication_options import (
     RequestHeaderOptions,
 )
 from restow.apiserver.option_files import named, read_authorities, read_option
-from restow.serving.authentication import (
+from restow.authentication import (
     EVERYWHERE,
     NOWHERE,
     AnonymousAccess,
@@ -36,9 +36,9 @@ from restow.serving.authentication import (
     TokenAuthenticator,
     read_token_file,
 )
-from restow.serving.authentication.chain import Authenticator
-from restow.serving.authentication.oidc import OidcAuthenticator
-from restow.serving.authentication.oidc_config import (
+from restow.authentication.chain import Authenticator
+from restow.authentication.oidc import OidcAuthenticator
+from restow.authentication.oidc_config import (
     ALGORITHMS,
     AuthenticationConfig,
     ClaimMappings,
@@ -49,8 +49,8 @@ from restow.serving.authentication.oidc_config import (
     check_issuers,
     read_config,
 )
-from restow.serving.context import User
-from restow.serving.metrics import Metrics
+from restow.request.context import User
+from restow.request.metrics import Metrics
 
 if TYPE_CHECKING:
     from restow.apiserver.renewal import Renewal

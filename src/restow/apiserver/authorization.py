@@ -5,13 +5,13 @@ Composition only. An aggregated server has none of it: it asks the main servers.
 
 from __future__ import annotations
 
+from restow.admission import Admission
+from restow.admission.escalation import EscalationCheck
 from restow.aio import Runtime
+from restow.authorization.rbac import Rbac
 from restow.controllers.bootstrap_roles import default_objects
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
-from restow.serving.admission import Admission
-from restow.serving.authorization.escalation import EscalationCheck
-from restow.serving.authorization.rbac import Rbac
 
 
 def make_authorization(store: ResourceStore, catalog: Catalog, runtime: Runtime) -> Rbac:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 from restow.storageversion.coordinator import Coordinator
 
 Values = Iterable[tuple[tuple[str, ...], float]]

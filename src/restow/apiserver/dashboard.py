@@ -24,13 +24,13 @@ import orjson
 from restow.aio import Clock, Tasks
 from restow.apimachinery import status
 from restow.apiserver.used_tickets import UsedTickets
+from restow.authentication.credentials import Credential
+from restow.authentication.sessions import Sessions, cookie_line
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
-from restow.serving.answers import respond_text
-from restow.serving.authentication.credentials import Credential
-from restow.serving.authentication.sessions import Sessions, cookie_line
-from restow.serving.bundle import SECONDS_MAX, App, bundle
-from restow.serving.context import ANONYMOUS, Context
-from restow.serving.listener import Promise, Request, Response, header_block
+from restow.endpoints.bundle import SECONDS_MAX, App, bundle
+from restow.httpserver import Promise, Request, Response, header_block
+from restow.request.context import ANONYMOUS, Context
+from restow.request.responses import respond_text
 
 ROOT: Final = "dashboard"
 TICKET_BODY_BYTES_MAX: Final = 16_384

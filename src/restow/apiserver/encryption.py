@@ -19,8 +19,8 @@ from restow.apiserver.kms_probes import StoredProbes
 from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
 from restow.encryption.reloading import ReloadedKeys
-from restow.serving.health import Health
-from restow.serving.metrics import Metrics
+from restow.endpoints.health import Health
+from restow.request.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator

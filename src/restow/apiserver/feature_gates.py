@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     # Not loaded for `restow serve --help`.
-    from restow.serving.metrics import Metrics
+    from restow.request.metrics import Metrics
 
 
 class Gate(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from restow.apis.names import FIGURES_ANNOTATION
-from restow.serving.metrics import Metrics, Totals
+from restow.request.metrics import Metrics, Totals
 
 SLOW_SHARE: Final = 0.01
 """A request is slow that belongs to the slowest hundredth."""

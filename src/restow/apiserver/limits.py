@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from restow.apiserver.limit_options import LimitOptions
-from restow.serving.limits import InFlight, InFlightOptions, RequestLimits, Room
-from restow.serving.listener import Limits
-from restow.serving.metrics import Metrics
-from restow.serving.parameters import WRITE_SECONDS_MAX, Deadlines
+from restow.httpserver import Limits
+from restow.request.limits import InFlight, InFlightOptions, RequestLimits, Room
+from restow.request.metrics import Metrics
+from restow.request.parameters import WRITE_SECONDS_MAX, Deadlines
 
 
 def request_limits(options: LimitOptions) -> RequestLimits:

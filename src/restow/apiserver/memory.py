@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from restow.aio import Clock
-from restow.serving.listener import Counters
+from restow.httpserver import Counters
 
 LOOK_SECONDS: Final = 5.0
 BUSY_BYTES: Final = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ from typing import Final
 from cryptography import x509
 
 from restow.apiserver.certificates import PkiError
-from restow.serving.listener import TlsError
+from restow.httpserver import TlsError
 from restow.storage.private_files import FileExposed, read_kept
 
 FILE_BYTES_MAX: Final = 1024 * 1024

@@ -30,7 +30,7 @@ from restow.aio import Runtime, read_regular_file
 from restow.apiserver import certificates as certs
 from restow.apiserver.certificates import Issuer, OwnKey, PkiError
 from restow.apiserver.option_files import FILE_BYTES_MAX, named, read_authorities, read_option
-from restow.serving.listener import TlsFiles, TlsPart, check_pair
+from restow.httpserver import TlsFiles, TlsPart, check_pair
 from restow.storage import private_files
 
 __all__ = [

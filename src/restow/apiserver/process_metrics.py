@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 
 def publish_process(metrics: Metrics) -> None:

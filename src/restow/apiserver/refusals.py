@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from restow.apiserver.pki import PkiError
 from restow.client import ConfigInvalid
+from restow.httpserver import TlsError
 from restow.kinds.releases import ReleaseError
-from restow.serving.listener import TlsError
 from restow.storage.errors import StorageError
 from restow.storageversion.errors import CoordinationError
 

@@ -29,7 +29,7 @@ from restow.apiserver import certificates as certs
 from restow.apiserver.option_files import check_authorities, named
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, check_mode, refresh_pki
 from restow.apiserver.tls_options import TlsOptions
-from restow.serving.listener import (
+from restow.httpserver import (
     NamedPair,
     TlsError,
     TlsFiles,
@@ -38,7 +38,7 @@ from restow.serving.listener import (
     TlsPolicy,
     check_pair,
 )
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 LOOK_SECONDS: Final = 30.0
 """As often as files are read again; half of what the reference takes."""

@@ -15,7 +15,7 @@ from restow.apiserver.options import ServeOptions
 from restow.registry.definition import Resource
 
 if TYPE_CHECKING:
-    from restow.serving.admission import Admission
+    from restow.admission import Admission
 
 COLLECTOR_THRESHOLDS: Final = (20_000, 50, 100)
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from restow.admission import Admission
 from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
@@ -50,16 +51,15 @@ from restow.controllers import (
     HousekeepingOptions,
     ProxyTrust,
 )
+from restow.endpoints.barrier import WriteBarrier
+from restow.httpserver import Listener, TlsMaterial, open_front_sockets
 from restow.registry.catalog import Catalog, release_catalog
 from restow.registry.committing import Sealed
 from restow.registry.definition import Resource
 from restow.registry.repeating import repeat
-from restow.serving.admission import Admission
-from restow.serving.answers import error_body
-from restow.serving.barrier import WriteBarrier
-from restow.serving.context import User
-from restow.serving.listener import Listener, TlsMaterial, open_front_sockets
-from restow.serving.metrics import Metrics
+from restow.request.context import User
+from restow.request.metrics import Metrics
+from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory

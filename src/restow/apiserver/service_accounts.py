@@ -14,13 +14,13 @@ from restow.apiserver.certificates import PkiError
 from restow.apiserver.option_files import named, read_option
 from restow.apiserver.pki import Pki
 from restow.apiserver.service_account_options import ServiceAccountOptions
+from restow.authentication.service_accounts import AccountAuthenticator, AccountTrust
+from restow.authentication.service_accounts_claims import make_legacy
+from restow.authentication.service_accounts_objects import AccountObjects
+from restow.endpoints.handlers.token_request import TokenLimits, TokenRequesting
+from restow.endpoints.openid import FIRST_SEGMENTS, OpenIdDocuments
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
-from restow.serving.authentication.service_accounts import AccountAuthenticator, AccountTrust
-from restow.serving.authentication.service_accounts_claims import make_legacy
-from restow.serving.authentication.service_accounts_objects import AccountObjects
-from restow.serving.handlers.token_request import TokenLimits, TokenRequesting
-from restow.serving.openid import FIRST_SEGMENTS, OpenIdDocuments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from restow.aio import Runtime, Tasks, in_own_thread
-from restow.serving.health import Health
+from restow.endpoints.health import Health
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
     IDENTITY_KEY,

@@ -42,7 +42,7 @@ class TlsOptions:
             raise ValueError(f"--tls-sni-cert-key: at most {NAMED_MAX} of them")
         if self.cipher_suites:
             # Only then: it brings the listener with it, for which --help should not wait.
-            from restow.serving.listener.tls import CIPHER_SUITES  # noqa: PLC0415
+            from restow.httpserver.tls import CIPHER_SUITES  # noqa: PLC0415
 
             for name in self.cipher_suites:
                 if name not in CIPHER_SUITES:

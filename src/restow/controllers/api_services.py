@@ -6,7 +6,7 @@ the object to himself. What is changed in the others is changed back, what is mi
 and what is served no more goes.
 
 Which custom resources there are is read from their definitions, not from what this server hosts:
-it may be late. Not here: APIServices of other servers (`restow.serving.aggregation`), but for one
+it may be late. Not here: APIServices of other servers (`restow.aggregator`), but for one
 thing: what names no service is available, whoever made it.
 """
 

@@ -5,7 +5,7 @@ others what they lack; what somebody has added stays. One that is annotated with
 `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
 
 A cluster role with an aggregationRule gets the rules of all that it selects, whenever one of them
-changes. Not here: who decides by roles (`restow.serving.authorization`).
+changes. Not here: who decides by roles (`restow.authorization`).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
+from restow.httpserver.front import open_front_sockets
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.commands import needs_certificate
 from restow.localcluster.control import ControlServer
@@ -49,7 +50,6 @@ from restow.localcluster.release_files import (
 from restow.localcluster.restored import apply_record, check_keys, read_record
 from restow.localcluster.state import ClusterState, read_state, write_state
 from restow.localcluster.supervisor import Supervisor, SupervisorOptions
-from restow.serving.listener.front import open_front_sockets
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import make_data_directory
 

@@ -20,13 +20,13 @@ from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
+from restow.httpserver.front import open_front_sockets
 from restow.localcluster.child import Launch, restow_command
 from restow.localcluster.ending import Ending
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
 from restow.localcluster.health import reachable
 from restow.localcluster.keeper import Keeper, State
 from restow.localcluster.ports import PortChooser, is_free
-from restow.serving.listener.front import open_front_sockets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from restow.client import Answer
-from restow.serving.listener import (
+from restow.httpserver import (
     Deferred,
     Headers,
     Peer,

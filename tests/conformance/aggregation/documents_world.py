@@ -13,24 +13,24 @@ from typing import Any
 
 import orjson
 
+from restow import httpserver as listener
+from restow.aggregator.documents import RemoteDocuments
+from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aio import Runtime, SimulatedClock, SystemClock
 from restow.client.transport import Answer, InProcessTransport, Request, Response
+from restow.endpoints.discovery import Discovery
+from restow.endpoints.health import Health
+from restow.endpoints.nonresource import NonResources
+from restow.endpoints.openapi_paths import OpenApi
+from restow.httpserver.request import Headers, Peer
+from restow.httpserver.request import Request as Received
+from restow.openapi import ApiInfo
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.definition import Resource
-from restow.serving import listener
-from restow.serving.aggregation.documents import RemoteDocuments
-from restow.serving.aggregation.interface import RemoteApi, ServiceRef
-from restow.serving.context import Context
-from restow.serving.discovery import Discovery
-from restow.serving.health import Health
-from restow.serving.listener.request import Headers, Peer
-from restow.serving.listener.request import Request as Received
-from restow.serving.metrics import Metrics
-from restow.serving.nonresource import NonResources
-from restow.serving.openapi import ApiInfo
-from restow.serving.openapi_paths import OpenApi
-from restow.serving.request_info import parse_request
-from tests.unit.serving.custom_kinds import gadgets
+from restow.request.context import Context
+from restow.request.metrics import Metrics
+from restow.request.request_info import parse_request
+from tests.unit.endpoints.custom_kinds import gadgets
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 GROUP = "remote.example.com"

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aggregator import documents_backend
 from restow.client.transport import Answer
 from restow.registry.catalog import Catalog
-from restow.serving.aggregation import documents_backend
 from tests.conformance.aggregation.documents_world import (
     AGGREGATED,
     GROUP,
@@ -20,7 +20,7 @@ from tests.conformance.aggregation.documents_world import (
     api,
     running_world,
 )
-from tests.unit.serving.custom_kinds import gadgets
+from tests.unit.endpoints.custom_kinds import gadgets
 
 NAME = f"v1.{GROUP}"
 CURRENT = ("Current", ["gadgets"])

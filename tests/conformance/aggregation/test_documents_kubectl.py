@@ -14,11 +14,11 @@ import pytest
 
 from restow.aio import Runtime
 from restow.client.transport import Answer
+from restow.httpserver import Listener
+from restow.httpserver.request import Request
 from restow.registry.catalog import Catalog
-from restow.serving.context import Context
-from restow.serving.listener import Listener
-from restow.serving.listener.request import Request
-from restow.serving.request_info import parse_request
+from restow.request.context import Context
+from restow.request.request_info import parse_request
 from tests.conformance.aggregation.documents_world import (
     GROUP,
     Site,
@@ -26,7 +26,7 @@ from tests.conformance.aggregation.documents_world import (
     api,
     running_world,
 )
-from tests.unit.serving.custom_kinds import gadgets
+from tests.unit.endpoints.custom_kinds import gadgets
 
 OLD = "old.example.com"
 SECONDS_MAX = 60.0

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from restow.client.transport import Answer
-from restow.serving.openapi import V2_PROTOBUF_ACCEPTED, V2Assembly
+from restow.openapi import V2_PROTOBUF_ACCEPTED, V2Assembly
 from tests.conformance.aggregation.documents_world import GROUP, World, api, running_world
-from tests.unit.serving.custom_kinds import gadgets
-from tests.unit.serving.openapi import gnostic
+from tests.unit.endpoints.custom_kinds import gadgets
+from tests.unit.openapi import gnostic
 
 NAME = f"v1.{GROUP}"
 KIND = "com.example.remote.v1.Gadget"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from restow.aggregator.backends import ClientCertificate, RemoteBackends
+from restow.aggregator.documents import RemoteDocuments
+from restow.aggregator.services import Place
 from restow.aio import Runtime
 from restow.registry.catalog import Catalog
-from restow.serving.aggregation.backends import ClientCertificate, RemoteBackends
-from restow.serving.aggregation.documents import RemoteDocuments
-from restow.serving.aggregation.services import Place
 from restow.testing.aggregated_backend import AggregatedBackend, Asked, Line
 from restow.testing.certificates import make_certificate
 from tests.conformance.aggregation.documents_world import GROUP, Directory, Site, World, api
 from tests.conformance.aggregation.proxy.proxies import FixedServices
-from tests.unit.serving.custom_kinds import gadgets
+from tests.unit.endpoints.custom_kinds import gadgets
 
 
 async def test_documents_are_fetched_over_tls(tmp_path: Path) -> None:

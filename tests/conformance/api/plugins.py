@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from restow.admission import Attributes, WriteOf
 from restow.apimachinery import status
-from restow.serving.admission import Attributes, WriteOf
 
 
 class Plugin:

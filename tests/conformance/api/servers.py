@@ -8,22 +8,22 @@ from typing import Any
 
 import orjson
 
+from restow.admission import Admission
 from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
 from restow.encryption.interface import Keys
 from restow.encryption.opened import OpenedStorage
+from restow.endpoints.app import Barrier, open_barrier
+from restow.httpserver import Listener
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.registry.catalog import Catalog, release_catalog
 from restow.registry.committing import Sealed
 from restow.registry.encoding import EncodingPolicy
-from restow.serving.admission import Admission
-from restow.serving.answers import error_body
-from restow.serving.app import Barrier, open_barrier
-from restow.serving.context import User
-from restow.serving.limits import RequestLimits
-from restow.serving.listener import Listener
+from restow.request.context import User
+from restow.request.limits import RequestLimits
+from restow.request.responses import error_body
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_reports import RemoteReports

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from restow.serving.admission import Admission
+from restow.admission import Admission
 from restow.storage.interface import Storage
 from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.plugins import Plugin

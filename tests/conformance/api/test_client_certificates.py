@@ -20,9 +20,9 @@ from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions, RequestHeaderOptions
-from restow.serving.answers import error_body
-from restow.serving.context import User
-from restow.serving.listener import Listener, TlsFiles, TlsMaterial
+from restow.httpserver import Listener, TlsFiles, TlsMaterial
+from restow.request.context import User
+from restow.request.responses import error_body
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient
 from restow.testing.certificates import CertificateFiles, make_certificate

@@ -9,9 +9,9 @@ import pytest
 
 from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.apiserver.assembly import Doors
+from restow.authentication import Authentication, TokenAuthenticator
+from restow.authorization import MastersOnly
 from restow.kinds.types import load_types
-from restow.serving.authentication import Authentication, TokenAuthenticator
-from restow.serving.authorization import MastersOnly
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import PARTIAL, PROTOBUF, YAML, ApiClient
 from tests.conformance.api.servers import CONFIG_MAPS, NS, SECRETS, config_map, start_server

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.controllers import Housekeeping, HousekeepingOptions
+from restow.endpoints.barrier import WriteBarrier
 from restow.registry.encoding import FixedPolicy
-from restow.serving.barrier import WriteBarrier
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from restow.testing.api_client import ApiClient, Reply

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from restow.apiserver.assembly import Doors
-from restow.serving.authentication import Authentication
-from restow.serving.context import User
-from restow.serving.listener import Headers, Peer, Request, Response
-from restow.serving.request_info import RequestInfo
+from restow.authentication import Authentication
+from restow.httpserver import Headers, Peer, Request, Response
+from restow.request.context import User
+from restow.request.request_info import RequestInfo
 from restow.storage.errors import Unavailable
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import CONFIG_MAPS, start_server

@@ -13,15 +13,15 @@ from restow.aio import Runtime
 from restow.apiserver.assembly import assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions, OidcOptions
-from restow.serving.answers import error_body
-from restow.serving.context import User
-from restow.serving.listener import Listener
+from restow.httpserver import Listener
+from restow.request.context import User
+from restow.request.responses import error_body
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient
 from restow.testing.certificates import make_certificate
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, SECRETS, TOKEN
 from tests.conformance.api.servers import config_map as made
-from tests.unit.serving.authentication.issuers import AUDIENCE, DISCOVERY, JWKS, FakeIssuer, json
+from tests.unit.authentication.issuers import AUDIENCE, DISCOVERY, JWKS, FakeIssuer, json
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from restow.endpoints.handlers import listing, reading, watching
+from restow.endpoints.selection import Selection
 from restow.registry.watch_cache import Entry
-from restow.serving.handlers import listing, reading, watching
-from restow.serving.selection import Selection
 from restow.storage.interface import Delete, Key, Revision, Transaction
 from restow.testing.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
 from tests.conformance.api.conftest import StartServer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.serving.admission.quota import QUOTAS_AT_ONCE_MAX
+from restow.admission.quota import QUOTAS_AT_ONCE_MAX
 from restow.storage.interface import Outcome, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import MERGE_PATCH

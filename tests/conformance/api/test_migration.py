@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from restow.admission import Admission
 from restow.aio import Backoff, Runtime
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import Request
+from restow.endpoints.barrier import WriteBarrier
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.jobs import Ending
@@ -27,8 +29,6 @@ from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.registry.catalog import Catalog
-from restow.serving.admission import Admission
-from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.changes import hash_of
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from restow.admission.owners import OwnerCheck
 from restow.registry.definition import Object
-from restow.serving.admission.owners import OwnerCheck
-from restow.serving.context import Context
+from restow.request.context import Context
 from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map

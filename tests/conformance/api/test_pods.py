@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from restow.admission.review import kind_of
 from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.kinds.types import load_types
-from restow.serving.admission.review import kind_of
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import PROTOBUF, TABLE, ApiClient, Reply
 from tests.conformance.api.plugins import Plugin

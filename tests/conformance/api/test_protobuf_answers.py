@@ -8,14 +8,14 @@ import pytest
 
 from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
 from restow.apimachinery.protobuf_values import read_small
+from restow.endpoints.handlers.listing import MESSAGES_AT_ONCE
 from restow.registry.catalog import builtin_catalog
-from restow.serving.answers import PROTOBUF_BYTES_MAX
-from restow.serving.handlers.listing import MESSAGES_AT_ONCE
-from restow.serving.messages import read_message, struct_of
+from restow.request.messages import read_message, struct_of
+from restow.request.responses import PROTOBUF_BYTES_MAX
 from restow.testing.api_client import JSON, PROTOBUF, ApiClient, Reply, WatchStream
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
-from tests.unit.serving.custom_kinds import GROUP, gadget, gadgets
+from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadgets
 
 GO = f"{PROTOBUF},application/json"
 META = f"{PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"

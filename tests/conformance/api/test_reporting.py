@@ -17,8 +17,8 @@ from restow.apis.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
 from restow.client import NO_RETRY, Answer, InProcessTransport
 from restow.client import ApiClient as ReportingClient
+from restow.endpoints.barrier import WriteBarrier
 from restow.registry.catalog import Catalog
-from restow.serving.barrier import WriteBarrier
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.errors import NotReported

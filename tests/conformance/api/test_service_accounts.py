@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from restow.aio import Runtime, SystemClock
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.service_accounts import AccountRules
-from restow.serving.authentication import service_accounts_claims
-from restow.serving.authentication.service_accounts import AccountTrust
-from restow.serving.handlers.token_request import TokenLimits
+from restow.authentication import service_accounts_claims
+from restow.authentication.service_accounts import AccountTrust
+from restow.endpoints.handlers.token_request import TokenLimits
 from restow.storage.interface import Storage
 from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import NS, OTHER_TOKEN, TOKEN, RunningServer, start_server

@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION
 from restow.encryption.providers import fingerprint
-from restow.serving.barrier import WriteBarrier
+from restow.endpoints.barrier import WriteBarrier
 from restow.storage.interface import Key, Revision, Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions

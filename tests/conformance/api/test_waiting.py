@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.serving.barrier import WriteBarrier
+from restow.endpoints.barrier import WriteBarrier
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.serving.handlers import watching
+from restow.endpoints.handlers import watching
 from restow.storage.interface import Revision
 from restow.testing.api_client import PARTIAL, TABLE, ApiClient, WatchStream
 from tests.conformance.api.conftest import StartServer

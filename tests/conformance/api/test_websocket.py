@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from restow.serving.limits import InFlightOptions, RequestLimits
+from restow.request.limits import InFlightOptions, RequestLimits
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import (
     CONFIG_MAPS,

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from restow.admission import Attributes, WriteOf
 from restow.apiserver.assembly import Doors
-from restow.serving.admission import Attributes, WriteOf
-from restow.serving.authentication import Authentication, TokenAuthenticator
-from restow.serving.context import User
-from restow.serving.limits import InFlight, RequestLimits
-from restow.serving.request_info import RequestInfo
+from restow.authentication import Authentication, TokenAuthenticator
+from restow.request.context import User
+from restow.request.limits import InFlight, RequestLimits
+from restow.request.request_info import RequestInfo
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import RunningServer, start_server

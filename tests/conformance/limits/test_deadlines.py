@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from restow.serving.limits import RequestLimits
-from restow.serving.parameters import Deadlines
+from restow.request.limits import RequestLimits
+from restow.request.parameters import Deadlines
 from restow.testing.api_client import Reply
 from tests.conformance.api.servers import CONFIG_MAPS, config_map
 from tests.conformance.limits.servers import limited, until

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from restow.serving.handlers import reading
-from restow.serving.limits import InFlightOptions, RequestLimits
+from restow.endpoints.handlers import reading
+from restow.request.limits import InFlightOptions, RequestLimits
 from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import CONFIG_MAPS, config_map
 from tests.conformance.limits.servers import MASTER, Limited, limited, until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from restow.serving.limits import RequestLimits
+from restow.request.limits import RequestLimits
 from tests.conformance.limits.servers import limited
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

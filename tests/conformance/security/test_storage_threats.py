@@ -17,8 +17,8 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status import Conflict
 from restow.client import ApiClient as Client
 from tests.conformance.security.world import MASTER, World, running
+from tests.unit.endpoints.custom_kinds import gadget_definition
 from tests.unit.migration.running import running_server, until
-from tests.unit.serving.custom_kinds import gadget_definition
 
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 VOTES = "/apis/kube-apiserver.internal.k8s.io/v1alpha1/storageversions"

@@ -16,15 +16,15 @@ from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.service_accounts import AccountRules
+from restow.authentication import NOWHERE
+from restow.authentication.service_accounts import AccountTrust
+from restow.endpoints.barrier import NO_ERROR, WriteBarrier
+from restow.endpoints.handlers.token_request import TokenLimits
+from restow.httpserver import Limits, Listener
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.definition import Resource
-from restow.serving.answers import error_body
-from restow.serving.authentication import NOWHERE
-from restow.serving.authentication.service_accounts import AccountTrust
-from restow.serving.barrier import NO_ERROR, WriteBarrier
-from restow.serving.context import User
-from restow.serving.handlers.token_request import TokenLimits
-from restow.serving.listener import Limits, Listener
+from restow.request.context import User
+from restow.request.responses import error_body
 from restow.storage.interface import Key, Put, Storage, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.mirror import Mirror

@@ -13,10 +13,10 @@ from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.httpserver.request import Headers, Peer, Request
 from restow.registry.errors import DoAgain
-from restow.serving.context import ANONYMOUS, User
-from restow.serving.listener.request import Headers, Peer, Request
-from restow.serving.request_info import RequestInfo
+from restow.request.context import ANONYMOUS, User
+from restow.request.request_info import RequestInfo
 
 LIST = RequestInfo(method="GET", path="/", verb="list", is_resource=True, resource="parts")
 

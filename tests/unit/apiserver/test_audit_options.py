@@ -10,9 +10,9 @@ import pytest
 from restow.aio import Runtime
 from restow.apiserver.audit import open_audit
 from restow.apiserver.audit_options import AuditOptions
+from restow.audit import PolicyError
+from restow.audit.log_file import LogRefused
 from restow.cli.serve_audit import add_audit, audit_options
-from restow.serving.audit import PolicyError
-from restow.serving.audit.log_file import LogRefused
 
 
 def parsed(*words: str) -> AuditOptions:

@@ -13,8 +13,8 @@ from restow.apiserver.authentication_options import (
     OidcOptions,
     RequestHeaderOptions,
 )
-from restow.serving.authentication import NOWHERE
-from restow.serving.context import User
+from restow.authentication import NOWHERE
+from restow.request.context import User
 from restow.testing.certificates import CertificateFiles, make_certificate
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from restow.apiserver.feature_gates import GATES, FeatureGates, parse_feature_gates, publish
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 
 def test_default() -> None:

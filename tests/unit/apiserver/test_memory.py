@@ -15,7 +15,7 @@ from restow.apiserver.memory import (
     find_trim,
     give_back_memory,
 )
-from restow.serving.listener import Counters
+from restow.httpserver import Counters
 
 
 async def test_memory_is_given_back_in_the_first_quiet_time_after_much_traffic() -> None:

@@ -24,7 +24,7 @@ from restow.apiserver.renewal import make_material
 from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions
-from restow.serving.audit import read_policy
+from restow.audit import read_policy
 from restow.storage.etcd.credentials import load_credentials
 from restow.storage.etcd.options import EtcdOptions
 from restow.testing.certificates import CertificateFiles, make_certificate

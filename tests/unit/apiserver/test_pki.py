@@ -30,7 +30,7 @@ from restow.apiserver.pki import (
     refresh_pki,
     write_secret,
 )
-from restow.serving.listener import TlsMaterial
+from restow.httpserver import TlsMaterial
 
 SECRET_FILES = {
     *("ca.key", "serving.key", "admin.key", "service-account.key", "continue.key", "admin.token"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from restow.apiserver.process_metrics import publish_process
-from restow.serving.metrics import Metrics
+from restow.request.metrics import Metrics
 
 
 def tasks_shown(metrics: Metrics) -> float | None:

@@ -24,9 +24,9 @@ from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
-from restow.serving.listener import Listener, Request, Response
-from restow.serving.listener.tls import CIPHER_SUITES
-from restow.serving.metrics import Metrics
+from restow.httpserver import Listener, Request, Response
+from restow.httpserver.tls import CIPHER_SUITES
+from restow.request.metrics import Metrics
 from restow.testing.certificates import CertificateFiles, make_certificate, sign_certificate
 
 DAY_SECONDS = 86_400.0

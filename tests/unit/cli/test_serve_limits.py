@@ -7,8 +7,8 @@ import pytest
 from restow.apiserver.limit_options import LimitOptions
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.cli.serve_limits import add_limits, limit_options
-from restow.serving.limits import RequestLimits
-from restow.serving.listener import Limits
+from restow.httpserver import Limits
+from restow.request.limits import RequestLimits
 
 
 def options(*words: str) -> LimitOptions:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apis.names import FIGURES_ANNOTATION
 from restow.apiserver.lease_notes import LeaseNotes
-from restow.serving.metrics import Labels, Metrics, Totals
+from restow.request.metrics import Labels, Metrics, Totals
 from restow.storage.opening import open_storage
 from restow.storageversion.membership import Membership, MembershipOptions
 from restow.storageversion.wire import lease_key

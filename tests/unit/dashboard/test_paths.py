@@ -16,11 +16,11 @@ import pytest_asyncio
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
+from restow.authentication.sessions import COOKIE, TICKET_SECONDS
 from restow.dashboard import load_assets
+from restow.httpserver import Request
 from restow.registry.errors import DoAgain
-from restow.serving.authentication.sessions import COOKIE, TICKET_SECONDS
-from restow.serving.context import User
-from restow.serving.listener import Request
+from restow.request.context import User
 from restow.storage.interface import Span
 from restow.storage.opening import open_storage
 from restow.testing.api_client import ApiClient, Reply
@@ -447,7 +447,7 @@ async def test_a_bundle_closes_answers_that_it_cannot_use(
     """An inner watch that is answered with a tunnel is an error on its channel, and its slot is
     released."""
     await let_jane_watch(server)
-    monkeypatch.setattr("restow.serving.bundle._inner_headers", lambda outer: outer)
+    monkeypatch.setattr("restow.endpoints.bundle._inner_headers", lambda outer: outer)
     target = f"{CONFIG_MAPS}?watch=1"
     bundle = await open_bundle(server, target, token=OTHER_TOKEN, lines=ASKED)
     number, event = await bundle.next()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
-from restow.serving.authentication import (
+from restow.authentication import (
     Authentication,
     CertificateAuthenticator,
     TokenAuthenticator,
 )
-from restow.serving.authentication.credentials import Credential
-from restow.serving.authentication.sessions import (
+from restow.authentication.credentials import Credential
+from restow.authentication.sessions import (
     COOKIE,
     SESSION_SECONDS,
     TICKET_SECONDS,
@@ -25,8 +25,8 @@ from restow.serving.authentication.sessions import (
     Sessions,
     cookie_line,
 )
-from restow.serving.context import User
-from restow.serving.listener.request import Headers, Peer, PeerCertificate, Request
+from restow.httpserver.request import Headers, Peer, PeerCertificate, Request
+from restow.request.context import User
 
 KEY = b"a key that the servers of a cluster share"
 JANE = User("jane", ("developers",), "u-1")

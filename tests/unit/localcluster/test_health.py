@@ -10,8 +10,8 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
+from restow.httpserver import Listener, Request, Response
 from restow.localcluster.health import ServerProbe
-from restow.serving.listener import Listener, Request, Response
 
 HOST = "127.0.0.1"
 

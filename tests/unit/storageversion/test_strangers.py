@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.serving.messages import message_of
+from restow.request.messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.changes import hash_of

@@ -1,6 +1,6 @@
 """Rules of roles and bindings.
 
-Not here: whether somebody may give what they say (`restow.serving.authorization`).
+Not here: whether somebody may give what they say (`restow.authorization`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from restow.client import Answer
-from restow.serving.listener import Peer, PushStream, Request
+from restow.httpserver import Peer, PushStream, Request
 from restow.testing.in_process import PushedStream, as_answer, fail, kept, request_of, tell
 from restow.testing.sim.loop import Process
 from restow.testing.sim.network import Link

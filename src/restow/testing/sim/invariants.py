@@ -27,7 +27,7 @@ _COORDINATION: Final = "tests/unit/storageversion"
 _RANDOM_WORLDS: Final = (
     "tests/unit/migration/trigger/test_random_worlds.py::test_promises_hold_whatever_happens"
 )
-_BARRIER: Final = "tests/unit/serving/test_barrier.py"
+_BARRIER: Final = "tests/unit/endpoints/test_barrier.py"
 _FAULTS: Final = "tests/e2e/migration/test_faults.py"
 _ENGINE: Final = "tests/unit/migration/migrator/test_engine.py"
 _ADVICE: Final = ("tests/simulation/test_advice.py::test_a_scenario_breaks_no_promise",)

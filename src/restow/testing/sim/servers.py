@@ -20,11 +20,11 @@ from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
 from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOptions
+from restow.endpoints.barrier import WriteBarrier
+from restow.httpserver import Request, Response
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committing import Sealed
-from restow.serving.barrier import WriteBarrier
-from restow.serving.context import User
-from restow.serving.listener import Request, Response
+from restow.request.context import User
 from restow.storage.identity import Mark
 from restow.storage.interface import Storage
 from restow.storage.store_mark import merged

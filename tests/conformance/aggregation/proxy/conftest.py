@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 import uvloop
 
+from restow.aggregator.backends import ClientCertificate
 from restow.aio import Runtime
-from restow.serving.aggregation.backends import ClientCertificate
 from restow.storage.opening import open_storage
 from restow.testing.aggregated_backend import AggregatedBackend
 from restow.testing.certificates import CertificateFiles, make_certificate

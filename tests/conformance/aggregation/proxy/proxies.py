@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
+from restow.aggregator.backends import ClientCertificate, RemoteBackends
+from restow.aggregator.interface import RemoteApi, ServiceRef
+from restow.aggregator.pools import BackendLimits, Resolve, resolve_by_system
+from restow.aggregator.proxy import Proxy, ProxyLimits
+from restow.aggregator.services import NoPlace, Place
 from restow.aio import Runtime
-from restow.serving.aggregation.backends import ClientCertificate, RemoteBackends
-from restow.serving.aggregation.interface import RemoteApi, ServiceRef
-from restow.serving.aggregation.pools import BackendLimits, Resolve, resolve_by_system
-from restow.serving.aggregation.proxy import Proxy, ProxyLimits
-from restow.serving.aggregation.services import NoPlace, Place
 from restow.testing.aggregated_backend import AggregatedBackend
 from tests.conformance.api.servers import TOKEN, RunningServer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from restow.aggregator.pools import BackendLimits
+from restow.aggregator.proxy import ProxyLimits
+from restow.aggregator.services import Place
+from restow.endpoints.barrier import WriteBarrier
 from restow.registry.definition import Resource
-from restow.serving.aggregation.pools import BackendLimits
-from restow.serving.aggregation.proxy import ProxyLimits
-from restow.serving.aggregation.services import Place
-from restow.serving.barrier import WriteBarrier
 from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 from restow.testing.api_client import ApiClient
 from tests.conformance.aggregation.proxy.conftest import StartRig

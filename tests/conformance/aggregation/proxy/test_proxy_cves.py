@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from restow.aggregator.services import Place
 from restow.client.transport import Request
-from restow.serving.aggregation.services import Place
 from restow.testing.aggregated_backend import Asked, Line
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig

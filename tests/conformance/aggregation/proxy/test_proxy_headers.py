@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from restow.aggregator.passing import NOTHING_ELSE, user_lines
+from restow.aggregator.published_headers import PublishedHeaders, believed_of
 from restow.apimachinery.status import BadRequest
-from restow.serving.aggregation.passing import NOTHING_ELSE, user_lines
-from restow.serving.aggregation.published_headers import PublishedHeaders, believed_of
-from restow.serving.context import User
+from restow.request.context import User
 from tests.conformance.aggregation.proxy.proxies import (
     FLUNDERS,
     HOST_NAME,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest_asyncio
 
-from restow.serving.aggregation.pools import BackendLimits
-from restow.serving.aggregation.services import Place
+from restow.aggregator.pools import BackendLimits
+from restow.aggregator.services import Place
 from restow.testing.aggregated_backend import AggregatedBackend, Asked, Line
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import (

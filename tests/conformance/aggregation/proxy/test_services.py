@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from restow.serving.aggregation.interface import ServiceRef
-from restow.serving.aggregation.services import NoPlace, Place, StoredServices
+from restow.aggregator.interface import ServiceRef
+from restow.aggregator.services import NoPlace, Place, StoredServices
 from tests.conformance.aggregation.proxy.proxies import Rig
 
 NS = "/api/v1/namespaces/default"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from restow.serving.admission import webhooks_transport
+from restow.admission import webhooks_transport
 from restow.testing.admission_webhook import AdmissionWebhook, allow, answer, deny, patch
 from restow.testing.api_client import JSON_PATCH, ApiClient
 from restow.testing.conversion_webhook import Raw

@@ -14,7 +14,7 @@ from restow.storage.memory import MemoryStorage
 from restow.testing.admission_webhook import AdmissionWebhook
 from tests.conformance.api.admission.conftest import BASE
 from tests.conformance.api.servers import start_server
-from tests.unit.serving.custom_kinds import GROUP, gadget, gadget_definition
+from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadget_definition
 
 GADGETS = f"/apis/{GROUP}/v1/namespaces/default/gadgets"
 # Knows less than the version that objects are sent in, and has a default of its own.

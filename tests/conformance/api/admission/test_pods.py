@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.service_accounts import AccountRules
-from restow.serving.authentication.service_accounts import AccountTrust
-from restow.serving.handlers.token_request import TokenLimits
+from restow.authentication.service_accounts import AccountTrust
+from restow.endpoints.handlers.token_request import TokenLimits
 from restow.storage.memory import MemoryStorage
 from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import NS, TOKEN, RunningServer, start_server

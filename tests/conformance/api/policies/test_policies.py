@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from restow.serving.admission import Attributes
-from restow.serving.admission.dear import DearWork
+from restow.admission import Attributes
+from restow.admission.dear import DearWork
 from restow.testing.api_client import MERGE_PATCH, ApiClient, Reply
 from tests.conformance.api.policies.cases import (
     BINDINGS,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from restow.admission import Admission
 from restow.aio import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
@@ -20,7 +21,6 @@ from restow.client.transport import Request, Response
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
 from restow.registry.stored import encode
-from restow.serving.admission import Admission
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.testing.coordination_audit import stored_versions

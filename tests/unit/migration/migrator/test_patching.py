@@ -12,6 +12,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from restow.admission import Attributes, WriteOf
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import Expired, NotFound, StatusError, Unauthorized
@@ -21,7 +22,6 @@ from restow.migration.migrator.classify import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_M
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.patching import FIELD_MANAGER, PatchOptions, connections_for
 from restow.registry.stored import encode
-from restow.serving.admission import Attributes, WriteOf
 from restow.storage.interface import Delete, Key, Put, Revision, Transaction
 from tests.unit.migration.migrator.patch_rig import (
     OPTIONS,

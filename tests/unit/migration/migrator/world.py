@@ -18,13 +18,13 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import Request, Response, Transport
+from restow.endpoints.barrier import WriteBarrier
 from restow.migration.migrator.controller import find_request_apis, find_resource
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, Listener, Outcome
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.patching import PatchOptions
 from restow.registry.stored import encode
-from restow.serving.barrier import WriteBarrier
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions

@@ -13,11 +13,11 @@ from pathlib import Path
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.client import Answer, ApiClient, InProcessTransport
+from restow.endpoints.app import App
+from restow.endpoints.barrier import WriteBarrier
+from restow.httpserver import Peer, PushStream
 from restow.registry.catalog import Catalog
-from restow.serving.app import App
-from restow.serving.barrier import WriteBarrier
-from restow.serving.context import User
-from restow.serving.listener import Peer, PushStream
+from restow.request.context import User
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery import status
+from restow.endpoints.barrier import WriteBarrier
 from restow.registry import committing
 from restow.registry.committing import Committer
 from restow.registry.encoding import Encoding
 from restow.registry.plans import CreatePlan
-from restow.serving.barrier import WriteBarrier
 from restow.storage.checks import holds
 from restow.storage.interface import (
     Transaction,

@@ -9,11 +9,11 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apiserver import assembly
+from restow.endpoints.handlers import rewriting
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
 from restow.migration.migrator.following import Followed
 from restow.migration.trigger import following as trigger_following
-from restow.serving.handlers import rewriting
 from restow.storage.interface import (
     Absent,
     Key,

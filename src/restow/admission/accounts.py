@@ -1,0 +1,103 @@
+"""Pods run as service accounts: new ones get theirs, and it must be there.
+
+    pods that name none      run as `default`, which the servers make in each namespace. A namespace
+                             that is new may still wait for it, so it is waited for, for a moment
+    pods that name one       are refused where there is no such account
+    all but mirror pods      get the account's token as a volume, and its secrets for images
+
+A server without tokens of accounts is not asked: it has nothing to mount. Not here: what a pod gets
+of its account (`restow.apimachinery.pod_accounts`), and who makes accounts
+(`restow.controllers.accounts`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.admission.review import Attributes, WriteOf, forbidden
+from restow.aio import Runtime
+from restow.apimachinery import pod_accounts
+from restow.registry.definition import Object, Resource
+from restow.registry.store import ResourceStore
+
+ATTEMPTS_MAX: Final = 10
+"""How often the account `default` is looked for. All others are looked for once."""
+RETRY_SECONDS: Final = (0.1, 0.2)
+"""How long is waited between looks: at least, and at most."""
+
+
+class PodAccounts:
+    """Gives new pods what their accounts have, and refuses those without. Satisfies `Mutation` and
+    `Admission`: a webhook may have changed what was given."""
+
+    def __init__(self, store: ResourceStore, accounts: Resource, runtime: Runtime) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._runtime = runtime
+
+    def concerns(self, write: WriteOf) -> bool:
+        if write.resource.group or write.resource.plural != "pods":
+            return False
+        return (write.operation, write.subresource) in {
+            ("CREATE", ""),
+            ("UPDATE", "ephemeralcontainers"),
+        }
+
+    async def mutate(self, attributes: Attributes) -> Object | None:
+        obj = attributes.obj
+        if attributes.operation != "CREATE" or obj is None or pod_accounts.is_mirror(obj):
+            return None
+        account = await self._account(attributes, _account_name(obj) or _DEFAULT)
+        return pod_accounts.with_account(obj, account, suffix=self._runtime.ids.suffix())
+
+    async def review(self, attributes: Attributes) -> None:
+        obj = attributes.obj
+        if obj is None:
+            return
+        is_new = attributes.operation == "CREATE"
+        if is_new and pod_accounts.is_mirror(obj):
+            _refuse(attributes, pod_accounts.mirror_problem(obj))
+            return
+        name = _account_name(obj)
+        if not name:
+            if is_new:
+                where = f"{attributes.namespace}/{attributes.name}"
+                _refuse(attributes, f"no service account specified for pod {where}")
+            return
+        account = await self._account(attributes, name)
+        if pod_accounts.limits_secrets(account):
+            problem = pod_accounts.secrets_problem if is_new else pod_accounts.later_secrets_problem
+            _refuse(attributes, problem(obj, account))
+
+    async def _account(self, attributes: Attributes, name: str) -> Object:
+        """The account of a pod. Raises 403."""
+        resource = self._accounts
+        path = resource.path_of(attributes.namespace, name)
+        cache = self._store.ready(resource)
+        entry = None if cache is None else cache.get(path)
+        attempts = ATTEMPTS_MAX if name == _DEFAULT else 1
+        while entry is None:
+            # What is in memory may be old: it was looked up there, and now it is looked up anew.
+            entry = (await self._store.read(resource)).get(path)
+            attempts -= 1
+            if entry is None:
+                if attempts <= 0:
+                    where = f"{attributes.namespace}/{name}"
+                    why = f'error looking up service account {where}: serviceaccount "{name}"'
+                    raise forbidden(attributes, f"{why} not found")
+                await self._runtime.clock.sleep(self._runtime.randomness.uniform(*RETRY_SECONDS))
+        version = resource.api_version(resource.own_version)
+        return self._store.object_of(resource, entry, version)
+
+
+_DEFAULT: Final = pod_accounts.ACCOUNT_DEFAULT
+
+
+def _account_name(pod: Object) -> str:
+    spec: dict[str, Any] = pod.get("spec") or {}
+    return spec.get("serviceAccountName") or ""
+
+
+def _refuse(attributes: Attributes, why: str) -> None:
+    if why:
+        raise forbidden(attributes, why)

@@ -1,0 +1,121 @@
+"""Limit ranges: new pods get what those of their namespace say, and who asks too much is refused.
+
+Asked about new pods, pods that are resized, and claims of volumes. While there is no limit range at
+all, writes of them are not asked about; in a namespace that has none they cost one look.
+
+Not here: what a limit range says of an object (`restow.apimachinery.limit_ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from restow.admission.review import Attributes, WriteOf, forbidden
+from restow.aio import Runtime
+from restow.apimachinery import limit_ranges
+from restow.apimachinery.limit_ranges import LimitRange
+from restow.registry.catalog import Catalog
+from restow.registry.definition import Object
+from restow.registry.following import Following
+from restow.registry.store import ResourceStore
+
+
+class LimitRanges:
+    """All limit ranges there are. `start` it, `close` it."""
+
+    def __init__(
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        *,
+        on_changed: Callable[[], None],
+    ) -> None:
+        """`on_changed`: there is one now where there was none at all, or the other way round."""
+        self._on_changed = on_changed
+        self._ranges: dict[str, dict[str, LimitRange]] = {}
+        """By namespace and path."""
+        resource = catalog.named("", "limitranges")
+        self._following: Following | None = None
+        if resource is not None:
+            self._following = Following(store, resource, runtime, on_object=self._on_range)
+
+    async def start(self) -> None:
+        """Know all that there are. Raises when they cannot be read."""
+        if self._following is not None:
+            await self._following.start()
+
+    async def close(self) -> None:
+        if self._following is not None:
+            await self._following.close()
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def of(self, attributes: Attributes) -> list[LimitRange]:
+        """Those that a write is held against, by name."""
+        here = self._ranges.get(attributes.namespace)
+        old = attributes.old
+        # What is on its way out may be changed as that needs.
+        if not here or (old is not None and old["metadata"].get("deletionTimestamp")):
+            return []
+        return [here[path] for path in sorted(here)]
+
+    def _on_range(self, path: str, obj: Object | None) -> None:
+        namespace, had_some = path.partition("/")[0], bool(self._ranges)
+        here = self._ranges.setdefault(namespace, {})
+        if obj is not None:
+            here[path] = limit_ranges.read_limit_range(obj)
+        else:
+            here.pop(path, None)
+        if not here:
+            del self._ranges[namespace]
+        if bool(self._ranges) is not had_some:
+            self._on_changed()
+
+
+class LimitDefaults:
+    """Gives containers what they do not say. Satisfies `Mutation`."""
+
+    def __init__(self, known: LimitRanges) -> None:
+        self._known = known
+
+    def concerns(self, write: WriteOf) -> bool:
+        return bool(self._known) and _is_of_pods(write)
+
+    async def mutate(self, attributes: Attributes) -> Object | None:
+        ranges = self._known.of(attributes)
+        if not ranges or attributes.obj is None:
+            return None
+        return limit_ranges.with_defaults(attributes.obj, ranges)
+
+
+class LimitChecks:
+    """Refuses what asks too much, or too little. Satisfies `Admission`."""
+
+    def __init__(self, known: LimitRanges) -> None:
+        self._known = known
+
+    def concerns(self, write: WriteOf) -> bool:
+        return bool(self._known) and (_is_of_pods(write) or _is_of_claims(write))
+
+    def review(self, attributes: Attributes) -> None:
+        obj = attributes.obj
+        if obj is None:
+            return
+        is_claim = attributes.resource.plural == "persistentvolumeclaims"
+        problem_of = limit_ranges.claim_problem if is_claim else limit_ranges.pod_problem
+        for each in self._known.of(attributes):
+            if why := problem_of(obj, each):
+                raise forbidden(attributes, why)
+
+
+def _is_of_pods(write: WriteOf) -> bool:
+    if write.resource.group or write.resource.plural != "pods":
+        return False
+    return (write.operation, write.subresource) in {("CREATE", ""), ("UPDATE", "resize")}
+
+
+def _is_of_claims(write: WriteOf) -> bool:
+    is_claim = not write.resource.group and write.resource.plural == "persistentvolumeclaims"
+    return is_claim and write.operation != "DELETE" and not write.subresource

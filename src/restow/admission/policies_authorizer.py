@@ -1,0 +1,78 @@
+"""Who answers when an expression asks what somebody may do: whoever decides about requests.
+
+Not here: the functions by which expressions ask (`restow.apimachinery.structural.cel`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.admission.dear import asked_on_loop
+from restow.admission.request_values import namespace_of
+from restow.admission.review import Attributes
+from restow.apimachinery.structural.cel.admission import ASKED, ASKED_RESOURCE
+from restow.apimachinery.structural.cel.library_authorizer import (
+    AccessQuestion,
+    Account,
+    ResourceCheck,
+)
+from restow.apimachinery.structural.cel.library_authorizer import Authorizer as CelAuthorizer
+from restow.authorization.rules import Authorizer
+from restow.request.context import User
+from restow.request.request_info import RequestInfo
+
+
+def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[str, Any]:
+    """The variables `authorizer` and `authorizer.requestResource` of a write."""
+
+    def ask(question: AccessQuestion) -> bool:
+        account = question.account
+        user = attributes.user if account is None else account_user(account)
+        return authorizer.allows(user, _info(question))
+
+    asked = CelAuthorizer(asked_on_loop(ask))
+    return {
+        ASKED: asked,
+        ASKED_RESOURCE: ResourceCheck(
+            authorizer=asked,
+            group=attributes.resource.group,
+            resource=attributes.resource.plural,
+            subresource=attributes.subresource,
+            namespace=namespace_of(attributes),
+            name=attributes.name,
+        ),
+    }
+
+
+def account_user(account: Account) -> User:
+    """A service account as the user that it is."""
+    return User(
+        f"system:serviceaccount:{account.namespace}:{account.name}",
+        ("system:serviceaccounts", f"system:serviceaccounts:{account.namespace}"),
+    )
+
+
+def _info(question: AccessQuestion) -> RequestInfo:
+    if question.path:
+        return RequestInfo(method="", path=question.path, verb=question.verb)
+    selectors = {
+        name: [text]
+        for name, text in (
+            ("fieldSelector", question.field_selector),
+            ("labelSelector", question.label_selector),
+        )
+        if text
+    }
+    return RequestInfo(
+        method="",
+        path="",
+        verb=question.verb,
+        is_resource=True,
+        group=question.group,
+        version="*",
+        namespace=question.namespace,
+        resource=question.resource,
+        name=question.name,
+        subresource=question.subresource,
+        query=selectors,
+    )

@@ -1,0 +1,98 @@
+"""Whether a webhook's own conditions let it be asked about a write.
+
+One that is false ends it: the webhook is not asked. If none is, and some cannot be evaluated, it
+is as if the webhook had failed: the write is refused, or the webhook left out.
+
+Not here: rules and selectors (`matching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from restow.admission.dear import COST_ON_LOOP_MAX, DearWork
+from restow.admission.matching import Hosted
+from restow.admission.request_values import request_values
+from restow.admission.review import Attributes
+from restow.admission.webhooks_known import Hook
+from restow.apimachinery import status
+from restow.apimachinery.structural.cel.admission import (
+    NAMESPACE,
+    OBJECT,
+    OLD_OBJECT,
+    REQUEST,
+    Expression,
+)
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.values import TrialOver
+from restow.registry.definition import Object
+
+COST_MAX: Final = 2_500_000
+"""Of all conditions of one webhook for one write."""
+
+AuthorizerValues = Callable[[Attributes], dict[str, Any]]
+"""What expressions ask who may do what; see `restow.apimachinery.structural.cel.admission`."""
+
+
+def no_authorizer(_attributes: Attributes) -> dict[str, Any]:
+    """Nobody can be asked: an expression that asks cannot be evaluated."""
+    return {}
+
+
+async def conditions_hold(
+    hook: Hook,
+    attributes: Attributes,
+    hosted: Hosted,
+    *,
+    obj: Object | None,
+    old: Object | None,
+    authorizer: AuthorizerValues,
+    dear_work: DearWork,
+) -> bool:
+    """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
+    if not hook.conditions:
+        return True
+    values = {
+        OBJECT: obj,
+        OLD_OBJECT: old,
+        REQUEST: request_values(attributes, hosted),
+        NAMESPACE: None,
+        **authorizer(attributes),
+    }
+    problems, cost_left = [], COST_MAX
+    for condition in hook.conditions:
+        if condition.expression is None:
+            problems.append(condition.problem)
+            continue
+        run = partial(_run, condition.expression, values, min(CALL_COST_MAX, cost_left))
+        try:
+            outcome = run(Trial(COST_ON_LOOP_MAX))
+        except TrialOver:
+            outcome = await dear_work.run(run, attributes)
+        cost_left -= outcome.cost
+        if outcome.error:
+            problems.append(
+                f"expression '{condition.expression.source}' resulted in error: {outcome.error}"
+            )
+            if cost_left <= 0:
+                break
+        elif outcome.value is not True:
+            return False
+    if not problems:
+        return True
+    if hook.fails_open:
+        return False
+    told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    group_resource = attributes.resource.kind.group_resource
+    raise status.forbidden(told, resource=group_resource, name=attributes.name)
+
+
+def _run(
+    expression: Expression, values: dict[str, Any], cost_max: int, trial: Trial | None = None
+) -> Outcome:
+    # A copy: one that ends in a loop leaves the variable of that loop behind.
+    return expression.run(dict(values), cost_max=cost_max, trial=trial)

@@ -1,0 +1,246 @@
+"""Which APIs other servers serve: the APIServices that name a service, as this server knows them.
+
+All servers follow the APIServices in their watch cache. What this server hosts itself is never
+another's, whatever an APIService says: nobody can have our own groups served elsewhere. Whether an
+API can be asked is noted here by whoever finds out (`directory_availability`).
+
+Not here: asking, and what the documents of an API say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from restow.aggregator.interface import RemoteApi, ServiceRef
+from restow.apimachinery.names import version_priority
+from restow.controllers.api_service_objects import (
+    GROUP,
+    HTTPS_PORT,
+    KIND,
+    ApiService,
+    read_api_service,
+)
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Change, WatchCache
+
+APIS_MAX: Final = 1_000
+"""APIs of other servers; those above are not served, and logged."""
+
+logger = logging.getLogger(__name__)
+
+
+class ApiDirectory:
+    """What is known of them. Satisfies `Directory`."""
+
+    def __init__(self, catalog: Catalog, store: ResourceStore) -> None:
+        self.listeners: list[Callable[[], None]] = []
+        self.changed: list[Callable[[str], None]] = []
+        """Told of the name of each API that has come, gone or changed."""
+        self._catalog = catalog
+        self._store = store
+        self.resource = catalog.of_kind(GROUP, KIND)
+        """Of the APIServices themselves."""
+        self.services = catalog.of_kind("", "Service")
+        self._cache: WatchCache | None = None
+        self._cursor = 0
+        self._objects: dict[str, ApiService] = {}
+        """Those that name a service, by name."""
+        self._apis: dict[str, RemoteApi] = {}
+        self._by_version: dict[tuple[str, str], RemoteApi] = {}
+        self._problems: dict[str, str] = {}
+        self._ordered: tuple[int, tuple[RemoteApi, ...]] | None = None
+
+    async def start(self) -> None:
+        """Read all APIServices, and follow them from there. Raises when they cannot be read."""
+        if self.resource is None:
+            return
+        self._begin(await self._store.loaded(self.resource))
+        self._catalog.listeners.append(self._hosting_changed)
+
+    async def refresh(self) -> None:
+        """Follow another cache, if the one that was followed has been given up."""
+        if self.resource is not None and self._cache is not None and self._cache.is_closed:
+            cache = await self._store.loaded(self.resource)
+            if self._cache is not None:
+                self._begin(cache)
+
+    def close(self) -> None:
+        """Follow no more; what is known stays."""
+        if self._cache is not None:
+            self._cache.unlisten(self._follow)
+            self._catalog.listeners.remove(self._hosting_changed)
+            self._cache = None
+
+    # Asking.
+
+    def find(self, group: str, version: str) -> RemoteApi | None:
+        """The remote API; None when the group is served here in that version, or by nobody."""
+        found = self._by_version.get((group, version))
+        return None if found is None or self._hosts(found) else found
+
+    def all(self) -> Sequence[RemoteApi]:
+        """All remote APIs, in order of priority."""
+        if self._ordered is None or self._ordered[0] != self._catalog.changes:
+            apis = [api for api in self._apis.values() if not self._hosts(api)]
+            self._ordered = (self._catalog.changes, tuple(_in_order(apis)))
+        return self._ordered[1]
+
+    def unavailable(self, api: RemoteApi) -> str | None:
+        """Why an API cannot be asked now; None when it can, as far as is known."""
+        known = self._apis.get(api.name)
+        if known is None or known.uid != api.uid:
+            return f"APIService {api.name} is gone"
+        return self._problems.get(api.name)
+
+    def named(self, name: str) -> RemoteApi | None:
+        """A remote API by the name of its APIService, even if it is hosted here."""
+        return self._apis.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._apis)
+
+    def object_of(self, name: str) -> ApiService | None:
+        """The APIService of a remote API."""
+        return self._objects.get(name)
+
+    def note(self, api: RemoteApi, problem: str | None) -> None:
+        """Somebody has found out whether an API can be asked."""
+        if self._apis.get(api.name) != api or self._problems.get(api.name) == problem:
+            return
+        was_good = api.name not in self._problems
+        if problem is None:
+            del self._problems[api.name]
+        else:
+            self._problems[api.name] = problem
+        if was_good != (problem is None):
+            self._tell()
+
+    def _hosts(self, api: RemoteApi) -> bool:
+        return api.version in self._catalog.groups.get(api.group, ())
+
+    # Following.
+
+    def _begin(self, cache: WatchCache) -> None:
+        self._cache = cache
+        cache.listen(self._follow)
+        self._read_all(cache)
+
+    def _follow(self) -> None:
+        cache = self._cache
+        if cache is None:
+            return
+        changes = cache.changes_from(self._cursor)
+        if changes is None:
+            self._read_all(cache)
+        elif changes:
+            self._cursor = cache.cursor_end
+            self._end_changes([name for change in changes for name in self._apply(change)])
+
+    def _read_all(self, cache: WatchCache) -> None:
+        self._cursor = cache.cursor_end
+        selection = cache.select()
+        changed: list[str] = []
+        for name in self._apis.keys() - set(selection.keys) - cache.damaged.keys():
+            changed += self._set(name, None)
+        for name, entry in zip(selection.keys, selection.entries, strict=True):
+            changed += self._set(name, read_api_service(entry[2]))
+        self._end_changes(changed)
+
+    def _apply(self, change: Change) -> list[str]:
+        if change.damage is not None:
+            return []  # it is there, and was as it is known here
+        found = None if change.now is None else read_api_service(change.now[2])
+        return self._set(change.key, found)
+
+    def _set(self, name: str, found: ApiService | None) -> list[str]:
+        """Note what an APIService says now; its name, if that is another API than before."""
+        if found is not None and found.is_local:
+            found = None
+        before = self._apis.get(name)
+        api = None if found is None else _remote_api(found)
+        if found is not None and before is None and len(self._apis) >= APIS_MAX:
+            logger.error("APIService %s is not served: there are %d already", name, APIS_MAX)
+            return []
+        if found is None or api is None:
+            self._objects.pop(name, None)
+        else:
+            self._objects[name] = found
+        if api == before:
+            return []
+        self._problems.pop(name, None)
+        if before is not None:
+            del self._apis[name]
+            self._by_version.pop((before.group, before.version), None)
+        if api is not None:
+            self._apis[name] = self._by_version[api.group, api.version] = api
+        return [name]
+
+    def _end_changes(self, changed: list[str]) -> None:
+        if not changed:
+            return
+        self._ordered = None
+        for name in changed:
+            for listener in self.changed:
+                listener(name)
+        self._tell()
+
+    def _hosting_changed(self, group: str) -> None:
+        if any(api.group == group for api in self._apis.values()):
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.listeners:
+            try:
+                listener()
+            except Exception:
+                # One bad listener must not keep the others, or the watch, from going on.
+                logger.exception("a listener to aggregated APIs has failed")
+
+
+def _remote_api(found: ApiService) -> RemoteApi | None:
+    spec, service = found.spec, found.spec.service
+    if service is None or not service.name or not service.namespace:
+        return None
+    return RemoteApi(
+        name=found.name,
+        uid=found.uid,
+        group=spec.group,
+        version=spec.version,
+        service=ServiceRef(
+            namespace=service.namespace, name=service.name, port=service.port or HTTPS_PORT
+        ),
+        ca_pem=_pem(spec.ca_bundle) if spec.ca_bundle else None,
+        is_unverified=spec.skips_verification,
+        group_priority=spec.group_priority_minimum,
+        version_priority=spec.version_priority,
+    )
+
+
+def _pem(bundle: str) -> str:
+    """The text of a bundle. What is none is kept as it is, so that it trusts nobody."""
+    try:
+        return base64.b64decode(bundle).decode("ascii", "replace")
+    except (binascii.Error, ValueError):
+        return bundle
+
+
+def _in_order(apis: Iterable[RemoteApi]) -> list[RemoteApi]:
+    """Groups by the greatest priority any of their versions claims for them; then by name."""
+    apis = list(apis)
+    of_group: dict[str, int] = {}
+    for api in apis:
+        of_group[api.group] = max(of_group.get(api.group, 0), api.group_priority)
+    return sorted(
+        apis,
+        key=lambda api: (
+            -of_group[api.group],
+            api.group,
+            -api.version_priority,
+            version_priority(api.version),
+        ),
+    )

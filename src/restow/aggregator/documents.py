@@ -1,0 +1,232 @@
+"""The documents of all remote APIs, kept at hand: clients are answered from memory.
+
+Each backend is asked when an API comes, changes or becomes available again, once a minute, and
+after a failure with growing delays. Discovery and OpenAPI have workers of their own, and each
+question has a deadline: a backend that is slow, gone or wrong delays no other, and no client.
+
+Not here: what is asked of one backend (`documents_backend`), and how its answers become part of
+our own documents (`restow.endpoints.discovery`, `restow.endpoints.openapi_paths`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from restow.aggregator.documents_backend import BackendDocuments, Origin
+from restow.aggregator.documents_fetching import FetchFailed
+from restow.aggregator.documents_known import RemoteVersion
+from restow.aggregator.interface import Backends, Directory, RemoteApi
+from restow.aio import Backoff, QueueFull, Runtime, WorkQueue
+
+REFRESH_SECONDS: Final = 60.0
+BACKENDS_MAX: Final = 1_000
+RETRY: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=REFRESH_SECONDS, jitter=0.1)
+
+logger = logging.getLogger(__name__)
+
+Part = Literal["discovery", "openapi"]
+# How many backends are asked at once.
+_WORKERS: Final[dict[Part, int]] = {"discovery": 8, "openapi": 4}
+
+
+@dataclass(slots=True)
+class _Known:
+    """A backend, and how the last round of questions ended, by part."""
+
+    documents: BackendDocuments
+    asked: set[Part]
+    problems: dict[Part, str]
+
+
+class RemoteDocuments:
+    """Satisfies `Remotes`. Run it in a task; it learns of APIs by itself."""
+
+    def __init__(self, directory: Directory, backends: Backends, runtime: Runtime) -> None:
+        self._directory = directory
+        self._backends = backends
+        self._runtime = runtime
+        self._reading = asyncio.Lock()
+        self.discovery_listeners: list[Callable[[str], None]] = []
+        self.openapi_listeners: list[Callable[[], None]] = []
+        self._known: dict[Origin, _Known] = {}
+        self._versions: dict[tuple[str, str], RemoteVersion] = {}
+        self._unavailable: dict[str, str | None] = {}
+        """By the name of the APIService."""
+        self._queues: dict[Part, WorkQueue[Origin]] = {
+            part: WorkQueue(
+                f"{part} of backends",
+                clock=runtime.clock,
+                randomness=runtime.randomness,
+                retry_backoff=RETRY,
+                keys_max=BACKENDS_MAX,
+            )
+            for part in _WORKERS
+        }
+        directory.listeners.append(self._directory_changed)
+        self._directory_changed()
+
+    def versions(self) -> Iterable[RemoteVersion]:
+        return self._versions.values()
+
+    def version(self, group: str, version: str) -> RemoteVersion | None:
+        return self._versions.get((group, version))
+
+    def is_whole(self) -> bool:
+        """Whether each backend was asked at least once for its resources, whatever it said."""
+        return all("discovery" in known.asked for known in self._known.values())
+
+    def problems(self) -> dict[str, str]:
+        """Why documents of an API are missing or old, by the name of its APIService."""
+        found: dict[str, str] = {}
+        for known in self._known.values():
+            for problem in known.problems.values():
+                found |= {api.name: problem for api in known.documents.apis}
+        return found
+
+    async def run(self) -> None:
+        """Ask backends, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for part, workers in _WORKERS.items():
+                for number in range(workers):
+                    group.create_task(self._work(part), name=f"{part} of backends {number}")
+
+    async def _work(self, part: Part) -> None:
+        queue = self._queues[part]
+        while True:
+            origin = await queue.get()
+            try:
+                await self._turn(part, origin)
+            finally:
+                queue.done(origin)
+
+    async def _turn(self, part: Part, origin: Origin) -> None:
+        """One round of questions to one backend."""
+        queue, known = self._queues[part], self._known.get(origin)
+        if known is None:  # nobody needs it any more
+            queue.forget(origin)
+            return
+        try:
+            await self._ask(part, known.documents)
+        except FetchFailed as error:
+            self._failed(part, origin, known, str(error))
+        except Exception as error:  # the edge of a task: one backend must not end it for all
+            logger.exception("%s of the aggregated server %s could not be read", part, origin)
+            self._failed(part, origin, known, f"{type(error).__name__}: {error}")
+        else:
+            if known.problems.pop(part, None) is not None:
+                logger.info("%s of the aggregated server %s can be read again", part, origin)
+            queue.forget(origin)
+            queue.add_after(origin, REFRESH_SECONDS)
+        known.asked.add(part)
+        if self._known.get(origin) is known:
+            self._refresh()
+
+    async def _ask(self, part: Part, documents: BackendDocuments) -> None:
+        reasons = {api: self._directory.unavailable(api) for api in documents.apis}
+        apis = [api for api, reason in reasons.items() if reason is None]
+        if not apis:
+            raise FetchFailed(next(iter(reasons.values())) or "nothing is served there")
+        if part == "discovery":
+            await documents.discover(apis)
+        else:
+            await documents.describe(apis)
+
+    def _failed(self, part: Part, origin: Origin, known: _Known, problem: str) -> None:
+        if known.problems.get(part) != problem:
+            logger.warning("%s of the aggregated server %s: %s", part, origin, problem)
+        known.problems[part] = problem
+        self._queues[part].retry(origin)
+
+    def _directory_changed(self) -> None:
+        """APIs have come, gone or changed, or whether they can be asked has."""
+        by_origin: dict[Origin, list[RemoteApi]] = {}
+        for api in self._directory.all():
+            by_origin.setdefault(Origin.of(api), []).append(api)
+        for origin in self._known.keys() - by_origin.keys():
+            del self._known[origin]
+        before, self._unavailable = self._unavailable, {}
+        for origin, apis in by_origin.items():
+            self._unavailable |= {api.name: self._directory.unavailable(api) for api in apis}
+            # New ones count as never asked, so that they are asked now.
+            is_back = any(
+                self._unavailable[api.name] is None and before.get(api.name, "") is not None
+                for api in apis
+            )
+            if self._has_changed(origin, apis) or is_back:
+                self._want(origin)
+        self._refresh()
+
+    def _has_changed(self, origin: Origin, apis: list[RemoteApi]) -> bool:
+        """Note which APIs a backend serves; whether that are others than before."""
+        known = self._known.get(origin)
+        if known is None:
+            documents = BackendDocuments(
+                self._backends, self._runtime.clock, reading=self._reading, apis=apis
+            )
+            self._known[origin] = _Known(documents, set(), {})
+            return True
+        if {api.group_version for api in known.documents.apis} == {
+            api.group_version for api in apis
+        }:
+            known.documents.apis = tuple(apis)
+            return False
+        known.documents.replace(apis)
+        return True
+
+    def _want(self, origin: Origin) -> None:
+        for queue in self._queues.values():
+            queue.forget(origin)  # what failed before says nothing of now
+            try:
+                queue.add(origin)
+            except QueueFull:
+                logger.warning("the aggregated server %s is one too many to be asked", origin)
+
+    def _refresh(self) -> None:
+        """See what is known now, and tell who shows it."""
+        before, now = self._versions, self._current()
+        self._versions = now
+        keys = list(dict.fromkeys([*before, *now]))
+        shown = [key[0] for key in keys if _shown(before.get(key)) != _shown(now.get(key))]
+        if list(before) != list(now):  # another order may be shown, too
+            shown += [key[0] for key in keys]
+        for group in dict.fromkeys(shown):
+            for discovery_listener in self.discovery_listeners:
+                discovery_listener(group)
+        if [_described(before.get(key)) for key in keys] != [
+            _described(now.get(key)) for key in keys
+        ]:
+            for openapi_listener in self.openapi_listeners:
+                openapi_listener()
+
+    def _current(self) -> dict[tuple[str, str], RemoteVersion]:
+        found: dict[tuple[str, str], RemoteVersion] = {}
+        for api in self._directory.all():
+            known = self._known.get(Origin.of(api))
+            if known is None:
+                continue
+            documents, name = known.documents, api.group_version
+            found[api.group, api.version] = RemoteVersion(
+                api=api,
+                is_fresh=(name in documents.fresh and self._unavailable.get(api.name) is None),
+                resources=documents.resources.get(name, b""),
+                v3=documents.v3.get(name),
+                v2=documents.v2.get(name),
+            )
+        return found
+
+
+def _shown(version: RemoteVersion | None) -> RemoteVersion | None:
+    """What discovery shows."""
+    return None if version is None else replace(version, v3=None, v2=None)
+
+
+def _described(version: RemoteVersion | None) -> tuple[object, ...] | None:
+    """What OpenAPI documents are made of."""
+    if version is None or (version.v3 is None and version.v2 is None):
+        return None
+    v3, v2 = version.v3, version.v2
+    return (v3 and v3.etag, v2 and v2.digest)

@@ -1,0 +1,98 @@
+"""One question for a document to the server of a remote API: bounded in time and in size.
+
+A redirect is never followed: it could lead this server, and the certificate that others trust it
+by, to wherever the backend likes. Whatever goes wrong is a FetchFailed.
+
+Not here: which documents there are, and what is in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from restow.aggregator.interface import Backends, RemoteApi
+from restow.aio import Clock
+from restow.client.errors import ConnectionFailed
+from restow.client.transport import Request, Response
+
+TAG_CHARACTERS_MAX: Final = 256
+
+# As whom this server asks. Backends know the name, and let it read what they say of themselves.
+IDENTITY: Final = (
+    ("X-Remote-User", "system:kube-aggregator"),
+    ("X-Remote-Group", "system:masters"),
+)
+_NOT_MODIFIED: Final = 304
+
+
+class FetchFailed(Exception):
+    """No answer that says anything; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A document to be asked for."""
+
+    target: str
+    accept: str = "application/json"
+    bytes_max: int
+    seconds_max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """An answer. Only one with status 200 has a body."""
+
+    status: int
+    content_type: str = ""
+    tag: str = ""
+    body: bytes = b""
+
+    @property
+    def is_unchanged(self) -> bool:
+        return self.status == _NOT_MODIFIED
+
+
+async def fetch(
+    backends: Backends, api: RemoteApi, wanted: Wanted, *, clock: Clock, tag: str = ""
+) -> Fetched:
+    """Ask once. With the tag of an earlier answer, an equal one is not sent again.
+
+    Raises FetchFailed; a refusal (4xx) is an answer, anything else but 200 and 304 is none.
+    """
+    headers = [("Accept", wanted.accept), *IDENTITY]
+    if tag:
+        headers.append(("If-None-Match", tag))
+    request = Request(method="GET", target=wanted.target, headers=tuple(headers))
+    try:
+        async with clock.timeout(wanted.seconds_max), backends.send(api, request) as response:
+            return await _read(response, wanted, is_tagged=bool(tag))
+    except TimeoutError as error:
+        raise FetchFailed(f"{wanted.target}: no answer in {wanted.seconds_max:g} s") from error
+    except (ConnectionFailed, ValueError) as error:
+        raise FetchFailed(f"{wanted.target}: {error}") from error
+
+
+async def _read(response: Response, wanted: Wanted, *, is_tagged: bool) -> Fetched:
+    status = response.status
+    if status == 200:
+        return Fetched(
+            status=status,
+            content_type=response.headers.get("content-type", ""),
+            tag=_usable(response.headers.get("etag", "")),
+            body=await response.read(bytes_max=wanted.bytes_max),
+        )
+    if status == _NOT_MODIFIED and is_tagged:
+        return Fetched(status=status)
+    if 300 <= status < 400:
+        raise FetchFailed(f"{wanted.target}: the answer is a redirect ({status}), not followed")
+    if 400 <= status < 500:
+        return Fetched(status=status)
+    raise FetchFailed(f"{wanted.target}: the answer has status {status}")
+
+
+def _usable(tag: str) -> str:
+    """A tag that can be sent back."""
+    is_plain = len(tag) <= TAG_CHARACTERS_MAX and all(" " < each <= "~" for each in tag)
+    return tag if is_plain else ""

@@ -1,0 +1,348 @@
+"""The connections to the servers of one API: how many there may be, and which server gets the next.
+
+Each API has a pool of its own, with limits of its own, so that one whose servers hang holds up its
+own requests and no others. Who asks one time too often is refused at once, and never waits: what
+waits for a dead backend would only pile up.
+
+A server is chosen at random. One that could not be connected to is passed over for a while, and
+another is tried, as long as nothing was sent. Names are resolved here, once for each connection,
+and what was checked is what is connected to.
+
+A server that is no longer among those of its Service may be stopping in order, or hang. What can
+be asked twice, and has no answer yet, is asked again elsewhere at once. All else is given the time
+that a server needs to end what it has begun, and is then cut: nobody waits for one that is gone.
+
+Not here: which servers there are (`services`), and what is said to them (`exchanges`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from restow.aggregator.addresses import parse_address, refusal_of
+from restow.aggregator.exchanges import Exchange, Question, talk
+from restow.aggregator.services import Place
+from restow.aio import Runtime
+from restow.client.config import ClientConfig
+from restow.client.connections import Connection, ConnectionLimits, Connections
+from restow.client.errors import ConfigInvalid, ConnectionFailed, connection_failed
+
+PLACES_TRIED_MAX: Final = 3
+PASSED_OVER_SECONDS: Final = 5.0
+"""How long a server that could not be connected to comes last."""
+ADDRESSES_MAX: Final = 16
+"""Addresses of one name that are looked at."""
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a name. Raises OSError."""
+
+
+class BackendBusy(ConnectionFailed):
+    """As many requests as may be are under way to the servers of an API."""
+
+    def __init__(self, server: str, count: int) -> None:
+        super().__init__(
+            server, f"{count} requests to it are under way, which is the limit", advice="Try again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendLimits:
+    """How much one API may take."""
+
+    requests_max: int = 128
+    """Requests at the same time."""
+    streams_max: int = 2_000
+    """Watches and tunnels at the same time."""
+    kept_max: int = 16
+    """Connections to one server that wait for their next request."""
+    kept_seconds_max: float = 30.0
+    connect_seconds_max: float = 5.0
+    """For the name, the connection and TLS, with all servers that are tried."""
+    left_seconds_max: float = 5.0
+    """For what is under way at a server that has left. One that stops in order needs less."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """What a connection is used for."""
+
+    place: Place
+    question: Question
+    is_answered: bool = False
+    """Whether an answer has begun."""
+
+
+async def resolve_by_system(name: str, port: int) -> Sequence[str]:
+    """Asks the resolver of the system."""
+    found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class Pool:
+    """The connections to the servers of one API."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        runtime: Runtime,
+        *,
+        limits: BackendLimits,
+        resolve: Resolve = resolve_by_system,
+        allows_loopback: bool,
+    ) -> None:
+        """`config` says how to prove each other's identity. Raises ConfigInvalid."""
+        self._config = config
+        self._context = config.ssl_context()
+        self._clock = runtime.clock
+        self._randomness = runtime.randomness
+        self._limits = limits
+        self._resolve = resolve
+        self._resolving = asyncio.Lock()  # a resolver that hangs takes one thread of all
+        self._allows_loopback = allows_loopback
+        self._connections: dict[Place, Connections] = {}
+        self._refused_at: dict[Place, float] = {}
+        self._open: set[Exchange] = set()
+        self._places: tuple[Place, ...] = ()
+        """Where servers are, as was said last."""
+        self._uses: dict[Connection, _Use] = {}
+        self._left_at: dict[Place, float] = {}
+        """Since when servers with which something is under way are no longer there."""
+        self._requests = 0
+        self._streams = 0
+        self._is_closed = False
+
+    @property
+    def open_count(self) -> int:
+        """Requests that are under way."""
+        return self._requests + self._streams
+
+    async def exchange(self, places: Sequence[Place], question: Question) -> Exchange:
+        """Ask one of the servers. Raises ConnectionFailed."""
+        self.settle(places)
+        self._enter(question)
+        try:
+            exchange = await self._ask_one(places, question)
+        except BaseException:
+            self._leave(question)
+            raise
+        if self._is_closed:
+            exchange.end()
+            raise self._failed("it has just been replaced")
+        self._open.add(exchange)
+        return exchange
+
+    def settle(self, places: Sequence[Place]) -> None:
+        """Note where servers are now. Connections to others that wait are cut."""
+        places = tuple(places)
+        if places == self._places:
+            return
+        self._places = places
+        for place in [each for each in self._connections if each not in places]:
+            self._refused_at.pop(place, None)
+            self._connections.pop(place).cut()
+        for connection, use in self._uses.items():
+            can_ask_again = use.question.may_repeat and not use.is_answered
+            if places and can_ask_again and use.place not in places:
+                connection.abort()  # whoever waits for it asks another one
+        self.cut_left()
+
+    def cut_left(self) -> None:
+        """End what was under way at servers that have left, once it has had its time.
+
+        To be called now and then.
+        """
+        now, here = self._clock.monotonic(), set(self._places)
+        away = {use.place for use in self._uses.values()} - here
+        self._left_at = {place: self._left_at.get(place, now) for place in away}
+        for connection, use in self._uses.items():
+            since = self._left_at.get(use.place, now)
+            if use.place in away and now - since >= self._limits.left_seconds_max:
+                connection.abort()
+
+    def close(self, *, is_gone: bool = False) -> None:
+        """Keep no connection; those in use end with their requests.
+
+        With `is_gone` nobody is there any more: they have the time of servers that have left.
+        """
+        self._is_closed = True
+        if is_gone:
+            self.settle(())
+        for connections in self._connections.values():
+            connections.cut()
+        self._connections.clear()
+
+    def abort(self) -> None:
+        """End those in use too."""
+        self.close()
+        for exchange in list(self._open):
+            exchange.end()
+
+    async def _ask_one(self, places: Sequence[Place], question: Question) -> Exchange:
+        # What is to become a tunnel is not tried on a connection that may be dying.
+        place, connection, is_kept = await self._open_one(places, is_new=bool(question.upgrade))
+        try:
+            return await self._talk(place, connection, question)
+        except ConnectionFailed as error:
+            has_left = bool(self._places) and place not in self._places
+            may_be_stale = (is_kept or has_left) and _is_stale(error)
+            if not question.may_repeat or not may_be_stale:
+                raise
+        # It may have died, or its server has left: then another one answers.
+        place, connection, _ = await self._open_one(self._places or places, is_new=True)
+        return await self._talk(place, connection, question)
+
+    async def _open_one(
+        self, places: Sequence[Place], *, is_new: bool
+    ) -> tuple[Place, Connection, bool]:
+        """A connection to one of the places, and whether it was kept. Raises ConnectionFailed."""
+        failed = self._failed("it has no servers")
+        tried = self._in_order(places)[:PLACES_TRIED_MAX]
+        seconds_max = self._limits.connect_seconds_max
+        try:
+            async with self._clock.timeout(seconds_max):
+                for place in tried:
+                    kept = None if is_new else self._to(place).take_kept()
+                    if kept is not None:
+                        return place, kept, True
+                    try:
+                        # One that hangs leaves time for the others.
+                        async with self._clock.timeout(seconds_max / len(tried)):
+                            return place, await self._connect(place), False
+                    except TimeoutError as error:
+                        failed = connection_failed(error, server=self._config.server)
+                        failed.__cause__ = error
+                    except ConnectionFailed as error:
+                        failed = error
+        except TimeoutError as error:
+            raise connection_failed(error, server=self._config.server) from error
+        raise failed
+
+    def _in_order(self, places: Sequence[Place]) -> list[Place]:
+        order = list(places)
+        self._randomness.shuffle(order)
+        since = self._clock.monotonic() - PASSED_OVER_SECONDS
+        return sorted(order, key=lambda place: self._refused_at.get(place, since) > since)
+
+    async def _connect(self, place: Place) -> Connection:
+        failed = self._failed(f"{place} has no address")
+        # Until it is known to be good: also if this takes so long that it is given up.
+        self._refused_at[place] = self._clock.monotonic()
+        for address in await self._addresses(place):
+            refusal = refusal_of(address, allows_loopback=self._allows_loopback)
+            if refusal is not None:
+                failed = self._failed(f"{refusal}, where no backend may be")
+                continue
+            try:
+                connection = await self._to(place).connect(address=address)
+            except ConnectionFailed as error:
+                failed = error
+                continue
+            self._refused_at.pop(place, None)
+            return connection
+        raise failed
+
+    async def _addresses(self, place: Place) -> Sequence[str]:
+        if parse_address(place.host) is not None:
+            return [place.host]
+        try:
+            async with self._resolving:
+                return (await self._resolve(place.host, place.port))[:ADDRESSES_MAX]
+        except (OSError, UnicodeError) as error:
+            raise connection_failed(error, server=str(place)) from error
+
+    def _to(self, place: Place) -> Connections:
+        found = self._connections.get(place)
+        if found is None:
+            limits = self._limits
+            found = Connections(
+                self._config_of(place),
+                self._clock,
+                ConnectionLimits(
+                    kept_max=limits.kept_max,
+                    kept_seconds_max=limits.kept_seconds_max,
+                    connect_seconds_max=limits.connect_seconds_max,
+                ),
+                context=self._context,
+            )
+            self._connections[place] = found
+        return found
+
+    def _config_of(self, place: Place) -> ClientConfig:
+        try:
+            return ClientConfig(
+                server=f"https://{place}",
+                server_name=self._config.host,
+            )
+        except ConfigInvalid as error:
+            raise self._failed(str(error)) from error
+
+    async def _talk(self, place: Place, connection: Connection, question: Question) -> Exchange:
+        def end(exchange: Exchange, is_kept: bool) -> None:  # noqa: FBT001 - called by position
+            self._open.discard(exchange)
+            self._uses.pop(connection, None)
+            self._leave(question)
+            kept = self._connections.get(place)
+            if is_kept and kept is not None and not self._is_closed:
+                kept.give_back(connection)
+            else:
+                connection.abort()
+
+        use = self._uses[connection] = _Use(place, question)
+        try:
+            exchange = await talk(connection, question, server=self._config.server, on_end=end)
+        except BaseException:
+            self._uses.pop(connection, None)
+            raise
+        use.is_answered = True
+        return exchange
+
+    def _enter(self, question: Question) -> None:
+        if self._is_closed:
+            raise self._failed("it has just been replaced")
+        count = self._streams if question.is_stream else self._requests
+        limits = self._limits
+        if count >= (limits.streams_max if question.is_stream else limits.requests_max):
+            raise BackendBusy(self._config.server, count)
+        self._count(question, 1)
+
+    def _leave(self, question: Question) -> None:
+        self._count(question, -1)
+
+    def _count(self, question: Question, change: int) -> None:
+        if question.is_stream:
+            self._streams += change
+        else:
+            self._requests += change
+
+    def _failed(self, what: str) -> ConnectionFailed:
+        advice = "Check the Service of the APIService, and its endpoints"
+        return ConnectionFailed(self._config.server, what, advice=advice)
+
+
+def _is_stale(error: ConnectionFailed) -> bool:
+    """Whether a kept connection was found dropped."""
+    return isinstance(error.__cause__, OSError | EOFError)
+
+
+def trust(
+    server_name: str,
+    *,
+    ca_pem: str | None,
+    is_verified: bool,
+    cert_pem: str | None = None,
+    key_pem: str | None = None,
+) -> ClientConfig:
+    """How to know the servers of an API, and how to show who asks."""
+    return ClientConfig(
+        server=f"https://{server_name}",
+        ca_pem=ca_pem,
+        is_verified=is_verified,
+        client_cert_pem=cert_pem,
+        client_key_pem=key_pem,
+        source="APIService",
+    )

@@ -1,0 +1,238 @@
+"""Requests for remote APIs: passed on to a backend, and its answer passed back as it comes.
+
+    authenticated, authorised -> which API -> the question (`passing`) -> a backend (`backends`)
+        -> a small answer whole, a long one piece by piece, a 101 as a tunnel (`upgrading`)
+
+Nothing is kept of an answer but what is on its way: the backend is read as fast as the client
+reads. A client that leaves ends the request at the backend. Whatever a backend does wrong is seen
+by those who asked it:
+
+    not available, not reachable, no answer in time, an answer that is no HTTP   503
+    too many requests to this API                                                429
+    a redirect                                                                   502
+    an answer that breaks off in its middle                                      breaks off
+
+Not here: who may ask (`restow.endpoints.app`), which APIs there are (`Directory`), the documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from restow.aggregator.backends import RemoteBackends, authority_of
+from restow.aggregator.exchanges import Exchange, Question
+from restow.aggregator.interface import Directory, RemoteApi
+from restow.aggregator.passing import NOTHING_ELSE, answer_lines, is_redirect, question_of
+from restow.aggregator.pools import BackendBusy
+from restow.aggregator.published_headers import BelievedHeaders
+from restow.aggregator.upgrading import has_agreed, open_tunnel
+from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
+from restow.client.errors import ConnectionFailed
+from restow.httpserver import Answer, Promise, PullStream, PushStream, Response, StreamWriter
+from restow.request.context import Context
+
+# In the words of kube-apiserver.
+UNAVAILABLE: Final = "service unavailable"
+UNREACHABLE: Final = "error trying to reach service: "
+REDIRECTED: Final = "the backend attempted to redirect this request, which is not permitted"
+_STATUS_MAX: Final = 599
+_RESET_CONTENT: Final = 205
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLimits:
+    """How long a backend may take."""
+
+    head_seconds_max: float = 60.0
+    """Until its answer begins: 503. A client may want it sooner, and then gets a 504."""
+    document_seconds_max: float = 5.0
+    """The same for what clients ask for before anything else: the resources of a version."""
+    streams_max: int = 10_000
+    """Long answers and tunnels of all APIs together: 503."""
+
+
+class Proxy:
+    """Passes requests on. Satisfies `restow.endpoints.app.Aggregation`."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        backends: RemoteBackends,
+        runtime: Runtime,
+        *,
+        limits: ProxyLimits | None = None,
+        believed: BelievedHeaders | None = None,
+    ) -> None:
+        self._directory = directory
+        self._believed = believed
+        self._backends = backends
+        self._clock = runtime.clock
+        self._limits = limits or ProxyLimits()
+        self._tasks = runtime.tasks("proxy", tasks_max=self._limits.streams_max)
+        self.on_failed: Callable[[str], None] = lambda _: None
+        """Told of the name of an API whose servers did not answer as they should."""
+        directory.listeners.append(lambda: backends.keep(directory.all()))
+
+    @property
+    def listeners(self) -> list[Callable[[], None]]:
+        """Called when other requests may be for remote APIs than before."""
+        return self._directory.listeners
+
+    @property
+    def streams_open(self) -> int:
+        """Long answers and tunnels under way."""
+        return len(self._tasks)
+
+    def answer(self, context: Context) -> Promise | None:
+        """The answer to a request for a remote API; None: it is not for one.
+
+        Raises a StatusError.
+        """
+        api = self._directory.find(context.info.group, context.info.version)
+        return None if api is None else self.forward(context, api)
+
+    def forward(self, context: Context, api: RemoteApi) -> Promise:
+        """Pass a request on, as that of its user. Raises a StatusError."""
+        context.remote = api.group_version
+        if self._directory.unavailable(api) is not None:
+            raise status.unavailable(UNAVAILABLE)
+        return self._pass_on(context, api)
+
+    async def close(self) -> None:
+        """End what is under way. The backends are closed by whoever made them."""
+        await self._tasks.close()
+
+    async def _pass_on(self, context: Context, api: RemoteApi) -> Answer:
+        believed = NOTHING_ELSE if self._believed is None else await self._believed.read()
+        question = question_of(context, authority=authority_of(api.service), believed=believed)
+        exchange = await self._ask(context, api, question)
+        try:
+            return await self._answered(context, api, question, exchange)
+        except ConnectionFailed as error:
+            exchange.end()
+            self.on_failed(api.name)
+            raise _unreachable(error.what) from error
+        except BaseException:
+            exchange.end()
+            raise
+
+    async def _ask(self, context: Context, api: RemoteApi, question: Question) -> Exchange:
+        limits = self._limits
+        seconds = limits.head_seconds_max
+        if not context.info.is_resource:
+            seconds = limits.document_seconds_max
+        try:
+            async with self._clock.timeout(seconds):
+                return await self._backends.exchange(api, question)
+        except BackendBusy as error:
+            raise status.too_many_requests() from error
+        except ConnectionFailed as error:
+            logger.info("%s: %s", api.name, error)
+            self.on_failed(api.name)
+            raise _unreachable(error.what) from error
+        except TimeoutError as error:
+            logger.info("%s: no answer within %g seconds", api.name, seconds)
+            self.on_failed(api.name)
+            raise _unreachable("no answer in time") from error
+
+    async def _answered(
+        self, context: Context, api: RemoteApi, question: Question, exchange: Exchange
+    ) -> Answer:
+        head = exchange.head
+        if head.status == 101 and not has_agreed(exchange, question):
+            raise _unreachable("it wants to speak another protocol than it was asked for")
+        if is_redirect(head.status, exchange.lines):
+            raise StatusError(REDIRECTED, code=502)
+        if head.status > _STATUS_MAX:
+            raise _unreachable(f"its answer has the status {head.status}")
+        try:
+            if head.status == 101:
+                return open_tunnel(exchange, name=api.name, tasks=self._tasks, clock=self._clock)
+            headers = answer_lines(head.status, exchange.lines)
+        except ValueError as error:
+            raise _unreachable(f"its answer has a header that cannot be sent: {error}") from error
+        if head.status == _RESET_CONTENT:
+            exchange.end()  # such an answer has no body, whatever comes behind it
+            return Response(head.status, b"", headers)
+        if head.is_small:
+            body = await exchange.whole()
+            exchange.end()
+            if question.method == "HEAD":
+                return PullStream(head.status, iter(()), headers, length=head.length)
+            return Response(head.status, body, headers)
+        # A watch ends when its client or its backend wants that; all else has the time it has.
+        by_seconds = math.inf if question.is_stream else context.request.answer_by_seconds
+        sending = _Sending(exchange, self._tasks, self._clock, by_seconds=by_seconds, name=api.name)
+        return PushStream(
+            head.status,
+            sending.start,
+            headers,
+            may_end=question.is_stream,
+            on_dropped=exchange.end,
+        )
+
+
+class _Sending:
+    """A long answer on its way from a backend to a client."""
+
+    def __init__(
+        self, exchange: Exchange, tasks: Tasks, clock: Clock, *, by_seconds: float, name: str
+    ) -> None:
+        self._exchange = exchange
+        self._tasks = tasks
+        self._clock = clock
+        self._by_seconds = by_seconds
+        self._name = name
+        self._room = asyncio.Event()
+
+    def start(self, writer: StreamWriter) -> None:
+        """Begin; called by the listener once the head is out."""
+        writer.on_writable = self._room.set
+        try:
+            task = self._tasks.spawn(f"answer of {self._name}", self._run(writer))
+        except (TasksFull, TasksClosed):
+            self._exchange.end()
+            writer.abort()
+            return
+
+        def leave() -> None:
+            # The task may not have run yet, and then its end is not in its hands.
+            self._exchange.end()
+            task.cancel()
+
+        writer.on_close = leave
+
+    async def _run(self, writer: StreamWriter) -> None:
+        clock, by = self._clock, self._by_seconds
+        left = None if math.isinf(by) else max(0.0, by - clock.monotonic())
+        try:
+            async with clock.timeout(left), aclosing(self._exchange.pieces()) as pieces:
+                async for piece in pieces:
+                    if not writer.write(piece):
+                        await self._wait_for_room(writer)
+            self._exchange.end()
+            writer.close()
+        except (ConnectionFailed, TimeoutError) as error:
+            logger.info("%s: an answer has broken off: %s", self._name, error)
+            writer.abort()
+        finally:
+            self._exchange.end()
+
+    async def _wait_for_room(self, writer: StreamWriter) -> None:
+        while not writer.writable and not writer.closed:
+            self._room.clear()
+            await self._room.wait()
+
+
+def _unreachable(what: str) -> StatusError:
+    return status.unavailable(UNREACHABLE + what)

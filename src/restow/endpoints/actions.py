@@ -1,0 +1,49 @@
+"""What is done by paths of built-in kinds that no handler of objects serves.
+
+`ACTIONS` are subresources that are no part of their object, by name and verb; `UNSTORED` are kinds
+of which nothing is kept, by group and plural: all others of those are reviews.
+
+Only tables. What else a server can do is joined to them where it is put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from restow.apis.storage_scan import STORAGE_SCANS
+from restow.endpoints.handlers.binding import bind
+from restow.endpoints.handlers.component_statuses import component_statuses
+from restow.endpoints.handlers.eviction import evict
+from restow.endpoints.handlers.not_running import connect, log, proxy
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.store_scan import scan_store
+from restow.httpserver.response import Promise
+from restow.kinds.definitions import VERBS_STATUS
+from restow.request.context import Context
+
+Action: TypeAlias = "Callable[[Server, Context], Promise]"
+
+ACTIONS: Final[dict[tuple[str, str], Action]] = {
+    ("attach", "create"): connect,
+    ("attach", "get"): connect,
+    ("binding", "create"): bind,
+    ("eviction", "create"): evict,
+    ("exec", "create"): connect,
+    ("exec", "get"): connect,
+    ("log", "get"): log,
+    ("portforward", "create"): connect,
+    ("portforward", "get"): connect,
+    **{("proxy", verb): proxy for verb in ("create", "delete", *VERBS_STATUS)},
+}
+WRITTEN_TO: Final = {
+    ("", "bindings", ""): (("", "pods"),),
+    ("", "pods", "eviction"): (("", "pods"), ("policy", "poddisruptionbudgets")),
+}
+"""Of resources and their subresources, what is written in place of the resource itself, or with
+it."""
+UNSTORED: Final[dict[tuple[str, str], Action]] = {
+    ("", "bindings"): bind,
+    ("", "componentstatuses"): component_statuses,
+    (STORAGE_SCANS.group, STORAGE_SCANS.resource): scan_store,
+}

@@ -1,0 +1,265 @@
+"""The chain: what happens to every request, in order.
+
+    read the request line -> who is it -> may they -> does another server serve it
+        -> which resource -> may it be written yet -> the handler of its verb
+        -> the answer, or the Status of what went wrong
+
+It is synchronous: each step is a plain function, and a handler returns an answer, or something to
+await when it truly must wait. So a read costs no task, and a simulator can step through it.
+
+Not here: what a request line means (`routes`) and which resource it is about (`lookup`), requests
+that have to wait (`waiting`), errors and the count of answers (`outcomes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from restow.apimachinery.status_error import StatusError
+from restow.audit import AuditIds, Auditor
+from restow.authentication import Authentication
+from restow.authentication.impersonation import impersonated, wish_of
+from restow.authorization.rules import Authorizer, refusal
+from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
+from restow.endpoints.forms import check_form
+from restow.endpoints.handlers.committing import Writing
+from restow.endpoints.handlers.creating import create
+from restow.endpoints.handlers.deleting import delete, delete_collection
+from restow.endpoints.handlers.listing import list_objects
+from restow.endpoints.handlers.patching import patch
+from restow.endpoints.handlers.reading import get
+from restow.endpoints.handlers.reviews import review
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.updating import update
+from restow.endpoints.handlers.watching import watch
+from restow.endpoints.lookup import find_resource
+from restow.endpoints.nonresource import NonResources, no_such_version
+from restow.endpoints.outcomes import Outcomes
+from restow.endpoints.short_gets import ShortGets, may_be_short
+from restow.endpoints.waiting import Waiting
+from restow.httpserver import Promise, Quick, Request, Response
+from restow.registry.definition import Resource
+from restow.registry.errors import DoAgain
+from restow.request.context import ANONYMOUS, Context
+from restow.request.limits import InFlight, RequestLimits
+from restow.request.metrics import Metrics
+from restow.request.parameters import check_parameters, check_timeout
+from restow.request.responses import JSON_HEADERS, error_answer
+from restow.request.routes import Route, Routes, ShortGet, deprecation_of
+
+Handler: TypeAlias = "Callable[[Server, Context], Promise | Writing]"
+Barrier = Callable[[Context, Resource], None]
+Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
+"""What is done by a subresource that is no part of its object, by its name and the verb."""
+
+_WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "get": get,
+    "list": list_objects,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
+
+
+def open_barrier(_context: Context, _resource: Resource) -> None:
+    """The barrier of a server that need not wait for anything."""
+
+
+class Aggregation(Protocol):
+    """Who passes on requests for the APIs of other servers."""
+
+    @property
+    def listeners(self) -> list[Callable[[], None]]:
+        """Called when other requests may be for remote APIs than before."""
+
+    def answer(self, context: Context) -> Promise | None:
+        """The answer to a request of somebody who may make it; None: it is for this server.
+
+        Raises a StatusError.
+        """
+
+
+class App:
+    """One server's answer to every request. Call it."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        authentication: Authentication,
+        authorizer: Authorizer,
+        nonresources: NonResources,
+        metrics: Metrics,
+        barrier: Barrier = open_barrier,
+        actions: Actions | None = None,
+        aggregation: Aggregation | None = None,
+        limits: RequestLimits | None = None,
+        audit: Auditor | None = None,
+    ) -> None:
+        self._server = server
+        self._authentication = authentication
+        self._authorizer = authorizer
+        self._nonresources = nonresources
+        self._metrics = metrics
+        self._barrier = barrier
+        self._actions: Actions = {**ACTIONS, **(actions or {})}
+        clock = server.runtime.clock
+        self._audit = audit
+        self._audit_ids = AuditIds(server.runtime.ids)
+        limits = limits or RequestLimits()
+        self.in_flight: Final = InFlight(clock.monotonic, limits.in_flight)
+        self._routes = Routes(limits.deadlines)
+        outcomes = Outcomes(clock, metrics, audit)
+        self._failed, self._counted = outcomes.failed, outcomes.counted
+        self._waiting = Waiting(
+            server, self._chain_anew, in_flight=self.in_flight, outcomes=outcomes, audit=audit
+        )
+        self._short_gets = ShortGets(
+            server,
+            authorizer=authorizer,
+            routes=self._routes,
+            in_flight=self.in_flight,
+            audit=audit,
+            audit_ids=self._audit_ids,
+            long_way=self._waiting.answer_waited,
+        )
+        self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS, may_be_short)
+        server.catalog.listeners.append(lambda _group: self._routes.forget())
+        self._aggregation = aggregation
+        if aggregation is not None:
+            aggregation.listeners.append(self._routes.forget)
+
+    def __call__(self, request: Request) -> Promise:
+        context: Context | None = None
+        if not request.answer_lines:  # or the gate has met it
+            request.answer_lines = self._audit_ids.line_for(request)
+        try:
+            route = self._routes.of(request)
+            request.answer_by_seconds = request.received_seconds + route.seconds_max
+            if route.short is not None:
+                awaited = self._short_gets.when_fresh(request, route, route.short)
+                if awaited is not None:
+                    return awaited
+            context = Context(request, route.info)
+            answer = self._chain(context, route)
+        except DoAgain as lack:
+            assert context is not None
+            return self._waiting.again(context, lack)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
+            return self._counted(context, request, self._failed(context, error))
+        if isinstance(answer, Response):
+            return self._counted(context, request, answer)
+        return self._waiting.begin(context, answer)
+
+    def gate(self, request: Request) -> Response | None:
+        """The refusal of a request whose body is still to come, so that nobody reads it for
+        nothing; None lets it in."""
+        context: Context | None = None
+        request.answer_lines = self._audit_ids.line_for(request)
+        try:
+            context = Context(request, self._routes.of(request).info)
+            self._admit(context)
+            self.in_flight.check(context)
+        except DoAgain:
+            return None  # somebody must be asked first; it is decided when the body is there
+        except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
+            return self._counted(context, request, self._failed(context, error))
+        return None
+
+    def given_up(self, request: Request, answer: Response) -> Response:
+        """The answer to a request whose body is read no further, as it is too large or too slow.
+        Who may not make it is told that instead."""
+        context: Context | None = None
+        if not request.answer_lines:  # or the gate has met it
+            request.answer_lines = self._audit_ids.line_for(request)
+        try:
+            context = Context(request, self._routes.of(request).info)
+            self._admit(context)
+            if self._audit is not None:
+                self._audit.begin(context)
+        except DoAgain:
+            pass  # somebody would have to be asked first; and nobody waits for that
+        except StatusError as error:
+            answer = error_answer(context, error)
+        return self._counted(context, request, answer)
+
+    def _admit(self, context: Context) -> None:
+        """Who is it, and may they. Raises 401 or 403."""
+        context.user = self._authentication.authenticate(context.request)
+        if context.user is not ANONYMOUS:
+            context.request.peer.is_known = True
+        # Of those who are known by their header lines, no line wishes to be another.
+        if context.request.headers.memo is None:
+            self._impersonate(context)
+        if not self._authorizer.allows(context.user, context.info):
+            why = self._authorizer.reason(context.user, context.info)
+            raise refusal(context.user, context.info, why)
+
+    def _impersonate(self, context: Context) -> None:
+        """Do it as another, if that is wished for. Raises 400 or 403."""
+        wish = wish_of(context.request.headers)
+        if wish is None:
+            context.impersonator = None
+            return
+        sender = context.user
+        context.user = impersonated(wish, by=sender, authorizer=self._authorizer)
+        context.impersonator = sender
+
+    def _chain(self, context: Context, route: Route) -> Promise | Writing:
+        """The steps, in order. Each may end the request by raising a StatusError."""
+        info = context.info
+        self._admit(context)
+        if self._audit is not None:
+            self._audit.begin(context)
+        self.in_flight.check(context)
+        if not info.is_resource:
+            check_timeout(info)
+            return self._nonresources.answer(context)
+        resource = route.resource
+        if resource is None:
+            # Before the catalogue and the barrier: who serves it has both of its own.
+            if self._aggregation is not None:
+                passed_on = self._aggregation.answer(context)
+                if passed_on is not None:
+                    return passed_on
+            if info.version not in self._server.catalog.groups.get(info.group, ()):
+                self._server.check_whole()
+                return no_such_version(self._server.catalog.groups, info.group)
+            resource = find_resource(self._server, info, self._actions)
+            check_parameters(info)
+            route.resource = resource
+            if ShortGet.is_there(resource, info):
+                route.short = ShortGet(resource, info, self._metrics)
+        context.resource = resource
+        if deprecation := deprecation_of(resource, info.version):
+            context.warn(deprecation)
+        check_form(context)
+        if info.verb in _WRITES:
+            self._check_barrier(context, resource)
+        if not resource.kind.persisted:
+            act = UNSTORED.get((resource.group, resource.plural), review)
+            return act(self._server, context)
+        if info.subresource and (info.subresource, info.verb) in self._actions:
+            return self._actions[info.subresource, info.verb](self._server, context)
+        return HANDLERS[info.verb](self._server, context)
+
+    def _chain_anew(self, context: Context) -> Promise | Writing:
+        """The same once more: the route may be another by now."""
+        return self._chain(context, self._routes.of(context.request))
+
+    def _check_barrier(self, context: Context, resource: Resource) -> None:
+        """Ask the barrier for all that a write to a resource writes. Raises a 503."""
+        subresource = context.info.subresource
+        if subresource or not resource.kind.persisted:
+            places = WRITTEN_TO.get((resource.group, resource.plural, subresource))
+            if places is not None:
+                for place in places:
+                    self._barrier(context, self._server.catalog.named(*place) or resource)
+                return
+        self._barrier(context, resource)

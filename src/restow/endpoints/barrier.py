@@ -1,0 +1,77 @@
+"""The write barrier: nothing is written before this server has reported in which version it writes.
+
+While a resource is pending, this passes, and nothing else (the list of KEP-2339):
+
+    1  storageversions, by the server itself   nobody: servers write them below the API
+    2  reads                                   get, list and watch
+    3  what is not persisted                   reviews
+    4  aggregated APIs                         always: they are passed on before they come here
+    5  custom resources                        always open: they are served only once reported
+
+All else is a 503 that says when to come again: a dry run too, and every subresource. It opens
+resource by resource. Not here: how a resource is registered, and the fence in the write's own
+transaction, which holds when a server is paused between this check and its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from restow.apimachinery import status
+from restow.registry.definition import Resource
+from restow.request.context import Context
+
+RETRY_AFTER_SECONDS: Final = 1
+ERROR_CHARACTERS_MAX: Final = 512
+NO_ERROR: Final = "<nil>"
+
+_READS: Final = frozenset({"get", "list", "watch"})
+
+# By verb, not by method: a method does not tell a list from a watch. What is in no row is refused.
+_EXCEPTIONS: Final[tuple[Callable[[str, Resource], bool], ...]] = (
+    lambda verb, _resource: verb in _READS,
+    lambda _verb, resource: not resource.kind.persisted,
+)
+
+
+class Registration(Protocol):
+    """What this server has reported so far."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether every resource is registered."""
+
+    def pending(self, resource: Resource) -> str | None:
+        """None when the resource is registered; otherwise the last error seen, `NO_ERROR` when
+        there was none. Resources with one root share a store, and so the answer."""
+
+
+class WriteBarrier:
+    """The filter: call it with a request and its resource."""
+
+    __slots__ = ("_registration",)
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+
+    def __call__(self, context: Context, resource: Resource) -> None:
+        """Let the request pass, or raise a 503."""
+        if self._registration.completed:
+            return
+        verb = context.info.verb
+        if any(passes(verb, resource) for passes in _EXCEPTIONS):
+            return
+        error = self._registration.pending(resource)
+        if error is not None:
+            raise status.unavailable(
+                "wait for storage version registration to complete for resource: "
+                f"{resource.kind.group_resource}, last seen error: {_shortened(error)}",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+
+
+def _shortened(error: str) -> str:
+    if len(error) <= ERROR_CHARACTERS_MAX:
+        return error or NO_ERROR
+    return error[:ERROR_CHARACTERS_MAX] + "…"

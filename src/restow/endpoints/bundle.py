@@ -1,0 +1,200 @@
+"""Several watches in one answer, for clients that may open few connections, as browsers do.
+
+    GET ...?watch=/api/v1/events%3Fwatch%3D1&watch=/apis/...   ->   0 {"type":"ADDED","object":...}
+                                                                    1 {"type":"ADDED","object":...}
+
+Each line is one event of one watch, with that watch's number before it. A watch that ends says so
+with the type END, one that is refused with ERROR before it, as any watch does. Every watch is a
+request of its own to the same application with the same headers, so it is allowed, limited and
+answered as if it had come alone. Headers about the connection are left out: an inner watch cannot
+switch protocols. Not here: what is watched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.status_reading import status_from_response
+from restow.endpoints.waiting import awaited
+from restow.httpserver import (
+    Headers,
+    Promise,
+    PushStream,
+    Request,
+    Response,
+    StreamWriter,
+    close_unused,
+    header_block,
+)
+from restow.request.context import Context
+from restow.request.request_info import parse_request
+
+WATCHES_MAX: Final = 10
+SECONDS_MAX: Final = 3600.0
+"""How long an answer goes on. Then the client asks again, and shows again who it is."""
+
+# Nothing may hold lines back: the next one may be an hour away.
+_HEADERS: Final = header_block(
+    [
+        ("Content-Type", "application/x-ndjson"),
+        ("Cache-Control", "no-store"),
+        ("X-Accel-Buffering", "no"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+)
+_END: Final = b'{"type":"END"}\n'
+_HOP_BY_HOP: Final = ("connection", "upgrade", "sec-websocket-")
+"""Headers of the outer connection, by how their names begin."""
+
+logger = logging.getLogger(__name__)
+
+App = Callable[[Request], Promise]
+
+
+def bundle(
+    context: Context, app: App, *, clock: Clock, tasks: Tasks, seconds_max: float = SECONDS_MAX
+) -> PushStream:
+    """The answer to a request that names its watches. Raises 400."""
+    targets = context.info.query.get("watch", [])
+    if not 0 < len(targets) <= WATCHES_MAX:
+        raise status.bad_request(f"1 to {WATCHES_MAX} parameters 'watch' are needed")
+    headers = _inner_headers(context.request.headers)
+    requests = [_request(context, target, headers) for target in targets]
+
+    def start(writer: StreamWriter) -> None:
+        _Bundle(writer, app, clock, tasks).open(requests, min(seconds_max, SECONDS_MAX))
+
+    return PushStream(200, start, _HEADERS)
+
+
+def _inner_headers(outer: Headers) -> Headers:
+    """The headers of the inner requests: all but those about the outer connection."""
+    if not any(name.startswith(_HOP_BY_HOP) for name, _ in outer.items()):
+        return outer
+    return Headers([line for line in outer.items() if not line[0].startswith(_HOP_BY_HOP)])
+
+
+def _request(context: Context, target: str, headers: Headers) -> Request:
+    """One of the watches, as the request that it would be alone."""
+    info = parse_request("GET", target)
+    if not info.is_resource or info.verb != "watch":
+        raise status.bad_request(f"{target[:64]!r} is not the path of a watch")
+    path, _, query = target.partition("?")
+    outer = context.request
+    return Request("GET", path, query, headers, b"", outer.peer, outer.received_seconds, 1, True)
+
+
+class _Bundle:
+    """The watches of one answer, and the way they share it."""
+
+    def __init__(self, writer: StreamWriter, app: App, clock: Clock, tasks: Tasks) -> None:
+        self._outer = writer
+        self._app = app
+        self._clock = clock
+        self._tasks = tasks
+        self._channels: list[_Channel] = []
+        self._timer: Timer | None = None
+
+    def open(self, requests: Sequence[Request], seconds: float) -> None:
+        self._outer.on_close = self._closed
+        self._outer.on_writable = self._writable
+        self._timer = self._clock.call_later(seconds, self._timed_out)
+        self._channels = [_Channel(number, self) for number in range(len(requests))]
+        for channel, request in zip(self._channels, requests, strict=True):
+            try:
+                self._tasks.spawn("bundled watch", self._begin(channel, request))
+            except (TasksFull, TasksClosed):
+                channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
+
+    async def _begin(self, channel: _Channel, request: Request) -> None:
+        answer = await awaited(self._app(request))
+        if self._outer.closed:
+            close_unused(answer)
+        elif isinstance(answer, PushStream):
+            try:
+                answer.start(channel.writer)
+            except Exception:  # lines are out already: the client must see a broken end
+                logger.exception("watch %d of a bundle failed", channel.number)
+                self._outer.abort()
+        elif isinstance(answer, Response):
+            body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+            channel.fail(status_from_response(answer.status, body))
+        else:
+            close_unused(answer)
+            channel.fail(status.internal("a watch was not answered by a stream"))
+
+    def send(self, number: int, lines: bytes) -> None:
+        """Send whole lines of one watch."""
+        mark = b"%d " % number
+        self._outer.write(b"".join([mark + line for line in lines.splitlines(keepends=True)]))
+        for channel in self._channels:
+            channel.writer.writable = self._outer.writable
+
+    def ended(self) -> None:
+        """A watch has ended; without any left, so does the answer."""
+        if all(channel.writer.closed for channel in self._channels):
+            self._stop_timer()
+            self._outer.close()
+
+    def _writable(self) -> None:
+        for channel in self._channels:
+            channel.writer.writable = True
+        for channel in self._channels:
+            if not channel.writer.closed and channel.writer.on_writable is not None:
+                channel.writer.on_writable()
+
+    def _timed_out(self) -> None:
+        self._closed()
+        self._outer.close()
+
+    def _closed(self) -> None:
+        self._stop_timer()
+        for channel in self._channels:
+            channel.cut()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def overfull(self) -> bool:
+        return self._outer.closed
+
+    def abort(self) -> None:
+        self._outer.abort()
+
+
+class _Channel:
+    """One watch: the connection, as its stream sees it."""
+
+    def __init__(self, number: int, owner: _Bundle) -> None:
+        self.number = number
+        self._owner = owner
+        # Without chunks of its own: what it writes is part of those of the answer.
+        self.writer = StreamWriter(self, self._write, chunked=False)
+
+    def _write(self, lines: bytes) -> None:
+        self._owner.send(self.number, lines)
+
+    def fail(self, error: StatusError) -> None:
+        self.writer.write(b'{"type":"ERROR","object":%b}\n' % error.to_bytes())
+        self.writer.close()
+
+    def cut(self) -> None:
+        """The answer is over: tell the watch."""
+        self.writer.cut()
+
+    def stream_overfull(self) -> bool:
+        return self._owner.overfull()
+
+    def stream_done(self) -> None:
+        self._owner.send(self.number, _END)
+        self._owner.ended()
+
+    def stream_abort(self) -> None:
+        self._owner.abort()

@@ -1,0 +1,85 @@
+"""Tables and metadata-only answers: other forms of the same objects.
+
+Works on served bytes. The columns are in `tables`, the metadata form in `partial`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.partial import partial_list_bytes, partial_object_bytes
+from restow.endpoints.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
+from restow.endpoints.tables.registry import columns_of
+from restow.httpserver.response import Response
+from restow.request.context import Context
+from restow.request.responses import respond
+
+
+def check_form(context: Context) -> None:
+    """Refuse what could not be answered, before anything is done. Raises 406 or 422."""
+    if context.form.as_kind == "Table":
+        include_object(context)
+
+
+def object_in_form(server: Server, context: Context, body: bytes) -> bytes:
+    """One object as the form of the request asks."""
+    if context.form.as_kind == "Table":
+        obj = orjson.loads(body)
+        return _table(server, context, [obj], obj.get("metadata") or {})
+    return partial_object_bytes(body)
+
+
+def list_in_form(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Response:
+    """A list as the form of the request asks."""
+    if context.form.as_kind == "Table":
+        table = _table(server, context, [orjson.loads(body) for body in bodies], metadata)
+        return respond(context, 200, table)
+    return respond(context, 200, partial_list_bytes(bodies, metadata=orjson.dumps(metadata)))
+
+
+def event_in_form(
+    server: Server, context: Context, body: bytes, *, with_definitions: bool
+) -> bytes:
+    """The object of a watch event as the form of the request asks."""
+    if context.form.as_kind == "Table":
+        obj = orjson.loads(body)
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return _table(server, context, [obj], metadata, with_definitions=with_definitions)
+    return partial_object_bytes(body)
+
+
+def include_object(context: Context) -> IncludeObject:
+    """How much of an object stands in each row."""
+    wanted = context.info.parameter("includeObject") or INCLUDE_OBJECT[0]
+    for known in INCLUDE_OBJECT:
+        if wanted == known:
+            return known
+    cause = field_errors.not_supported("includeObject", wanted, INCLUDE_OBJECT)
+    raise status.invalid(GroupKind("meta.k8s.io", "TableOptions"), "", [cause])
+
+
+def _table(
+    server: Server,
+    context: Context,
+    objects: list[dict[str, Any]],
+    metadata: dict[str, Any],
+    *,
+    with_definitions: bool = True,
+) -> bytes:
+    assert context.resource is not None
+    table = table_document(
+        columns_of(context.resource, context.info.version, context.info.subresource),
+        objects,
+        metadata=metadata,
+        now=server.runtime.clock.wall(),
+        include_object=include_object(context),
+        with_definitions=with_definitions,
+    )
+    return orjson.dumps(table)

@@ -1,0 +1,231 @@
+"""apply: PATCH with a configuration, which says all that its sender wants to manage.
+
+A configuration is YAML, or JSON, which is YAML too. An object that is not there is created by it,
+which takes the right to create as well. Not here: what a configuration does to an object
+(`restow.apimachinery.apply`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.apply.schema import from_struct
+from restow.apimachinery.apply.values import ApplySchemaError, check
+from restow.endpoints.handlers.committing import Writing
+from restow.endpoints.handlers.creating import create_object
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.updating import (
+    begin_change,
+    check_may_create,
+    check_name,
+    check_place,
+    part_of,
+    replicas_of,
+    written_answer,
+)
+from restow.endpoints.managers import manager_of
+from restow.httpserver.response import Promise, Response, Shielded
+from restow.kinds.types import load_types
+from restow.registry.custom.replicas import names_of
+from restow.registry.definition import Object
+from restow.registry.scales import API_VERSION as SCALE_VERSION
+from restow.registry.scales import scale_paths
+from restow.registry.store import Apply
+from restow.request.bodies import check_object, fill_in
+from restow.request.context import Context
+from restow.request.parameters import field_validation, invalid_options, is_dry_run
+
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+YAML: Final = "application/yaml"
+ATTEMPTS_MAX: Final = 8
+"""How often an object may come and go while it is being applied."""
+SHOWN_MAX: Final = 128
+_NO: Final = ("", "0", "false", "False", "FALSE", "F", "f")
+
+
+def apply(server: Server, context: Context) -> Promise | Writing:
+    """PATCH of an object, or of a part of it, by a configuration."""
+    _check_options(context)
+    if codec.takes_long(context.request.body, YAML):
+        return Shielded(_read_and_apply(server, context))
+    wish = read_wish(context)
+    return begin_change(
+        server,
+        context,
+        wish,
+        again=partial(_apply, server, context, wish),
+        is_patch=True,
+    )
+
+
+async def _read_and_apply(server: Server, context: Context) -> Response:
+    wish = await asyncio.to_thread(read_wish, context)
+    return await _apply(server, context, replace(wish, is_long=True))
+
+
+async def _apply(server: Server, context: Context, wish: Apply) -> Response:
+    resource, info = resource_of(context), context.info
+    asked = server.admission.asked(context, "UPDATE")
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            written = await server.store.update(
+                resource,
+                info.version,
+                resource.path_of(info.namespace, info.name),
+                wish,
+                subresource=part_of(info.subresource),
+                is_patch=True,
+                mutate=None if asked is None else asked.mutate,
+                check=server.admission.check_of(context),
+                review=None if asked is None else asked.review,
+                dry_run=is_dry_run(info),
+            )
+        except status.NotFound:
+            if info.subresource or "create" not in resource.verbs:
+                raise
+        else:
+            return written_answer(server, context, written)
+        try:
+            return await _create(server, context, wish)
+        except status.AlreadyExists:
+            continue
+    raise status.server_timeout(resource.kind.group_resource, "patch")
+
+
+async def _create(server: Server, context: Context, wish: Apply) -> Response:
+    """An object that is not there yet. Raises 409 when another one is meant, that was there."""
+    resource, info = resource_of(context), context.info
+    obj = await server.store.applied(resource, info.version, wish)
+    metadata = obj["metadata"]
+    if uid := metadata.get("uid"):
+        why = (
+            f"uid mismatch: the provided object specified uid {uid[:SHOWN_MAX]}, and no existing"
+            " object was found"
+        )
+        raise status.conflict(resource.kind.group_resource, info.name, why=why)
+    metadata.pop("resourceVersion", None)
+    check_may_create(server, context)
+    return await create_object(server, context, obj, is_tracked=True)
+
+
+def _check_options(context: Context) -> None:
+    """Raises 422 when nobody says who applies."""
+    info = context.info
+    if not info.parameter("fieldManager"):
+        cause = field_errors.required("fieldManager", "is required for apply patch")
+        raise invalid_options(info, [cause])
+    field_validation(info)
+    is_dry_run(info)
+
+
+def read_wish(context: Context) -> Apply:
+    """What is to be applied, from the body. Raises 400, 413."""
+    value = _read(context)
+    config = _of_scale(context, value) if context.info.subresource == "scale" else value
+    _check_type(context, config)
+    metadata = config.get("metadata")
+    if type(metadata) is dict and metadata.get("managedFields") is not None:
+        raise status.bad_request("metadata.managedFields must be nil")
+    return Apply(
+        config=config,
+        manager=manager_of(context),
+        force=context.info.parameter("force") not in _NO,
+        complete=partial(_completed, context),
+    )
+
+
+def _read(context: Context) -> Object:
+    body = context.request.body
+    if not body.strip():
+        return {}
+    try:
+        decoded = codec.decode(body, YAML)
+    except status.BadRequest as error:
+        raise status.bad_request(f"error decoding YAML: {error.message}") from error
+    if decoded.duplicates:
+        _report(context, decoded.duplicates)
+    return decoded.value
+
+
+def _report(context: Context, duplicates: tuple[str, ...]) -> None:
+    """Keys that stand in a configuration more than once; the last one counts."""
+    mode = field_validation(context.info)
+    problems = [f'key "{path}" already set in map' for path in duplicates]
+    if mode == "Strict":
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise status.bad_request(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n"
+            + lines
+        )
+    for problem in problems if mode == "Warn" else ():
+        context.warn(problem)
+
+
+def _check_type(context: Context, config: Object) -> None:
+    """A configuration says what it is, in the version of its path. Raises 400."""
+    resource = resource_of(context)
+    wanted = (resource.api_version(context.info.version), resource.kind.kind)
+    if (config.get("apiVersion"), config.get("kind")) != wanted:
+        raise _wrong_type(config)
+
+
+def _wrong_type(config: Object) -> status.StatusError:
+    said, kind = config.get("apiVersion"), config.get("kind")
+    group, _, version = (said if type(said) is str else "").rpartition("/")
+    shown = f"{group[:SHOWN_MAX]}/{version[:SHOWN_MAX]}"
+    name = kind[:SHOWN_MAX] if type(kind) is str else ""
+    return status.bad_request(f"invalid object type: {shown}, Kind={name}")
+
+
+def _completed(context: Context, applied: Object) -> Object:
+    """What was applied, as an object of its kind: for the path of the request, and with defaults.
+
+    Raises 400, and 422 for what its schema allows and its kind does not.
+    """
+    resource = resource_of(context)
+    try:
+        checked, _ = check_object(context, resource, applied)
+    except status.BadRequest as error:
+        raise status.invalid_patch(error.message) from error
+    obj = fill_in(context, resource, checked)
+    metadata = obj["metadata"]
+    if metadata.get("uid") and not metadata.get("creationTimestamp"):
+        return obj  # of another object than any that is there, which is said of it first
+    check_place(context, obj)
+    check_name(context, obj)
+    return obj
+
+
+def _of_scale(context: Context, scale: Object) -> Object:
+    """The object that has the replicas of a Scale, where its kind has them. Raises 400, 422."""
+    resource, version = resource_of(context), context.info.version
+    if (scale.get("apiVersion"), scale.get("kind")) != (SCALE_VERSION, "Scale"):
+        raise _wrong_type(scale)
+    struct = load_types().of_kind("autoscaling", "v1", "Scale")
+    assert struct is not None
+    try:
+        check(from_struct(struct), scale)
+    except ApplySchemaError as error:
+        text = f"failed to create typed patch object (autoscaling/v1, Kind=Scale): {error}"
+        raise status.bad_request(text) from error
+    metadata = scale.get("metadata") or {}
+    said = ("name", "namespace", "uid", "resourceVersion", "managedFields")
+    config: dict[str, Any] = {
+        "apiVersion": resource.api_version(version),
+        "kind": resource.kind.kind,
+        "metadata": {name: metadata[name] for name in said if name in metadata},
+    }
+    if (scale.get("spec") or {}).get("replicas") is None:
+        return config
+    paths = scale_paths(resource, version)
+    names = ["spec", "replicas"] if paths is None else names_of(paths.spec_replicas)
+    at = config
+    for name in names[:-1]:
+        at[name] = at = {}
+    at[names[-1]] = replicas_of(context, {**scale, "metadata": metadata}, is_patch=True)
+    return config

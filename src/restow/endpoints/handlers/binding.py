@@ -1,0 +1,124 @@
+"""Bindings: by one a scheduler gives a pod to a node.
+
+    POST  /api/v1/namespaces/NS/pods/NAME/binding     {"metadata": {"name": NAME},
+    POST  /api/v1/namespaces/NS/bindings               "target": {"kind": "Node", "name": …}}
+
+A pod is given away once; labels and annotations of the binding are added to its own.
+
+    400   the name is missing, or not that of the path
+    404   there is no such pod
+    409   it is bound already, goes away, must not be scheduled yet, or is not the one meant
+    422   a target without a name, or that is no node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupResource
+from restow.endpoints.handlers.conditions import with_condition
+from restow.endpoints.handlers.sent import SentKind, done
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Promise, Response, Shielded
+from restow.kinds.validation.pod_parts import BINDING
+from restow.registry.definition import Object, Resource
+from restow.registry.strategy import timestamp
+from restow.request.context import Context
+from restow.request.parameters import is_dry_run
+
+_SENT: Final = SentKind("", "Binding")
+_RESOURCE: Final = GroupResource("", "pods/binding")
+_PODS: Final = GroupResource("", "pods")
+_TARGETS: Final = ("Node", "<empty>")
+_MEANT: Final = {"uid": "UID", "resourceVersion": "ResourceVersion"}
+"""By these a binding says which state of the pod it is for."""
+
+
+def bind(server: Server, context: Context) -> Promise:
+    """POST of a binding, to its pod or to the collection that nothing is kept in."""
+    return Shielded(_bind(server, context))
+
+
+async def _bind(server: Server, context: Context) -> Response:
+    dry_run = is_dry_run(context.info)
+    obj = await _SENT.read(context)
+    name = obj["metadata"].get("name") or ""
+    if not context.info.subresource and not name:
+        raise status.bad_request("Name parameter required.")
+    if context.info.subresource and name != context.info.name:
+        raise status.bad_request("name in URL does not match name in Binding object")
+    _check_target(obj, name)
+    asked = server.admission.asked(context, "CREATE")
+    if asked is not None:
+        obj = await asked.mutate(obj, None, is_dry_run=dry_run)
+        _check_target(obj, name)
+        await asked.review(obj, None, is_dry_run=dry_run)
+    pods = pods_of(server)
+    now = timestamp(server.runtime.clock.wall())
+    await server.store.update(
+        pods,
+        "v1",
+        pods.path_of(context.info.namespace, name),
+        _bound(obj, now=now),
+        subresource=BINDING,
+        is_patch=True,
+        manager=None,  # as in the reference: a node is nobody's field
+        dry_run=dry_run,
+    )
+    return done(context)
+
+
+def pods_of(server: Server) -> Resource:
+    """Where pods are kept. Raises 404 where there are none."""
+    pods = server.catalog.of_kind("", "Pod")
+    if pods is None:
+        raise status.resource_not_found()
+    return pods
+
+
+def _check_target(obj: Object, name: str) -> None:
+    target: dict[str, Any] = obj.get("target") or {}
+    causes = []
+    if target.get("kind") not in (None, "", "Node"):
+        causes.append(field_errors.not_supported("target.kind", target["kind"], _TARGETS))
+    if not target.get("name"):
+        causes.append(field_errors.required("target.name"))
+    if causes:
+        raise status.invalid(_SENT.kind.group_kind, name, causes)
+
+
+def _bound(binding: Object, *, now: str) -> Callable[[Object], Object]:
+    said = binding["metadata"]
+
+    def change(pod: Object) -> Object:
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        name, why = metadata["name"], ""
+        for field, what in _MEANT.items():
+            if said.get(field) and said[field] != metadata.get(field):
+                raise status.precondition_failed(
+                    _PODS, name, what=what, wanted=said[field], found=metadata.get(field) or ""
+                )
+        fresh = dict(metadata)
+        if metadata.get("deletionTimestamp"):
+            why = f"pod {name} is being deleted, cannot be assigned to a host"
+        elif spec.get("nodeName"):
+            why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+        elif spec.get("schedulingGates"):
+            why = f"pod {name} has non-empty .spec.schedulingGates"
+        if why:
+            raise status.conflict(_RESOURCE, name, why=why)
+        for field in ("annotations", "labels"):
+            if said.get(field):
+                fresh[field] = {**(metadata.get(field) or {}), **said[field]}
+        state = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
+        scheduled = {"type": "PodScheduled", "status": "True"}
+        return {
+            **pod,
+            "metadata": fresh,
+            "spec": {**spec, "nodeName": binding["target"]["name"]},
+            "status": with_condition(state, scheduled, now=now, is_probed=True),
+        }
+
+    return change

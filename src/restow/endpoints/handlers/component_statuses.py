@@ -1,0 +1,60 @@
+"""componentstatuses: whether what the server stands on is well. Looked up, not kept.
+
+There is one component, the store, by the name that clients know. It is asked for its revision, as
+a consistent read would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+import orjson
+
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.endpoints.forms import object_in_form
+from restow.endpoints.handlers.listing import list_answer
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.selection import Selection
+from restow.httpserver.response import Answer
+from restow.registry.definition import Object
+from restow.request.context import Context
+from restow.request.responses import respond
+from restow.storage.errors import StorageError
+
+STORE: Final = "etcd-0"
+DEPRECATION: Final = "v1 ComponentStatus is deprecated in v1.19+"
+_RESOURCE: Final = GroupResource("", "componentstatus")
+
+
+def component_statuses(server: Server, context: Context) -> Awaitable[Answer]:
+    """GET of one component, or of all."""
+    return _answer(server, context)
+
+
+async def _answer(server: Server, context: Context) -> Answer:
+    context.warn(DEPRECATION)
+    info = context.info
+    if info.name and info.name != STORE:
+        raise status.not_found(_RESOURCE, info.name)
+    if info.name:
+        obj = {"kind": "ComponentStatus", "apiVersion": "v1", **await _store(server)}
+        body = orjson.dumps(obj)
+        if context.form.as_kind:
+            body = object_in_form(server, context, body)
+        return respond(context, 200, body)
+    selection = Selection(resource_of(context), info)
+    body = orjson.dumps(await _store(server))
+    found = [body] if selection.matches(STORE, (0, "v1", body)) else []
+    return await list_answer(server, context, found, {})
+
+
+async def _store(server: Server) -> Object:
+    condition = {"type": "Healthy", "status": "True", "message": "ok"}
+    try:
+        await server.store.caches.freshen()
+    except StorageError as error:
+        condition |= {"status": "False", "message": str(error)}
+    return {"metadata": {"name": STORE}, "conditions": [condition]}

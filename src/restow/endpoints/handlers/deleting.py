@@ -1,0 +1,197 @@
+"""delete and deletecollection."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind, GroupResource
+from restow.apimachinery.status_error import Cause
+from restow.endpoints.forms import object_in_form
+from restow.endpoints.handlers.listing import list_answer, read_wish
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.selection import Selection
+from restow.httpserver.response import Answer, Promise, Response, Shielded
+from restow.registry.store import DeleteWish, Written
+from restow.registry.watch_cache import Entry
+from restow.request.bodies import needs_thread
+from restow.request.context import Context
+from restow.request.delete_options import read_options
+from restow.request.parameters import is_dry_run
+from restow.request.responses import respond, respond_object
+
+DELETES_AT_ONCE: Final = 32
+CONVERTED_AT_ONCE: Final = 480
+"""Objects that are converted, if need be, and then deleted."""
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
+_JOBS: Final = GroupResource("batch", "jobs")
+_JOBS_WARNING: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background"
+    " to remove them or set propagationPolicy=Orphan to suppress this warning"
+)
+_UNDELETABLE: Final = frozenset({"default", "kube-system", "kube-public"})
+
+
+def delete(server: Server, context: Context) -> Promise:
+    """DELETE of an object."""
+    return Shielded(_delete(server, context))
+
+
+async def _delete(server: Server, context: Context) -> Response:
+    resource, info = resource_of(context), context.info
+    wish, stays_code = await _wishes(server, context)
+    if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
+        raise status.forbidden(
+            "this namespace may not be deleted",
+            resource=resource.kind.group_resource,
+            name=info.name,
+        )
+    path = resource.path_of(info.namespace, info.name)
+    asked = server.admission.asked(context, "DELETE")
+    review = None if asked is None else asked.review_delete
+    written = await server.store.delete(resource, info.version, path, wish, review=review)
+    if not written.removed or resource.kind.returns_deleted:
+        body = written.body
+        if context.form.as_kind:
+            body = object_in_form(server, context, body)
+        return respond(context, 200 if written.removed else stays_code, body)
+    uid = orjson.loads(written.body)["metadata"].get("uid", "")
+    details = {"name": info.name, "group": resource.group, "kind": resource.plural, "uid": uid}
+    return respond_object(
+        context,
+        200,
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {name: value for name, value in details.items() if value},
+        },
+    )
+
+
+def delete_collection(server: Server, context: Context) -> Promise:
+    """DELETE of a collection."""
+    return Shielded(_delete_collection(server, context))
+
+
+async def _delete_collection(server: Server, context: Context) -> Answer:
+    resource, info = resource_of(context), context.info
+    wish, _ = await _wishes(server, context)
+    selection = Selection(resource, info)
+    limit = read_wish(server, context, selection).limit
+    cache = await server.store.read(resource)
+    page = cache.select(selection.prefix)
+    entries = page.entries
+    if selection:
+        # Labels and fields are those that the client would see.
+        entries = await server.store.in_version(
+            resource, entries, resource.api_version(info.version)
+        )
+    chosen = [
+        (path, entry)
+        for path, entry, seen in zip(page.keys, page.entries, entries, strict=True)
+        if not selection or selection.matches(path, seen)
+    ]
+    if limit:
+        chosen = chosen[:limit]
+    deleted: list[bytes] = []
+    for first in range(0, len(chosen), CONVERTED_AT_ONCE):
+        some = chosen[first : first + CONVERTED_AT_ONCE]
+        # Each is deleted on its own, but whoever converts them is asked once.
+        seen = await server.store.in_version(
+            resource, [entry for _, entry in some], resource.api_version(info.version)
+        )
+        found = {path: entry for (path, _), entry in zip(some, seen, strict=True)}
+        deleted += await _delete_all(server, context, found, wish)
+    return await list_answer(
+        server, context, deleted, {"resourceVersion": str(server.store.position)}
+    )
+
+
+async def _delete_all(
+    server: Server, context: Context, found: dict[str, Entry], wish: DeleteWish
+) -> list[bytes]:
+    """Delete objects, some at a time; those that were there, as they were before."""
+    resource, info = resource_of(context), context.info
+    asked = server.admission.asked(context, "DELETE")
+    review = None if asked is None else asked.review_delete
+    deleted: list[bytes] = []
+    paths, api_version = list(found), resource.api_version(info.version)
+    for first in range(0, len(paths), DELETES_AT_ONCE):
+        some = paths[first : first + DELETES_AT_ONCE]
+        outcomes = await asyncio.gather(
+            *(
+                server.store.delete(resource, info.version, path, wish, review=review)
+                for path in some
+            ),
+            return_exceptions=True,
+        )
+        for path, outcome in zip(some, outcomes, strict=True):
+            if isinstance(outcome, Written):
+                deleted.append(server.store.body_of(resource, found[path], api_version))
+            elif not isinstance(outcome, status.NotFound):  # then someone else was faster
+                raise outcome
+    return deleted
+
+
+async def _wishes(server: Server, context: Context) -> tuple[DeleteWish, int]:
+    """What a client wants, and with which code it hears of an object that is not gone yet."""
+    if needs_thread(context):
+        options = await asyncio.to_thread(read_options, context)
+    else:
+        options = read_options(context)
+    wish = as_possible(server, context, wish_of(context, options))
+    # Those who use the old option know that as well.
+    return wish, 202 if options.get("orphanDependents") is False else 200
+
+
+def as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWish:
+    """A wish that somebody here can fulfil."""
+    kind = resource_of(context).kind
+    if (wish.policy or kind.orphans_by_default) and not server.collects_dependents:
+        return replace(wish, policy="Background")  # nobody would ever take the finalizer out
+    if not wish.policy and kind.orphans_by_default and kind.group_resource == _JOBS:
+        context.warn(_JOBS_WARNING)
+    return wish
+
+
+def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
+    """What a client wants, from DeleteOptions. Raises 422."""
+    policy = options.get("propagationPolicy") or ""
+    orphan = options.get("orphanDependents")
+    if policy and policy not in _POLICIES:
+        cause = field_errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil"))
+        raise _invalid_options(cause)
+    if policy and orphan is not None:
+        cause = field_errors.invalid(
+            "propagationPolicy",
+            policy,
+            "orphanDependents and deletionPropagation cannot be both set",
+        )
+        raise _invalid_options(cause)
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    preconditions = options.get("preconditions") or {}
+    grace_seconds = options.get("gracePeriodSeconds")
+    dry_run = options.get("dryRun") or []
+    if any(each != "All" for each in dry_run):
+        cause = field_errors.not_supported("dryRun", dry_run, ["All"])
+        raise _invalid_options(cause)
+    return DeleteWish(
+        policy=policy,
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        dry_run=bool(dry_run) or is_dry_run(context.info),
+        # Less than no time is the shortest there is.
+        grace_seconds=1 if grace_seconds is not None and grace_seconds < 0 else grace_seconds,
+    )
+
+
+def _invalid_options(cause: Cause) -> status.StatusError:
+    return status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])

@@ -1,0 +1,297 @@
+"""eviction: by this subresource a pod is deleted, unless too few of its like would be left.
+
+    POST  {"metadata": {"name": NAME}, "deleteOptions": {…}}
+
+A PodDisruptionBudget that selects a running pod has the say. What it still allows is counted by
+whoever looks after budgets; here one is taken off it, in a guarded update, before the pod goes. So
+of all who evict at the same time only so many come through. A pod that is pending, over or already
+on its way is just deleted, and so is one that is not ready where its budget does not mind.
+
+    409   another pod than was meant
+    429   the budget allows no more now, or nobody has looked at it since it was changed
+    500   several budgets select the pod, as clients of Kubernetes know it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery import status
+from restow.apimachinery.names import GroupResource
+from restow.apimachinery.status_error import Cause, StatusError
+from restow.endpoints.handlers.binding import pods_of
+from restow.endpoints.handlers.conditions import condition_of, with_condition
+from restow.endpoints.handlers.deleting import as_possible, wish_of
+from restow.endpoints.handlers.sent import SentKind, done, stored_object
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Promise, Response, Shielded
+from restow.kinds.validation.fields import selects
+from restow.kinds.validation.pod_parts import EVICTION
+from restow.registry.definition import Object, Resource
+from restow.registry.store import DeleteWish
+from restow.registry.strategy import timestamp
+from restow.request.context import Context
+
+ATTEMPTS_MAX: Final = 20
+"""How often a pod is looked at anew that has changed before it could be deleted."""
+DISRUPTED_PODS_MAX: Final = 2000
+"""Evictions that nobody has noted yet who looks after budgets."""
+RETRY_SECONDS: Final = 10
+_TOO_FEW: Final = "Cannot evict pod as it would violate the pod's disruption budget."
+_CAUSE: Final = "DisruptionBudget"
+_BUDGET: Final = GroupResource("policy", "poddisruptionbudget")
+_IGNORED: Final = ("Pending", "Succeeded", "Failed")
+_SENT: Final = SentKind("policy", "Eviction", also=("v1beta1",))
+
+
+def evict(server: Server, context: Context) -> Promise:
+    """POST of an eviction to its pod."""
+    return Shielded(_evict(server, context))
+
+
+async def _evict(server: Server, context: Context) -> Response:
+    obj = await _SENT.read(context)
+    if obj["metadata"].get("name") != context.info.name:
+        raise status.bad_request("name in URL does not match name in Eviction object")
+    wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
+    asked = server.admission.asked(context, "CREATE")
+    if asked is not None:
+        obj = await asked.mutate(obj, None, is_dry_run=wish.dry_run)
+        wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
+        await asked.review(obj, None, is_dry_run=wish.dry_run)
+    await _Evicting(server, context, wish).run()
+    return done(context)
+
+
+class _Evicting:
+    """One eviction."""
+
+    def __init__(self, server: Server, context: Context, wish: DeleteWish) -> None:
+        self._server = server
+        self._wish = wish
+        self._pods = pods_of(server)
+        self._namespace, self._name = context.info.namespace, context.info.name
+        self._path = self._pods.path_of(self._namespace, self._name)
+
+    async def run(self) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            pod = await stored_object(self._server, self._pods, self._namespace, self._name)
+            if not _may_ignore_budgets(pod):
+                await self._evict_running(pod)
+                return
+            # A pending pod may begin to run meanwhile, and then a budget has the say.
+            is_pending = not _is_ending_or_over(pod) and not self._wish.resource_version
+            try:
+                await self._delete(self._at(pod) if is_pending else self._wish)
+            except status.Conflict:
+                if not is_pending or self._wish.uid not in ("", pod["metadata"]["uid"]):
+                    raise
+            else:
+                return
+        raise status.server_timeout(self._pods.kind.group_resource, "create")
+
+    async def _evict_running(self, pod: Object) -> None:
+        budget = await self._budget_of(pod)
+        if budget is None:
+            await self._delete(self._wish)
+            return
+        resource, name = budget[0], budget[1]["metadata"]["name"]
+        if _is_not_missed(pod, budget[1]):
+            try:
+                # It must still be the one that is not ready.
+                await self._delete(self._at(pod))
+            except status.Conflict:
+                if self._wish.resource_version:
+                    raise
+                raise _in_work(name) from None
+            return
+        now = timestamp(self._server.runtime.clock.wall())
+        await self._server.store.update(
+            resource,
+            "v1",
+            resource.path_of(self._namespace, name),
+            _one_less(self._name, now=now),
+            subresource="status",
+            is_patch=True,
+            manager=None,  # as in the reference
+            dry_run=self._wish.dry_run,
+        )
+        await self._delete(self._wish)
+
+    async def _budget_of(self, pod: Object) -> tuple[Resource, Object] | None:
+        """The budget that selects a pod. Raises a 500 when there are several."""
+        resource = self._server.catalog.of_kind("policy", "PodDisruptionBudget")
+        if resource is None:
+            return None
+        store = self._server.store
+        cache = store.fresh(resource) or await store.read(resource)
+        labels, found = pod["metadata"].get("labels") or {}, []
+        for entry in cache.select(f"{self._namespace}/").entries:
+            budget = store.object_of(resource, entry, resource.api_version("v1"))
+            selector = (budget.get("spec") or {}).get("selector")
+            if selector is not None and selects(selector, labels):
+                found.append(budget)
+        if len(found) > 1:
+            raise StatusError(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource"
+                " does not support."
+            )
+        return (resource, found[0]) if found else None
+
+    def _at(self, pod: Object) -> DeleteWish:
+        """The same wish, of the pod as it was seen."""
+        if self._wish.resource_version:
+            return self._wish
+        return replace(self._wish, resource_version=pod["metadata"]["resourceVersion"])
+
+    async def _delete(self, wish: DeleteWish) -> None:
+        """Note in the pod why it goes, and delete it."""
+        store, version = self._server.store, wish.resource_version
+        if not wish.dry_run:
+            now = timestamp(self._server.runtime.clock.wall())
+            written = await store.update(
+                self._pods,
+                "v1",
+                self._path,
+                _marked(wish, now=now),
+                subresource=EVICTION,
+                is_patch=True,
+                manager=None,
+            )
+            if version and not written.removed:
+                version = _resource_version(written.body)
+        await store.delete(self._pods, "v1", self._path, replace(wish, resource_version=version))
+
+
+def _resource_version(body: bytes) -> str:
+    metadata: dict[str, Any] = orjson.loads(body)["metadata"]
+    return str(metadata["resourceVersion"])
+
+
+def _may_ignore_budgets(pod: Object) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in _IGNORED or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _is_ending_or_over(pod: Object) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed") or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _is_not_missed(pod: Object, budget: Object) -> bool:
+    """Whether a pod is not ready, and so not among those that its budget counts on."""
+    ready = condition_of(pod.get("status") or {}, "Ready") or {}
+    if ready.get("status") == "True":
+        return False
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    state = budget.get("status") or {}
+    desired = state.get("desiredHealthy") or 0
+    return desired > 0 and (state.get("currentHealthy") or 0) >= desired
+
+
+def _marked(wish: DeleteWish, *, now: str) -> Callable[[Object], Object]:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+
+    def change(pod: Object) -> Object:
+        metadata = pod["metadata"]
+        if wish.uid and wish.uid != metadata["uid"]:
+            raise _other(pod, "UID", wish.uid, "have been deleted and then recreated")
+        if wish.resource_version and wish.resource_version != metadata["resourceVersion"]:
+            raise _other(pod, "ResourceVersion", wish.resource_version, "have been modified")
+        state = with_condition(pod.get("status") or {}, condition, now=now, is_probed=True)
+        return {**pod, "status": state}
+
+    return change
+
+
+def _other(pod: Object, what: str, wanted: str, might: str) -> StatusError:
+    metadata = pod["metadata"]
+    found = metadata["uid" if what == "UID" else "resourceVersion"]
+    why = (
+        f"the {what} in the precondition ({wanted}) does not match the {what} in record"
+        f" ({found}). The object might {might}"
+    )
+    return status.conflict(GroupResource("", "Pod"), metadata["name"], why=why)
+
+
+def _one_less(pod: str, *, now: str) -> Callable[[Object], Object]:
+    """Take one off what a budget allows. Raises 403 or 429."""
+
+    def change(budget: Object) -> Object:
+        state, metadata = budget.get("status") or {}, budget["metadata"]
+        allowed = _check_allows(metadata, state) - 1
+        fresh = {
+            **state,
+            "disruptionsAllowed": allowed,
+            "disruptedPods": {**(state.get("disruptedPods") or {}), pod: now},
+        }
+        if not allowed:
+            condition = {
+                "type": "DisruptionAllowed",
+                "status": "False",
+                "observedGeneration": state.get("observedGeneration") or 0,
+                "reason": "InsufficientPods",
+                "message": "",
+            }
+            fresh = with_condition(fresh, condition, now=now)
+        return {**budget, "status": fresh}
+
+    return change
+
+
+def _check_allows(metadata: Object, state: Object) -> int:
+    """How many may go, one at least. Raises 403 or 429."""
+    name = metadata["name"]
+    if (state.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        raise _in_work(name)
+    allowed: int = state.get("disruptionsAllowed") or 0
+    if allowed < 0:
+        raise _forbidden(
+            name, "pdb disruptions allowed is negative", "pdb disruptions allowed is negative"
+        )
+    if len(state.get("disruptedPods") or {}) > DISRUPTED_PODS_MAX:
+        raise _forbidden(
+            name,
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            "too many pending evictions not confirmed by PDB controller",
+        )
+    if allowed == 0:
+        cause = Cause(_CAUSE, f"The disruption budget {name} {_why_not(state)}")
+        raise status.TooManyRequests(_TOO_FEW, causes=(cause,))
+    return allowed
+
+
+def _why_not(state: Object) -> str:
+    condition = condition_of(state, "DisruptionAllowed") or {}
+    message = condition.get("message") or ""
+    is_said = condition.get("status") == "False" and bool(message)
+    healthy, desired = state.get("currentHealthy") or 0, state.get("desiredHealthy") or 0
+    if is_said and condition.get("reason") == "SyncFailed":
+        return f"does not allow evicting pods currently because it failed sync: {message}"
+    if healthy <= desired:
+        return f"needs {desired} healthy pods and has {healthy} currently"
+    if is_said:
+        return f"does not allow evicting pods currently ({condition.get('reason')}): {message}"
+    return "does not allow evicting pods currently"
+
+
+def _in_work(name: str) -> StatusError:
+    cause = Cause(_CAUSE, f"The disruption budget {name} is still being processed by the server.")
+    return status.TooManyRequests(_TOO_FEW, causes=(cause,), retry_after_seconds=RETRY_SECONDS)
+
+
+def _forbidden(name: str, why: str, cause: str) -> StatusError:
+    error = status.forbidden(why, resource=_BUDGET, name=name)
+    text = f"The disruption budget {name} does not allow evicting pods currently: {cause}"
+    error.causes = (*error.causes, Cause(_CAUSE, text))
+    return error

@@ -1,0 +1,88 @@
+"""All watchers of one cache: told together of its changes, with what they can share.
+
+Not here: what a watcher sends (`watching`), and conversion (`translating`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.translating import Translation, Waiting
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import WatchCache
+
+
+class FanOut:
+    """All watchers of one cache, flushed together once per turn of the loop."""
+
+    def __init__(self, server: Server, cache: WatchCache) -> None:
+        self._server = server
+        self._clock = server.runtime.clock
+        self.cache = cache
+        self._watchers: dict[Waiting, None] = {}  # in order of arrival
+        self._scheduled = False
+        self._shared: dict[object, bytes] | None = None
+        """What was made in this flush; None outside of one."""
+
+        self._translations: dict[str, Translation] = {}
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def translation(self, resource: Resource, api_version: str) -> Translation:
+        """Where all who want a version wait for it."""
+        found = self._translations.get(api_version)
+        if found is None:
+            found = Translation(self._server, resource, api_version)
+            self._translations[api_version] = found
+        return found
+
+    def add(self, watcher: Waiting) -> None:
+        if not self._watchers:
+            self.cache.listen(self._changed)
+            if not self.cache.is_closed:  # else another cache has its place, and it ends at once
+                self._server.fan_outs[self.cache.root] = self
+        self._watchers[watcher] = None
+
+    def discard(self, watcher: Waiting) -> None:
+        self._watchers.pop(watcher, None)
+        if not self._watchers:
+            self.cache.unlisten(self._changed)
+            # Or it would keep the objects of a kind that is gone.
+            if self._server.fan_outs.get(self.cache.root) is self:
+                del self._server.fan_outs[self.cache.root]
+
+    def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
+        """Bytes that several watchers want in one flush; made once.
+
+        Outside of a flush nothing is remembered: a change may come before the next one asks, who
+        would then be given bytes that end before it.
+        """
+        if self._shared is None:
+            return make()
+        place = (cursor, key)
+        found = self._shared.get(place)
+        if found is None:
+            found = self._shared[place] = make()
+        return found
+
+    def _changed(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.call_later(0, self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        self._shared = {}
+        try:
+            for watcher in tuple(self._watchers):
+                watcher.flush()
+        finally:
+            self._shared = None
+
+
+def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
+    """The fan-out of a cache; there is one for as long as somebody watches it."""
+    found = server.fan_outs.get(cache.root)
+    return found if found is not None and found.cache is cache else FanOut(server, cache)

@@ -1,0 +1,433 @@
+"""list: many objects, in pages, at the version a client asks for.
+
+The first page and plain lists come from memory. A page of a list that was begun at a version which
+memory has left behind comes from the store, as it was at that version. Objects that somebody else
+converts are converted first, many at once: what is selected is what the client would see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.endpoints.continue_tokens import INCONSISTENT, Place
+from restow.endpoints.forms import list_in_form
+from restow.endpoints.handlers.reading import (
+    fresh_enough,
+    parse_resource_version,
+    resource_of,
+    wait_for_version,
+)
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
+from restow.endpoints.selection import Selection
+from restow.httpserver.response import Answer, Promise
+from restow.registry.definition import Resource
+from restow.registry.errors import VersionUnknown, translate
+from restow.registry.watch_cache import Entry, WatchCache
+from restow.registry.watch_cache import Selection as Slice
+from restow.request.context import Context
+from restow.request.messages import items_of, list_message
+from restow.request.responses import Bodies, respond_list, respond_message, wants_message
+from restow.storage.errors import CannotOpen, Compacted, StorageError, StoreDamaged
+from restow.storage.interface import Revision, Span
+
+LIMIT_MAX: Final = 1 << 31
+LISTS_KEPT_MAX: Final = 16
+"""Whole lists that are remembered for each resource, until one of its objects changes."""
+SLICE_ITEMS: Final = 500
+"""Objects that are looked at in one turn of the loop: some milliseconds, if all must be decoded."""
+MESSAGES_AT_ONCE: Final = 50
+"""Objects that are written as protobuf in one turn: some milliseconds, if they are pods."""
+_MATCHES: Final = ("Exact", "NotOlderThan")
+
+ListAnswer: TypeAlias = "Answer | Awaitable[Answer]"
+"""Most lists are at hand; those in protobuf must be written first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a list asks for, read from its parameters."""
+
+    limit: int
+    version: int | None
+    """None: the newest."""
+    exact: bool
+    place: Place | None
+    """Where to go on, when a token was given."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A page."""
+
+    paths: list[str]
+    entries: list[Entry]
+    revision: int
+    next_start: str = ""
+    remaining: int | None = None
+
+
+def list_objects(server: Server, context: Context) -> Promise:
+    """GET of a collection."""
+    resource = resource_of(context)
+    selection = Selection(resource, context.info)
+    wish = read_wish(server, context, selection)
+    if wish.version is None and wish.place is None:
+        cache = server.store.fresh(resource)
+        if cache is not None and not _must_wait(context, cache, selection):
+            return _answer_now(server, context, cache, selection, wish)
+    return _list_later(server, context, selection, wish)
+
+
+async def _list_later(server: Server, context: Context, selection: Selection, wish: Wish) -> Answer:
+    answer = await _found_later(server, context, selection, wish)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+async def _found_later(
+    server: Server, context: Context, selection: Selection, wish: Wish
+) -> ListAnswer:
+    resource = resource_of(context)
+    if wish.place is None and not wish.exact:
+        cache = await fresh_enough(server, resource, wish.version)
+        if _must_wait(context, cache, selection):
+            found = await _from_cache_in_slices(server, context, cache, selection, wish)
+            return _answer(server, context, selection, found)
+        return _answer_now(server, context, cache, selection, wish)
+    cache = await server.store.loaded(resource)
+    place = wish.place or Place(wish.version or 0, "")
+    if place.revision == INCONSISTENT:
+        cache = await fresh_enough(server, resource, None)
+        found = await _from_cache_in_slices(
+            server, context, cache, selection, wish, start=place.start
+        )
+        return _answer(server, context, selection, found)
+    if place.revision > max(server.store.position, cache.changed_at):
+        await wait_for_version(server, resource, place.revision)
+    if cache.changed_at <= place.revision:
+        found = await _from_cache_in_slices(
+            server, context, cache, selection, wish, start=place.start
+        )
+        found.revision = place.revision
+    else:
+        found = await _from_store(server, context, selection, wish, place)
+    return _answer(server, context, selection, found)
+
+
+def read_wish(server: Server, context: Context, selection: Selection) -> Wish:
+    """Read and check the parameters of a list."""
+    info = context.info
+    limit = info.number("limit") or 0
+    limit = max(limit, 0)
+    text, match, token = (
+        info.parameter(name) for name in ("resourceVersion", "resourceVersionMatch", "continue")
+    )
+    if info.flag("sendInitialEvents"):
+        raise _invalid("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    if match:
+        _check_match(match, text, token)
+    version = parse_resource_version(text) if text else None
+    if token:
+        if version:
+            raise status.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        place = server.tokens.read(token, bound_to=selection.bound_to)
+        return Wish(min(limit, LIMIT_MAX), None, exact=True, place=place)
+    exact = match == "Exact" or (not match and bool(version) and limit > 0)
+    return Wish(min(limit, LIMIT_MAX), version, exact=exact, place=None)
+
+
+def _check_match(match: str, text: str, token: str) -> None:
+    if token:
+        raise _invalid("resourceVersionMatch", "forbidden when continue is provided")
+    if not text:
+        raise _invalid("resourceVersionMatch", "forbidden unless resourceVersion is provided")
+    if match not in _MATCHES:
+        cause = field_errors.not_supported("resourceVersionMatch", match, _MATCHES)
+        raise status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+    if match == "Exact" and text == "0":
+        raise _invalid("resourceVersionMatch", 'forbidden for "Exact" when resourceVersion is "0"')
+
+
+def _invalid(field: str, why: str) -> status.StatusError:
+    cause = field_errors.forbidden(field, why)
+    return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+
+
+def _answer_now(
+    server: Server, context: Context, cache: WatchCache, selection: Selection, wish: Wish
+) -> ListAnswer:
+    """A list from its beginning, out of a cache that is as fresh as it must be."""
+    if selection or wish.limit or cache.damaged:
+        return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
+    resource = resource_of(context)
+    api_version = resource.api_version(context.info.version)
+    wanted = (selection.prefix, api_version)
+    bodies: Bodies | None = cache.memo.get(wanted)
+    if bodies is None:
+        entries = cache.select(selection.prefix).entries
+        bodies = Bodies.of(bodies_of(server, resource, entries, api_version))
+        # What had to be converted is not kept: it would be in memory twice.
+        if all(entry[1] == api_version for entry in entries):
+            if len(cache.memo) >= LISTS_KEPT_MAX:
+                cache.memo.clear()
+            cache.memo[wanted] = bodies
+    revision = max(server.store.position, cache.changed_at)
+    return _list_of(server, context, bodies, {"resourceVersion": str(revision)})
+
+
+def _from_cache(
+    server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
+) -> Found:
+    revision = max(server.store.position, cache.changed_at)
+    if cache.damaged:
+        refuse_damaged(server, cache, selection)
+    if selection.single is not None and not start:
+        entry = cache.get(selection.single)
+        hit = entry is not None and selection.matches(selection.single, entry)
+        return (
+            Found([selection.single], [entry], revision)
+            if hit and entry
+            else Found([], [], revision)
+        )
+    if not selection:
+        page = cache.select(selection.prefix, start=start, limit=wish.limit)
+        found = Found(page.keys, page.entries, revision)
+        if wish.limit and len(page.keys) == wish.limit:
+            following = page.keys[-1] + "\0"
+            if remaining := cache.count(selection.prefix, start=following):
+                found.next_start, found.remaining = following, remaining
+        return found
+    page = cache.select(selection.prefix, start=start)
+    found = Found([], [], revision)
+    _match(found, page, selection, wish)
+    return found
+
+
+def _takes_long(cache: WatchCache, selection: Selection) -> bool:
+    """Whether so many objects must be looked at that others would notice."""
+    return (
+        bool(selection) and selection.single is None and cache.count(selection.prefix) > SLICE_ITEMS
+    )
+
+
+def _must_wait(context: Context, cache: WatchCache, selection: Selection) -> bool:
+    """Whether a list cannot be answered at once: it takes long, or others must convert objects."""
+    resource = selection.resource
+    if resource.remote is None:
+        return _takes_long(cache, selection)
+    api_version = resource.api_version(context.info.version)
+    if not selection and (selection.prefix, api_version) in cache.memo:
+        return _takes_long(cache, selection)
+    return _takes_long(cache, selection) or any(
+        entry[1] != api_version for entry in cache.select(selection.prefix).entries
+    )
+
+
+async def _from_cache_in_slices(
+    server: Server,
+    context: Context,
+    cache: WatchCache,
+    selection: Selection,
+    wish: Wish,
+    *,
+    start: str = "",
+) -> Found:
+    """The same as `_from_cache`, with turns for others while many objects are looked at, and
+    waiting for those that others convert."""
+    resource = selection.resource
+    api_version = resource.api_version(context.info.version)
+    if not selection or (resource.remote is None and not _takes_long(cache, selection)):
+        found = _from_cache(server, cache, selection, wish, start=start)
+        found.entries = await server.store.in_version(resource, found.entries, api_version)
+        return found
+    if cache.damaged:
+        refuse_damaged(server, cache, selection)
+    # All of this moment: what is looked at later does not change any more.
+    page = _candidates(cache, selection, start)
+    found = Found([], [], max(server.store.position, cache.changed_at))
+    for first in range(0, len(page.keys), SLICE_ITEMS):
+        last = first + SLICE_ITEMS
+        entries = await server.store.in_version(resource, page.entries[first:last], api_version)
+        some = Slice(page.keys[first:last], entries, page.revision)
+        if _match(found, some, selection, wish):
+            break
+        await server.runtime.clock.sleep(0)
+    return found
+
+
+def _candidates(cache: WatchCache, selection: Selection, start: str) -> Slice:
+    """The objects among which those are that are asked for, as far as their paths tell."""
+    if selection.single is None or start:
+        return cache.select(selection.prefix, start=start)
+    entry = cache.get(selection.single)
+    if entry is None:
+        return Slice([], [], cache.changed_at)
+    return Slice([selection.single], [entry], cache.changed_at)
+
+
+def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> None:
+    """Raise a 500 if among the objects asked for are some that cannot be read."""
+    found = {path: why for path, why in cache.damaged.items() if selection.may_match(path)}
+    if found:
+        raise server.store.damaged(selection.resource, found)
+
+
+def _match(found: Found, page: Slice, selection: Selection, wish: Wish) -> bool:
+    """Add what matches; whether the page that is wished for is full."""
+    for path, entry in zip(page.keys, page.entries, strict=True):
+        if selection.matches(path, entry):
+            if wish.limit and len(found.paths) == wish.limit:
+                found.next_start = found.paths[-1] + "\0"
+                return True
+            found.paths.append(path)
+            found.entries.append(entry)
+    return False
+
+
+async def _from_store(
+    server: Server, context: Context, selection: Selection, wish: Wish, place: Place
+) -> Found:
+    """A page as it was at a version that memory has left behind."""
+    resource = resource_of(context)
+    span = Span.of_prefix(resource.root + selection.prefix)
+    api_version = resource.api_version(context.info.version)
+    splicer = server.store.splicer(resource)
+    found = Found([], [], place.revision)
+    start = place.start
+    while True:
+        try:
+            page = await server.store.storage.range(
+                span.starting_at(resource.root + start) if start else span,
+                limit=wish.limit,
+                revision=Revision(place.revision),
+                with_total=not selection,
+            )
+        except Compacted as error:
+            raise _expired(server, selection, place, has_token=wish.place is not None) from error
+        except StorageError as error:
+            raise translate(error) from error
+        entries: list[Entry] = []
+        for position, item in enumerate(page.items, start=1):
+            if position % SLICE_ITEMS == 0:
+                await server.runtime.clock.sleep(0)
+            try:
+                entries.append(splicer.serve(item.value, item.revision))
+            except (CannotOpen, VersionUnknown) as error:
+                # The key of the past may be gone, or its version; what is now is read anew by who
+                # is told so.
+                has_token = wish.place is not None
+                raise _expired(server, selection, place, has_token=has_token) from error
+            except StoreDamaged as error:
+                path = item.key[len(resource.root) :]
+                raise server.store.damaged(resource, {path: error.told}) from error
+        entries = await server.store.in_version(resource, entries, api_version)
+        for position, (item, entry) in enumerate(zip(page.items, entries, strict=True), start=1):
+            if selection and position % SLICE_ITEMS == 0:
+                await server.runtime.clock.sleep(0)
+            path = item.key[len(resource.root) :]
+            if not selection or selection.matches(path, entry):
+                found.paths.append(path)
+                found.entries.append(entry)
+                if wish.limit and len(found.paths) == wish.limit:
+                    if page.more or position < len(page.items):
+                        found.next_start = path + "\0"
+                    if page.more and page.total is not None:
+                        found.remaining = page.total - len(page.items)
+                    return found
+        if not page.more:
+            return found
+        start = page.items[-1].key[len(resource.root) :] + "\0"
+
+
+def _expired(
+    server: Server, selection: Selection, place: Place, *, has_token: bool
+) -> status.StatusError:
+    """The list cannot go on; with a token to go on all the same, over newer state."""
+    if not has_token:
+        return status.expired("The resourceVersion for the provided list is too old.")
+    token = server.tokens.make(Place(INCONSISTENT, place.start), bound_to=selection.bound_to)
+    return status.expired(
+        "The provided continue parameter is too old to display a consistent list result. You can"
+        " start a new list without the continue parameter, or use the continue token in this"
+        " response to retrieve the remainder of the results.",
+        continue_token=token,
+    )
+
+
+def _answer(server: Server, context: Context, selection: Selection, found: Found) -> ListAnswer:
+    resource = resource_of(context)
+    api_version = resource.api_version(context.info.version)
+    metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
+    if found.next_start:
+        place = Place(found.revision, found.next_start)
+        metadata["continue"] = server.tokens.make(place, bound_to=selection.bound_to)
+        if found.remaining is not None:
+            metadata["remainingItemCount"] = found.remaining
+    bodies = bodies_of(server, resource, found.entries, api_version)
+    return _list_of(server, context, Bodies.of(bodies), metadata)
+
+
+async def list_answer(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Answer:
+    """A list of objects, as the client asks for it."""
+    answer = _list_of(server, context, Bodies.of(bodies), metadata)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _list_of(
+    server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
+) -> ListAnswer:
+    if wants_message(context, bodies.nbytes):
+        return _list_in_messages(server, context, bodies.items, metadata)
+    if context.form.as_kind:
+        return list_in_form(server, context, bodies.items, metadata)
+    resource = resource_of(context)
+    head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
+        orjson.dumps(resource.kind.list_kind),
+        orjson.dumps(resource.api_version(context.info.version)),
+        orjson.dumps(metadata),
+    )
+    return respond_list(context, head, bodies, b"]}")
+
+
+async def _list_in_messages(
+    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+) -> Answer:
+    """A list in protobuf, with turns for others while it is written.
+
+    It begins with its length, so nothing of it can be sent before all is written.
+    """
+    resource = resource_of(context)
+    names = resource.api_version(context.info.version), resource.kind.kind
+    list_kind = resource.kind.list_kind
+    if context.form.as_kind:
+        names, list_kind = (META_V1, PARTIAL_OBJECT), PARTIAL_LIST
+    written = []
+    for first in range(0, len(bodies), MESSAGES_AT_ONCE):
+        if first:
+            await server.runtime.clock.sleep(0)
+        some = bodies[first : first + MESSAGES_AT_ONCE]
+        if context.form.as_kind:
+            some = [partial_object_bytes(body) for body in some]
+        written.append(items_of(*names, some))
+    return respond_message(context, list_message(names[0], list_kind, metadata, written))
+
+
+def bodies_of(
+    server: Server, resource: Resource, entries: list[Entry], api_version: str
+) -> list[bytes]:
+    """Objects as served in a version; those stored in it are given as they are."""
+    body_of = server.store.body_of
+    return [
+        entry[2] if entry[1] == api_version else body_of(resource, entry, api_version)
+        for entry in entries
+    ]

@@ -1,0 +1,114 @@
+"""get: one object. Also what all reads share: how fresh the state must be.
+
+A read without a resource version sees everything that was acknowledged before it; version 0 takes
+what is in memory; any other waits until memory has come that far.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from restow.apimachinery import status
+from restow.endpoints.forms import object_in_form
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Promise, Response
+from restow.registry.committing import check_current
+from restow.registry.definition import Resource
+from restow.registry.scales import scale_of_object
+from restow.registry.watch_cache import Entry, WatchCache
+from restow.request.context import Context
+from restow.request.responses import respond
+
+FUTURE_SECONDS_MAX: Final = 3.0
+"""How long to wait for a resource version that is not there yet."""
+
+
+def get(server: Server, context: Context) -> Promise:
+    """GET of an object."""
+    resource = resource_of(context)
+    asked = resource_version(context)
+    cache = server.store.fresh(resource) if asked is None else None
+    if cache is None:
+        return _get_later(server, context, asked)
+    # Whatever it must wait for, the chain does: it raises what says so.
+    return answer_from(server, context, cache)
+
+
+async def _get_later(server: Server, context: Context, asked: int | None) -> Response:
+    resource, info = resource_of(context), context.info
+    cache = await fresh_enough(server, resource, asked)
+    if resource.remote is not None:
+        entry = cache.get(resource.path_of(info.namespace, info.name))
+        if entry is not None:
+            await server.store.in_version(resource, [entry], resource.api_version(info.version))
+    return answer_from(server, context, cache)
+
+
+def answer_from(server: Server, context: Context, cache: WatchCache) -> Response:
+    """The answer to a get, from a cache that is as fresh as it must be.
+
+    Raises `ConversionNeeded` when somebody else must convert the object first.
+    """
+    resource, info = resource_of(context), context.info
+    path = resource.path_of(info.namespace, info.name)
+    entry = cache.get(path)
+    if entry is None:
+        raise server.store.missing(resource, path, cache)
+    if info.subresource == "scale":
+        body = scale_of(server, context, entry)
+    else:
+        body = server.store.body_of(resource, entry, resource.api_version(info.version))
+    if context.form.as_kind:
+        body = object_in_form(server, context, body)
+    return respond(context, 200, body)
+
+
+def scale_of(server: Server, context: Context, entry: Entry) -> bytes:
+    """The Scale of an object."""
+    resource = resource_of(context)
+    obj = server.store.object_of(resource, entry, resource.api_version(context.info.version))
+    return orjson.dumps(scale_of_object(resource, context.info.version, obj))
+
+
+def resource_of(context: Context) -> Resource:
+    """The resource of a request that has one."""
+    assert context.resource is not None
+    return context.resource
+
+
+def resource_version(context: Context) -> int | None:
+    """The resource version that a read asks for; None when it did not."""
+    text = context.info.parameter("resourceVersion")
+    return parse_resource_version(text) if text else None
+
+
+def parse_resource_version(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise status.bad_request(f"Invalid value: {text[:64]!r}: must be a resource version")
+    return int(text)
+
+
+async def fresh_enough(server: Server, resource: Resource, asked: int | None) -> WatchCache:
+    """The cache, when it has come as far as a request asks for."""
+    if asked is None:
+        return await server.store.read(resource)
+    cache = await server.store.loaded(resource)
+    if asked > max(server.store.position, cache.changed_at):
+        await wait_for_version(server, resource, asked)
+    return cache
+
+
+async def wait_for_version(server: Server, resource: Resource, asked: int) -> None:
+    """Wait a little for a resource version; 504 when it does not come.
+
+    Raises `ResourceReplaced` when nobody keeps up the cache any more that was to come so far.
+    """
+    try:
+        async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
+            await server.store.caches.reach_future(asked)
+    except TimeoutError:
+        current = server.store.position
+        raise status.resource_version_too_large(asked, current) from None
+    check_current(resource)

@@ -1,0 +1,249 @@
+"""report: by this subresource of a StorageVersion servers with another store say how they write.
+
+    POST    {"serverID": …, "store": …, "sequence": …, "objectKind": …, "encodingVersion": …, …}
+    DELETE  ?serverID=…&store=…&sequence=…
+
+The StorageVersion need not exist: it comes with its first report and goes with the last. Both may
+be repeated. They are for the servers alone; what they say is believed, as it is from a server on
+this store, so whoever may send it can stop a migration, or let one begin too early.
+
+    409   what is said contradicts others, or is older than what is known
+    422   fields that make no sense
+
+Not here: what becomes of it (`restow.storageversion.remote_reports`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+import msgspec
+
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
+from restow.apis.internal_v1alpha1 import API_VERSION, resource_of_name
+from restow.apis.storage_version_report import (
+    KIND,
+    SEQUENCE_PARAMETER,
+    SERVER_PARAMETER,
+    STORE_PARAMETER,
+    StorageVersionReport,
+)
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Response
+from restow.request.context import Context
+from restow.request.parameters import is_dry_run
+from restow.request.responses import respond_object
+from restow.storageversion.errors import NotSettled, ReportRefused
+from restow.storageversion.identity import ServerId
+from restow.storageversion.remote_reports import RemoteReports
+from restow.storageversion.rules import Entry, Report
+
+BODY_BYTES_MAX: Final = 16 * 1024
+"""Small, because the words of all servers are in one object."""
+VERSIONS_MAX: Final = 32
+KEYS_MAX: Final = 64
+KEY_LENGTH_MAX: Final = 1300
+"""Of a plug-in: both its name and its own name of the key are in there."""
+SEQUENCE_MAX: Final = 2**63 - 1
+RETRY_SECONDS: Final = 1
+
+_SERVER_ID: Final = re.compile(r"apiserver-[a-z2-7]{26}")
+_STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
+_OBJECT_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+
+
+class Reporting:
+    """The handler of reports: call it with a server and a request."""
+
+    def __init__(self, reports: RemoteReports) -> None:
+        self._reports = reports
+
+    def __call__(self, _server: Server, context: Context) -> Awaitable[Response]:
+        _check_no_dry_run(context)
+        return self._report(context, read_report(context))
+
+    async def _report(self, context: Context, said: StorageVersionReport) -> Response:
+        entry = Entry(
+            server_id=ServerId(said.server_id),
+            encoding_version=said.encoding_version,
+            decodable_versions=tuple(said.decodable_versions),
+            served_versions=tuple(said.served_versions),
+            key_id=said.encryption_key,
+            readable_keys=tuple(said.readable_encryption_keys),
+            preferred_key=said.preferred_encryption_key,
+            store=said.store,
+            sequence=said.sequence,
+        )
+        await _settled(context, self._reports.report(context.info.name, said.object_kind, entry))
+        said.kind, said.api_version, said.metadata = KIND, API_VERSION, {"name": context.info.name}
+        return respond_object(context, 201, msgspec.to_builtins(said))
+
+
+class Withdrawing:
+    """The handler that takes reports back."""
+
+    def __init__(self, reports: RemoteReports) -> None:
+        self._reports = reports
+
+    def __call__(self, _server: Server, context: Context) -> Awaitable[Response]:
+        _check_no_dry_run(context)
+        info, causes = context.info, _name_causes(context.info.name)
+        server_id, store = info.parameter(SERVER_PARAMETER), info.parameter(STORE_PARAMETER)
+        _check_form(causes, SERVER_PARAMETER, server_id, _SERVER_ID)
+        _check_form(causes, STORE_PARAMETER, store, _STORE_ID)
+        sequence = info.number(SEQUENCE_PARAMETER)
+        if sequence is None:
+            causes.append(field_errors.required(SEQUENCE_PARAMETER))
+        else:
+            _check_sequence(causes, sequence)
+        if causes:
+            raise _invalid(context, causes)
+        assert sequence is not None
+        return self._withdraw(context, ServerId(server_id), store, sequence)
+
+    async def _withdraw(
+        self, context: Context, server_id: ServerId, store: str, sequence: int
+    ) -> Response:
+        name = context.info.name
+        taken = self._reports.withdraw(name, server_id=server_id, store=store, sequence=sequence)
+        await _settled(context, taken)
+        details = {"name": name, "group": resource_of(context).group, "kind": "storageversions"}
+        answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return respond_object(context, 200, {**answer, "details": details})
+
+
+def read_report(context: Context) -> StorageVersionReport:
+    """What the body says. Raises 400, 413, 415 or 422."""
+    content_type = context.request.headers.get("content-type") or ""
+    body = codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
+    try:
+        said = msgspec.convert(body, StorageVersionReport)
+    except msgspec.ValidationError as error:
+        raise _invalid(context, [Cause("FieldValueInvalid", str(error), "")]) from error
+    causes = _causes(context.info.name, said)
+    if causes:
+        raise _invalid(context, causes)
+    return said
+
+
+def _causes(name: str, said: StorageVersionReport) -> list[Cause]:
+    causes = _name_causes(name)
+    if said.kind not in ("", KIND):
+        causes.append(field_errors.not_supported("kind", said.kind, [KIND]))
+    if said.api_version not in ("", API_VERSION):
+        causes.append(field_errors.not_supported("apiVersion", said.api_version, [API_VERSION]))
+    if said.metadata.get("name", name) != name:
+        why = f"must be that of the path: {name}"
+        causes.append(field_errors.invalid("metadata.name", said.metadata["name"], why))
+    _check_form(causes, "serverID", said.server_id, _SERVER_ID)
+    _check_form(causes, "store", said.store, _STORE_ID)
+    _check_form(causes, "objectKind", said.object_kind, _OBJECT_KIND)
+    _check_sequence(causes, said.sequence)
+    _check_versions(causes, resource_of_name(name).group, said)
+    _check_keys(causes, said)
+    return causes
+
+
+def _name_causes(name: str) -> list[Cause]:
+    """A StorageVersion is called by its resource; the core group is nobody's but the cluster's."""
+    group, resource = resource_of_name(name)
+    problems = [dns_1035_label_problem(resource)]
+    problems += [subdomain_problem(group) if "." in group else "the group must have a domain"]
+    return [
+        field_errors.invalid("metadata.name", name, f"must be <group>.<resource>: {why}")
+        for why in problems
+        if why is not None
+    ]
+
+
+def _check_versions(causes: list[Cause], group: str, said: StorageVersionReport) -> None:
+    lists = {"decodableVersions": said.decodable_versions, "servedVersions": said.served_versions}
+    for field, versions in lists.items():
+        if len(versions) > VERSIONS_MAX:
+            causes.append(field_errors.too_many(field, count=len(versions), count_max=VERSIONS_MAX))
+            return
+        _check_once(causes, field, versions)
+    places = [("encodingVersion", said.encoding_version)]
+    places += [(f"{f}[{n}]", text) for f, found in lists.items() for n, text in enumerate(found)]
+    for field, text in places:
+        found_group, _, version = text.rpartition("/")
+        if found_group != group or dns_1035_label_problem(version) is not None:
+            why = f"must be a version of the group {group}"
+            causes.append(field_errors.invalid(field, text, why))
+    if said.encoding_version not in said.decodable_versions:
+        why = f"decodableVersions must include encodingVersion {said.encoding_version}"
+        causes.append(field_errors.invalid("decodableVersions", said.decodable_versions, why))
+
+
+def _check_keys(causes: list[Cause], said: StorageVersionReport) -> None:
+    readable = said.readable_encryption_keys
+    if not 0 < len(readable) <= KEYS_MAX:
+        count = len(readable)
+        causes.append(
+            field_errors.too_many("readableEncryptionKeys", count=count, count_max=KEYS_MAX)
+            if readable
+            else field_errors.required("readableEncryptionKeys")
+        )
+        return
+    _check_once(causes, "readableEncryptionKeys", readable)
+    places = [(f"readableEncryptionKeys[{n}]", text) for n, text in enumerate(readable)]
+    for field, found in (
+        ("encryptionKey", said.encryption_key),
+        ("preferredEncryptionKey", said.preferred_encryption_key),
+    ):
+        if found:
+            places.append((field, found))
+    for field, text in places:
+        if len(text) > KEY_LENGTH_MAX:
+            causes.append(field_errors.too_long(field, length_max=KEY_LENGTH_MAX))
+        elif not text:
+            causes.append(field_errors.required(field))
+        elif not text.isprintable():  # names of keys may be any others, as in the files of keys
+            causes.append(field_errors.invalid(field, text, "must be printable"))
+
+
+def _check_once(causes: list[Cause], field: str, texts: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for number, text in enumerate(texts):
+        if text in seen:
+            causes.append(field_errors.duplicate(f"{field}[{number}]", text))
+        seen.add(text)
+
+
+def _check_form(causes: list[Cause], field: str, text: str, form: re.Pattern[str]) -> None:
+    if not text:
+        causes.append(field_errors.required(field))
+    elif form.fullmatch(text) is None:
+        causes.append(field_errors.invalid(field, text, f"must be of the form {form.pattern}"))
+
+
+def _check_sequence(causes: list[Cause], sequence: int) -> None:
+    if not 0 < sequence <= SEQUENCE_MAX:
+        why = f"must be a number from 1 to {SEQUENCE_MAX}"
+        causes.append(field_errors.invalid("sequence", sequence, why))
+
+
+def _check_no_dry_run(context: Context) -> None:
+    if is_dry_run(context.info):
+        raise status.bad_request("a report has no dry run")
+
+
+async def _settled(context: Context, work: Awaitable[Report]) -> None:
+    """Raises 409, or 503 for what may work the next time."""
+    try:
+        await work
+    except ReportRefused as error:
+        resource = resource_of(context).kind.group_resource
+        raise status.conflict(resource, context.info.name, why=str(error)) from error
+    except NotSettled as error:
+        raise status.unavailable(str(error), retry_after_seconds=RETRY_SECONDS) from error
+
+
+def _invalid(context: Context, causes: list[Cause]) -> status.StatusError:
+    return status.invalid(GroupKind(resource_of(context).group, KIND), context.info.name, causes)

@@ -1,0 +1,144 @@
+"""Reviews: questions about users and rights, answered and forgotten.
+
+Who one is, what one may, and what another may; and whose a token is. They are answered by the same
+authenticator and authorizer that decide about requests. Not here: what may be wrong with a question
+about access (`review_checks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from restow.apimachinery import status
+from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac_objects import rules_object
+from restow.authentication.service_accounts import Identified
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.review_checks import check_access, selector_errors
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.token_review import review_token
+from restow.httpserver.response import Promise, Response
+from restow.registry.definition import Object, Resource
+from restow.registry.strategy import place
+from restow.request.bodies import must_wait, read_later, read_object
+from restow.request.context import Context, User
+from restow.request.request_info import RequestInfo
+from restow.request.responses import respond_object
+
+
+class Judge(Protocol):
+    """Who knows about users and rights."""
+
+    def allows(self, user: User, info: RequestInfo) -> bool: ...
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+        """All rules that a user has in a namespace, and what else there should be."""
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
+        """Whose a token is, as `token_review` asks."""
+
+
+def review(server: Server, context: Context) -> Promise:
+    """POST of a review."""
+    resource = resource_of(context)
+    if must_wait(context, resource):
+        return _read_and_review(server, context, resource)
+    return _answered(server, context, read_object(context, resource))
+
+
+async def _read_and_review(server: Server, context: Context, resource: Resource) -> Response:
+    return _answered(server, context, await read_later(server.store, context, resource))
+
+
+def _answered(server: Server, context: Context, obj: Object) -> Response:
+    resource, spec = resource_of(context), obj.get("spec") or {}
+    match resource.plural:
+        case "selfsubjectreviews":
+            obj["status"] = {"userInfo": user_info(context.user)}
+        case "selfsubjectaccessreviews":
+            obj["status"] = _access(server, context, obj, context.user)
+        case "subjectaccessreviews" | "localsubjectaccessreviews":
+            obj["status"] = _access(server, context, obj, _user_of(spec))
+        case "selfsubjectrulesreviews":
+            obj["status"] = _rules(server, context.user, spec.get("namespace") or "")
+            obj["spec"] = {}
+        case "tokenreviews":
+            obj["status"] = review_token(server.judge, spec)
+        case _:
+            raise status.method_not_allowed(resource.kind.group_resource, context.info.verb)
+    obj["metadata"].setdefault("creationTimestamp", None)
+    return respond_object(context, 201, obj)
+
+
+def _access(server: Server, context: Context, obj: Object, user: User) -> dict[str, Any]:
+    kind = resource_of(context).kind
+    place(kind, obj["metadata"], context.info.namespace)
+    check_access(kind.group_kind, obj)
+    spec = obj["spec"]
+    wanted, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if wanted is not None:
+        info = RequestInfo(
+            method="",
+            path="",
+            verb=wanted.get("verb") or "",
+            is_resource=True,
+            group=wanted.get("group") or "",
+            version=wanted.get("version") or "*",
+            namespace=wanted.get("namespace") or "",
+            resource=wanted.get("resource") or "",
+            subresource=wanted.get("subresource") or "",
+            name=wanted.get("name") or "",
+        )
+    else:
+        info = RequestInfo(method="", path=path.get("path") or "", verb=path.get("verb") or "")
+    found: dict[str, Any] = {"allowed": server.judge.allows(user, info)}
+    if reason := server.judge.reason(user, info):
+        found["reason"] = reason
+    if wanted is not None and (errors := selector_errors(wanted)):
+        found["evaluationError"] = errors
+    return found
+
+
+def _user_of(spec: dict[str, Any]) -> User:
+    extra = spec.get("extra") or {}
+    return User(
+        spec.get("user") or "",
+        tuple(spec.get("groups") or ()),
+        spec.get("uid") or "",
+        tuple((name, tuple(values or ())) for name, values in extra.items()),
+    )
+
+
+def _rules(server: Server, user: User, namespace: str) -> dict[str, Any]:
+    if not namespace:
+        raise status.bad_request("no namespace on request")
+    rules, lack = server.judge.rules_of(user, namespace)
+    # In a rule of resources there are no paths, and the other way round.
+    found: dict[str, Any] = {
+        "resourceRules": rules_object(
+            Rule(each.verbs, each.api_groups, each.resources, each.resource_names)
+            for each in rules
+            if each.resources
+        ),
+        "nonResourceRules": rules_object(
+            Rule(each.verbs, paths=each.paths) for each in rules if each.paths
+        ),
+        "incomplete": False,
+    }
+    if lack:
+        found["evaluationError"] = lack
+    return found
+
+
+def user_info(user: User) -> dict[str, Any]:
+    """A user, as reviews show one."""
+    info: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra}
+    return info

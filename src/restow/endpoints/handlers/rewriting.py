@@ -1,0 +1,228 @@
+"""rewrite: POST to a migration's subresource, by which this server rewrites one page of objects.
+
+    {"limit": 500, "continue": "", "target": "apps/v1", "epoch": 3}     all of it may be left out
+
+The resource is the migration's own. The answer counts, names what failed, and says where to go on;
+whoever has gone on to the end with one epoch has been everywhere. It keeps nothing between calls:
+another server, or this one after a crash, goes on with the same token.
+
+When a pass from the first page to the last has found nothing to rewrite, the server that does the
+last page narrows the StorageState to the target, and answers `"verified": true`. When an object
+fails, it adds "Unknown" to the StorageState. See `restow.storageversion.verification`.
+
+    404   there is no such migration (any more)
+    409   this server does not write the target, or the servers do not agree on it, or their
+          agreement has changed since the epoch, or since the token: begin again, if at all
+    422   fields that make no sense
+    429   too many pages are under way
+    503   this server has just begun, and does not know all custom resources yet
+
+No admission plug-in is asked: nothing about an object changes but the version that it is encoded
+in, and there is nobody to whom a refusal would be of use. Whoever wants to know what admission
+would refuse sends updates with `dryRun`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import Cause
+from restow.endpoints.continue_tokens import Place
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Response
+from restow.registry.definition import Object, Resource
+from restow.request.context import Context
+from restow.request.parameters import is_dry_run
+from restow.request.responses import respond_object
+from restow.storageversion.rewrite import LIMIT_MAX, Rewriter
+from restow.storageversion.rewrite_page import Page
+from restow.storageversion.rewrite_plan import Aborted
+
+KIND: Final = "RewriteResult"
+LIMIT_DEFAULT: Final = 500
+CLEAN: Final = "clean"
+"""In a token, which is signed: no page of the pass before it rewrote anything, or failed."""
+FAILED_SHOWN_MAX: Final = 100
+TEXT_LENGTH_MAX: Final = 4096
+BODY_BYTES_MAX: Final = 16 * 1024
+
+_FIELDS: Final = frozenset(
+    {"kind", "apiVersion", "metadata", "limit", "continue", "target", "epoch"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a client asks for."""
+
+    limit: int = LIMIT_DEFAULT
+    token: str = ""
+    target: str = ""
+    """Empty: what this server writes now."""
+    epoch: int | None = None
+
+
+class Rewriting:
+    """The handler: call it with a server and a request."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+
+    def __call__(self, server: Server, context: Context) -> Awaitable[Response]:
+        self._rewriter.others.note_own()
+        if is_dry_run(context.info):
+            raise status.bad_request("a rewrite has no dry run")
+        return self._rewrite(server, context, read_wish(context))
+
+    async def _rewrite(self, server: Server, context: Context, wish: Wish) -> Response:
+        # Not shielded: who goes away needs no more pages, and each object is rewritten or not.
+        migration = await _find_migration(server, context)
+        resource = _find_resource(server, context, migration)
+        target = wish.target or self._rewriter.target(resource)
+        bound_to = _bound_to(migration, resource, target)
+        epoch, start, was_clean = wish.epoch, "", True
+        if wish.token:
+            begun, start, note = server.tokens.read(wish.token, bound_to=bound_to)
+            was_clean = note == CLEAN
+            if epoch is not None and epoch != begun:
+                raise _conflict(context, f"the token is of epoch {begun}, not of {epoch}")
+            epoch = begun
+        try:
+            page = await self._rewriter.rewrite_page(
+                resource, target_version=target, start_key=start, limit=wish.limit, epoch=epoch
+            )
+            is_clean = was_clean and page.is_clean
+            is_verified = await self._rewriter.conclude(
+                resource,
+                page,
+                target_version=target,
+                is_clean=is_clean,
+                migration_uid=str(migration["metadata"].get("uid") or ""),
+            )
+        except Aborted as aborted:
+            raise _conflict(context, str(aborted)) from aborted
+        token = ""
+        if page.next_key is not None:
+            place = Place(page.epoch, page.next_key, CLEAN if is_clean else "")
+            token = server.tokens.make(place, bound_to=bound_to)
+        result = _result(context, resource, target, page, token)
+        return respond_object(context, 200, result | {"verified": is_verified})
+
+
+def read_wish(context: Context) -> Wish:
+    """What the body says. Raises 400, 415 or 422."""
+    body: Object = {}
+    if context.request.body:
+        content_type = context.request.headers.get("content-type") or ""
+        body = codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
+    causes = [
+        field_errors.forbidden(name[:TEXT_LENGTH_MAX], "there is no such field")
+        for name in body
+        if name not in _FIELDS
+    ]
+    limit, epoch = body.get("limit"), body.get("epoch")
+    if limit is not None and not (_is_number(limit) and 0 < limit <= LIMIT_MAX):
+        why = f"must be a whole number from 1 to {LIMIT_MAX}"
+        causes.append(field_errors.invalid("limit", limit, why))
+    if epoch is not None and not (_is_number(epoch) and epoch >= 0):
+        causes.append(field_errors.invalid("epoch", epoch, "must be a whole number"))
+    token = _text(body, "continue", causes)
+    target = _text(body, "target", causes)
+    if causes:
+        raise _invalid(context, causes)
+    return Wish(
+        limit=LIMIT_DEFAULT if limit is None else limit, token=token, target=target, epoch=epoch
+    )
+
+
+def _text(body: Object, name: str, causes: list[Cause]) -> str:
+    found = body.get(name)
+    if found is None:
+        return ""
+    if not isinstance(found, str):
+        causes.append(field_errors.type_invalid(name, found, "must be a text"))
+        return ""
+    if len(found) > TEXT_LENGTH_MAX:
+        causes.append(field_errors.too_long(name, length_max=TEXT_LENGTH_MAX))
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+async def _find_migration(server: Server, context: Context) -> Object:
+    """The migration, as it is now: one that is gone, or is to go, rewrites nothing more."""
+    kind, info = resource_of(context), context.info
+    cache = server.store.fresh(kind) or await server.store.read(kind)
+    path = kind.path_of(info.namespace, info.name)
+    entry = cache.get(path)
+    if entry is None:
+        raise server.store.missing(kind, path, cache)
+    migration = server.store.object_of(kind, entry, kind.api_version(info.version))
+    if migration["metadata"].get("deletionTimestamp"):
+        raise _conflict(context, "it is being deleted")
+    return migration
+
+
+def _find_resource(server: Server, context: Context, migration: Object) -> Resource:
+    """What the migration is about, as it is stored."""
+    wanted = (migration.get("spec") or {}).get("resource") or {}
+    group, plural = wanted.get("group") or "", wanted.get("resource") or ""
+    hosted = next(
+        (r for r in server.catalog if (r.group, r.plural) == (group, plural) and r.kind.persisted),
+        None,
+    )
+    roots = {} if hosted is None else {r.root: r for r in server.catalog.persisted()}
+    if hosted is None or hosted.root not in roots:
+        server.check_whole()
+        raise _invalid(context, [field_errors.not_found("spec.resource", f"{plural}.{group}")])
+    return roots[hosted.root]
+
+
+def _bound_to(migration: Object, resource: Resource, target: str) -> str:
+    """What a token is good for: this migration, to this target. Its epoch is in it."""
+    return f"rewrite\0{migration['metadata'].get('uid')}\0{resource.root}\0{target}"
+
+
+def _result(
+    context: Context, resource: Resource, target: str, page: Page, token: str
+) -> dict[str, Any]:
+    info, kind = context.info, resource_of(context)
+    failed = page.failed[:FAILED_SHOWN_MAX]
+    return {
+        "kind": KIND,
+        "apiVersion": kind.api_version(info.version),
+        "metadata": {"name": info.name},
+        "resource": {"group": resource.group, "resource": resource.plural},
+        "target": target,
+        "continue": token,
+        "scanned": page.scanned,
+        "rewritten": page.rewritten,
+        "skipped": page.skipped,
+        "settled": page.settled,
+        "failedCount": len(page.failed),
+        "failed": [_failure(resource, key, reason) for key, reason in failed],
+        "resourceVersion": str(page.revision),
+        "epoch": page.epoch,
+        "storageVersionUID": page.report_uid,
+    }
+
+
+def _failure(resource: Resource, key: str, reason: str) -> dict[str, str]:
+    namespace, _, name = key.removeprefix(resource.root).rpartition("/")
+    return {"namespace": namespace, "name": name, "reason": reason}
+
+
+def _conflict(context: Context, why: str) -> status.StatusError:
+    return status.conflict(resource_of(context).kind.group_resource, context.info.name, why=why)
+
+
+def _invalid(context: Context, causes: list[Cause]) -> status.StatusError:
+    kind = GroupKind(resource_of(context).group, KIND)
+    return status.invalid(kind, context.info.name, causes)

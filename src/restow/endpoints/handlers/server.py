@@ -1,0 +1,53 @@
+"""The parts of a server that handlers use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from restow.admission import Chain
+from restow.aio import Runtime, Tasks
+from restow.apimachinery import status
+from restow.endpoints.continue_tokens import ContinueTokens
+from restow.registry.catalog import Catalog
+from restow.registry.store import ResourceStore
+from restow.request.parameters import WATCH_SECONDS_MIN
+from restow.storageversion.store_scan import StoreScanner
+
+if TYPE_CHECKING:
+    from restow.endpoints.handlers.reviews import Judge
+    from restow.endpoints.handlers.watching import FanOut
+
+RETRY_SECONDS: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What every handler may need."""
+
+    catalog: Catalog
+    store: ResourceStore
+    tokens: ContinueTokens
+    runtime: Runtime
+    tasks: Tasks
+    judge: Judge
+    """Answers questions about users and rights."""
+    admission: Chain = field(default_factory=Chain)
+    """Asked about each write."""
+    watch_seconds: float = WATCH_SECONDS_MIN
+    """How long a watch lasts that does not say it: so long at least, and twice that at most."""
+    collects_dependents: bool = True
+    """Whether somebody looks after dependents. If not, an owner does not wait for that."""
+    scanner: StoreScanner | None = None
+    """Scans the raw values of the store; None: this server has none of its own."""
+    fan_outs: dict[str, FanOut] = field(default_factory=dict)
+    """By root of keys: the watchers of each resource."""
+
+    def check_whole(self) -> None:
+        """Before anybody is told that a resource is not there. Raises a 503 while this server may
+        not host yet what was defined."""
+        if not self.catalog.is_whole():
+            raise status.unavailable(
+                "this server does not serve all custom resources yet; try again",
+                retry_after_seconds=RETRY_SECONDS,
+            )

@@ -1,0 +1,277 @@
+"""token: by this subresource of a ServiceAccount somebody asks for a token of it (TokenRequest).
+
+    POST  {"spec": {"audiences": […], "expirationSeconds": 3600, "boundObjectRef": {…}}}
+
+Nothing is stored: the token is signed, and good until its time is over or what it is bound to is
+gone. Whoever may create here can be that account, so it is a right to give with care.
+
+    400   it cannot be bound to such an object
+    404   there is no such account, or nothing to bind it to
+    409   they are there, but by other uids
+    422   a time that is too short or too long, a name that is not the account's
+
+Not here: how a token is checked (`restow.authentication.service_accounts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.conversion import Converter
+from restow.apimachinery.jwt import TOKEN_LENGTH_MAX
+from restow.apimachinery.names import GroupKind, GroupResource, GroupVersion
+from restow.apimachinery.status_error import Cause
+from restow.authentication import service_accounts_claims as account_claims
+from restow.authentication.service_accounts import AccountTrust
+from restow.endpoints.handlers.creating import check_namespace
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.httpserver.response import Response
+from restow.kinds.definitions import Kind
+from restow.registry.definition import Object, Resource
+from restow.registry.shapes import BuiltinShape
+from restow.registry.strategy import place, timestamp
+from restow.request.bodies import must_wait, read_later, read_object
+from restow.request.context import Context
+from restow.request.parameters import is_dry_run
+from restow.request.responses import respond_object
+
+GROUP: Final = "authentication.k8s.io"
+KIND: Final = "TokenRequest"
+API_VERSION: Final = f"{GROUP}/v1"
+SECONDS_DEFAULT: Final = 3600
+SECONDS_MIN: Final = 600
+SECONDS_MAX: Final = 2**32
+WARN_ONLY_SECONDS: Final = 3607
+"""What clients of old ask for, for pods whose program may not read its token again."""
+EXTENDED_SECONDS: Final = 365 * 24 * 3600
+TEXT_SHOWN_MAX: Final = 512
+ISSUED_ANNOTATION: Final = "authentication.kubernetes.io/issued-credential-id"
+
+_GROUP_KIND: Final = GroupKind(GROUP, KIND)
+_BINDABLE: Final = ("Pod", "Secret", "Node")
+_KEPT_METADATA: Final = ("name", "generateName", "namespace", "labels", "annotations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLimits:
+    """How long tokens may be good for."""
+
+    seconds_max: int = SECONDS_MAX
+    """What is asked for beyond it is shortened, and said so."""
+    extends: bool = False
+    """Whether tokens of pods that ask for an hour and 7 seconds are good for a year. The reference
+    does that for programs that read their token once; here it is off, as there are none."""
+
+
+class TokenRequesting:
+    """The handler: call it with a server and a request."""
+
+    def __init__(self, trust: AccountTrust, limits: TokenLimits) -> None:
+        self._trust = trust
+        self._limits = limits
+        self._resource = _token_requests()
+
+    def __call__(self, server: Server, context: Context) -> Awaitable[Response]:
+        dry_run = is_dry_run(context.info)
+        return self._request(server, context, dry_run=dry_run)
+
+    async def _request(self, server: Server, context: Context, *, dry_run: bool) -> Response:
+        accounts, info = resource_of(context), context.info
+        obj = await self._read(server, context)
+        await check_namespace(server, accounts, info.namespace, info.name)
+        asked = server.admission.asked(context, "CREATE")
+        if asked is not None:
+            obj = await asked.mutate(obj, None, is_dry_run=dry_run)
+        account = await _found(server, accounts, info.namespace, info.name)
+        request = self._completed(context, obj, account)
+        if asked is not None:
+            await asked.review(request, None, is_dry_run=dry_run)
+        bound = await _bound(server, context, request["spec"]["boundObjectRef"])
+        request["status"] = self._issue(server, context, request, bound)
+        return respond_object(context, 201, request)
+
+    async def _read(self, server: Server, context: Context) -> Object:
+        """The body; what is wrong with it is said of its own kind."""
+        hosted, context.resource = context.resource, self._resource
+        try:
+            if must_wait(context, self._resource):
+                return await read_later(server.store, context, self._resource)
+            return read_object(context, self._resource)
+        finally:
+            context.resource = hosted
+
+    def _completed(self, context: Context, obj: Object, account: Object) -> Object:
+        """A request with all that it leaves open. Raises 400, 409 or 422."""
+        info, said = context.info, obj["metadata"]
+        if said.get("name") and said["name"] != info.name:
+            why = "must match the service account name if specified"
+            cause = field_errors.invalid("metadata.name", said["name"], why)
+            raise status.invalid(_GROUP_KIND, info.name, [cause])
+        place(self._resource.kind, said, info.namespace)
+        uid = account["metadata"]["uid"]
+        if said.get("uid") and said["uid"] != uid:
+            raise status.conflict(
+                GroupResource(GROUP, KIND),
+                info.name,
+                why=f"the UID in the token request ({said['uid']}) does not match the UID of the"
+                f" service account ({uid})",
+            )
+        spec = obj.get("spec") or {}
+        seconds = spec.get("expirationSeconds")
+        seconds = SECONDS_DEFAULT if seconds is None else seconds
+        _check_seconds(seconds)
+        metadata = {name: said[name] for name in _KEPT_METADATA if said.get(name)}
+        metadata |= {"name": info.name, "uid": uid}
+        return {
+            "kind": KIND,
+            "apiVersion": API_VERSION,
+            "metadata": metadata,
+            "spec": {
+                "audiences": spec.get("audiences") or list(self._trust.audiences),
+                "expirationSeconds": seconds,
+                "boundObjectRef": spec.get("boundObjectRef"),
+            },
+        }
+
+    def _issue(
+        self, server: Server, context: Context, request: Object, bound: dict[str, dict[str, str]]
+    ) -> dict[str, Any]:
+        """Sign a token. The request is told how long it will be good for."""
+        spec, metadata = request["spec"], request["metadata"]
+        wanted: int = spec["expirationSeconds"]
+        if wanted > self._limits.seconds_max:
+            spec["expirationSeconds"] = self._limits.seconds_max
+            context.warn(
+                f"requested expiration of {wanted} seconds shortened to"
+                f" {self._limits.seconds_max} seconds"
+            )
+        seconds, warn_after = spec["expirationSeconds"], None
+        now = server.runtime.clock.wall()
+        epoch_seconds = int(now.timestamp())
+        if (
+            self._limits.extends
+            and "pod" in bound
+            and seconds == WARN_ONLY_SECONDS
+            and set(spec["audiences"]) <= set(self._trust.audiences)
+        ):
+            seconds, warn_after = EXTENDED_SECONDS, epoch_seconds + seconds
+        token_id = server.runtime.ids.uid()
+        token = self._trust.signing.sign(
+            account_claims.make(
+                issuer=self._trust.issuers[0],
+                namespace=metadata["namespace"],
+                account=(metadata["name"], metadata["uid"]),
+                audiences=spec["audiences"],
+                bound=bound,
+                token_id=token_id,
+                now=epoch_seconds,
+                expires=epoch_seconds + seconds,
+                warn_after=warn_after,
+            )
+        )
+        if len(token) > TOKEN_LENGTH_MAX:  # nobody could use it
+            cause = field_errors.too_long("spec.audiences", length_max=TOKEN_LENGTH_MAX)
+            raise status.invalid(_GROUP_KIND, "", [cause])
+        context.annotate(ISSUED_ANNOTATION, account_claims.credential_id(token_id))
+        metadata["creationTimestamp"] = timestamp(now)
+        until = now + timedelta(seconds=spec["expirationSeconds"])
+        return {"token": token, "expirationTimestamp": timestamp(until)}
+
+
+def _check_seconds(seconds: int) -> None:
+    why = ""
+    if seconds < SECONDS_MIN:
+        why = "may not specify a duration less than 10 minutes"
+    elif seconds > SECONDS_MAX:
+        why = "may not specify a duration larger than 2^32 seconds"
+    if why:
+        cause: Cause = field_errors.invalid("spec.expirationSeconds", seconds, why)
+        raise status.invalid(_GROUP_KIND, "", [cause])
+
+
+async def _bound(
+    server: Server, context: Context, reference: dict[str, Any] | None
+) -> dict[str, dict[str, str]]:
+    """What a token is bound to, as its claims say it. Raises 400, 404 or 409."""
+    if reference is None:
+        return {}
+    kind, api_version = reference.get("kind") or "", reference.get("apiVersion") or ""
+    group, version = GroupVersion.parse(api_version) if api_version else ("", "")
+    resource = server.catalog.of_kind("", kind) if kind in _BINDABLE and not group else None
+    if resource is None:
+        raise status.bad_request(
+            f"cannot bind token to object of type {group}/{version}, Kind={kind}"[:TEXT_SHOWN_MAX]
+        )
+    name = reference.get("name") or ""
+    if not name:
+        raise status.bad_request("Name parameter required.")
+    obj = await _found(server, resource, context.info.namespace, name)
+    uid, spec = obj["metadata"]["uid"], obj.get("spec") or {}
+    if kind == "Pod" and (spec.get("serviceAccountName") or "") != context.info.name:
+        raise status.bad_request(
+            f'cannot bind token for serviceaccount "{context.info.name}" to pod running with'
+            " different serviceaccount name."
+        )
+    if reference.get("uid") and reference["uid"] != uid:
+        raise status.conflict(
+            GroupResource("", kind),
+            name,
+            why=f"the UID in the bound object reference ({reference['uid']}) does not match the"
+            " UID in record. The object might have been deleted and then recreated",
+        )
+    bound = {kind.lower(): {"name": name, "uid": uid}}
+    if kind == "Pod" and spec.get("nodeName"):
+        bound["node"] = await _node(server, spec["nodeName"])
+    return bound
+
+
+async def _node(server: Server, name: str) -> dict[str, str]:
+    """Where a pod runs; if nothing else is known of it, its name."""
+    nodes = server.catalog.of_kind("", "Node")
+    if nodes is not None:
+        try:
+            node = await _found(server, nodes, "", name)
+        except status.NotFound:
+            return {"name": name}
+        return {"name": name, "uid": node["metadata"]["uid"]}
+    return {"name": name}
+
+
+async def _found(server: Server, resource: Resource, namespace: str, name: str) -> Object:
+    """An object as it is now. Raises 404."""
+    cache = server.store.fresh(resource) or await server.store.read(resource)
+    path = resource.path_of(namespace, name)
+    entry = cache.get(path)
+    if entry is None:
+        raise server.store.missing(resource, path, cache)
+    return server.store.object_of(resource, entry, resource.api_version("v1"))
+
+
+def _token_requests() -> Resource:
+    """What is sent here, as a resource: it has no path of its own."""
+    kind = Kind(
+        group=GROUP,
+        kind=KIND,
+        plural="tokenrequests",
+        singular="tokenrequest",
+        versions=("v1",),
+        served_versions=("v1",),
+        storage_version="v1",
+        verbs=("create",),
+        key_prefix="tokenrequests",
+        persisted=False,
+    )
+    converter = Converter(KIND, hub=API_VERSION, spokes={})
+    return Resource(
+        kind=kind,
+        served=("v1",),
+        decodable=(API_VERSION,),
+        storage_api_version=API_VERSION,
+        converter=converter,
+        shape=BuiltinShape(kind, converter),
+    )

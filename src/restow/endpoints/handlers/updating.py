@@ -1,0 +1,296 @@
+"""update: PUT of a whole object, or of its status, scale or finalizers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from msgspec.structs import replace
+
+from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery.metadata_rules import check_types
+from restow.apimachinery.names import GroupKind, GroupResource
+from restow.authorization.rules import refusal
+from restow.endpoints.forms import object_in_form
+from restow.endpoints.handlers.committing import Committing, Freshening, Writing
+from restow.endpoints.handlers.creating import create_object
+from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.managers import manager_of
+from restow.httpserver.response import Promise, Response, Shielded
+from restow.registry.definition import Object, Resource
+from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
+from restow.registry.store import Change, Written
+from restow.registry.strategy import place
+from restow.request.bodies import (
+    PROTOBUF,
+    must_wait,
+    needs_thread,
+    read_later,
+    read_object,
+)
+from restow.request.context import Context
+from restow.request.messages import read_message
+from restow.request.parameters import is_dry_run
+from restow.request.responses import respond
+
+REPLICAS_MAX: Final = 2**31 - 1
+_NO_VERSION: Final = (None, "", "0")
+
+
+def update(server: Server, context: Context) -> Promise | Writing:
+    """PUT to an object."""
+    info = context.info
+    if info.subresource == "scale":
+        return Shielded(_update_scale(server, context))
+    resource = resource_of(context)
+    if must_wait(context, resource):
+        return Shielded(_read_and_update(server, context, resource))
+    obj = read_object(context, resource, known=server.store.known_entries)
+    check_identity(context, obj)
+    return begin_change(
+        server,
+        context,
+        lambda current: _replaced(obj, current, info.subresource),
+        again=partial(_update, server, context, obj),
+    )
+
+
+def begin_change(
+    server: Server,
+    context: Context,
+    change: Change,
+    *,
+    again: Callable[[], Coroutine[Any, Any, Response]],
+    is_patch: bool = False,
+) -> Response | Shielded | Writing:
+    """Hand a change to the store if nothing must be waited for but memory; otherwise do it
+    `again`."""
+    begin = partial(_begin_change, server, context, change, again=again, is_patch=is_patch)
+    begun = begin(is_caught_up=False)
+    if begun is not None:
+        return begun
+    if not _is_patient(server, context) and server.store.is_behind(resource_of(context)):
+        return Freshening(partial(begin, is_caught_up=True), again)
+    return Shielded(again())
+
+
+def _is_patient(server: Server, context: Context) -> bool:
+    """Whether a change waits for others than the store."""
+    return is_dry_run(context.info) or server.admission.asked(context, "UPDATE") is not None
+
+
+def _begin_change(
+    server: Server,
+    context: Context,
+    change: Change,
+    *,
+    again: Callable[[], Coroutine[Any, Any, Response]],
+    is_patch: bool,
+    is_caught_up: bool,
+) -> Response | Committing | None:
+    """Hand a change to the store; None: nothing was begun."""
+    info, resource = context.info, resource_of(context)
+    if _is_patient(server, context):
+        return None
+    begun = server.store.begin_update(
+        resource,
+        info.version,
+        resource.path_of(info.namespace, info.name),
+        change,
+        subresource=part_of(info.subresource),
+        is_patch=is_patch,
+        manager=manager_of(context),
+        check=server.admission.check_of(context),
+        is_caught_up=is_caught_up,
+    )
+    if begun is None:
+        return None
+    if isinstance(begun, Written):
+        return written_answer(server, context, begun)
+    return Committing(begun, partial(written_answer, server, context), again)
+
+
+def part_of(subresource: str) -> str:
+    """The part of an object that a path is for; its scale is no part of it, but shows some."""
+    return "" if subresource == "scale" else subresource
+
+
+async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
+    return await _update(server, context, await read_later(server.store, context, resource))
+
+
+async def _update(server: Server, context: Context, obj: Object) -> Response:
+    resource, info = resource_of(context), context.info
+    check_identity(context, obj)
+    asked = server.admission.asked(context, "UPDATE")
+    try:
+        written = await server.store.update(
+            resource,
+            info.version,
+            resource.path_of(info.namespace, info.name),
+            lambda current: _replaced(obj, current, info.subresource),
+            subresource=info.subresource,
+            manager=manager_of(context),
+            mutate=None if asked is None else asked.mutate,
+            check=server.admission.check_of(context),
+            review=None if asked is None else asked.review,
+            dry_run=is_dry_run(context.info),
+        )
+    except status.NotFound:
+        if not resource.kind.create_on_update or info.subresource:
+            raise
+        if obj["metadata"].get("uid") or obj["metadata"].get("resourceVersion") not in _NO_VERSION:
+            # It was read and has been deleted since: who writes it back does not know that.
+            why = "the object has been deleted; please read it again"
+            raise status.conflict(resource.kind.group_resource, info.name, why=why) from None
+        check_may_create(server, context)
+        return await create_object(server, context, obj)
+    return written_answer(server, context, written)
+
+
+def check_may_create(server: Server, context: Context) -> None:
+    """Who may update need not be one who may create. Raises 403."""
+    wanted = replace(context.info, verb="create")
+    if not server.judge.allows(context.user, wanted):
+        raise refusal(context.user, wanted, server.judge.reason(context.user, wanted))
+
+
+def _replaced(obj: Object, current: Object, subresource: str) -> Object:
+    fresh = {**obj, "metadata": dict(obj["metadata"])}
+    if subresource == "finalize":
+        finalizers = (obj.get("spec") or {}).get("finalizers") or []
+        current_spec = {k: v for k, v in (current.get("spec") or {}).items() if k != "finalizers"}
+        spec = {**current_spec, "finalizers": finalizers} if finalizers else current_spec
+        fresh = {**current, "metadata": fresh["metadata"], "spec": spec}
+    return fresh
+
+
+def check_identity(context: Context, obj: Object) -> None:
+    """The name and namespace in a body must be those of its path. Raises 400."""
+    check_name(context, obj)
+    check_place(context, obj)
+
+
+def check_place(context: Context, obj: Object) -> None:
+    """The same of its namespace, which it need not say and is given."""
+    kind = resource_of(context).kind
+    # The path of a namespace itself is not in one.
+    place(kind, obj["metadata"], context.info.namespace if kind.namespaced else "")
+
+
+def check_name(context: Context, obj: Object) -> None:
+    """The same of its name, which it must say."""
+    info, name = context.info, obj["metadata"].get("name")
+    if not name:
+        raise status.bad_request(
+            f"the name of the object ({info.name} based on URL) was undeterminable: name must be"
+            " provided"
+        )
+    if name != info.name:
+        raise status.bad_request(
+            f"the name of the object ({name[:253]}) does not match the name on the URL"
+            f" ({info.name})"
+        )
+
+
+def written_answer(server: Server, context: Context, written: Written) -> Response:
+    """The answer to an update or patch."""
+    body = written.body
+    if context.info.subresource == "scale":
+        resource = resource_of(context)
+        scale = scale_of_object(resource, context.info.version, orjson.loads(body))
+        body = orjson.dumps(scale)
+    if context.form.as_kind:
+        body = object_in_form(server, context, body)
+    return respond(context, 201 if written.created else 200, body)
+
+
+async def _update_scale(server: Server, context: Context) -> Response:
+    if needs_thread(context):
+        scale = await asyncio.to_thread(_read_scale, context)
+    else:
+        scale = _read_scale(context)
+    return await change_scale(server, context, lambda _scale: scale, is_patch=False)
+
+
+def _read_scale(context: Context) -> Any:
+    content_type = context.request.headers.get("content-type") or ""
+    if codec.media_type_name(content_type) == PROTOBUF:
+        return read_message(context.request.body)
+    return codec.decode(context.request.body, content_type).value
+
+
+async def change_scale(
+    server: Server, context: Context, change: Callable[[Object], Any], *, is_patch: bool
+) -> Response:
+    """Change an object's replicas by a change of its Scale."""
+    resource, info = resource_of(context), context.info
+
+    def apply(current: Object) -> Object:
+        shown = scale_of_object(resource, info.version, current, may_lack_replicas=True)
+        scale = _checked_scale(context, change(shown))
+        said = {name: scale["metadata"].get(name) for name in ("resourceVersion", "uid")}
+        found = current["metadata"].get("uid")
+        if said["uid"] and said["uid"] != found:
+            # Of a Scale it is a precondition, whichever way it comes.
+            named = GroupResource(resource.group, f"{resource.plural}/scale")
+            raise status.precondition_failed(
+                named, info.name, what="UID", wanted=said["uid"], found=found
+            )
+        replicas = replicas_of(context, scale, is_patch=is_patch)
+        fresh = with_replicas(resource, info.version, current, replicas)
+        fresh["metadata"] = current["metadata"] | {
+            name: value for name, value in said.items() if value
+        }
+        return fresh
+
+    asked = server.admission.asked(context, "UPDATE")
+    written = await server.store.update(
+        resource,
+        info.version,
+        resource.path_of(info.namespace, info.name),
+        apply,
+        is_patch=is_patch,
+        manager=manager_of(context),
+        mutate=None if asked is None else asked.mutate,
+        check=server.admission.check_of(context),
+        review=None if asked is None else asked.review,
+        dry_run=is_dry_run(info),
+    )
+    return written_answer(server, context, written)
+
+
+def _checked_scale(context: Context, scale: Any) -> Object:
+    """A Scale with metadata of the right types, for the object of the path. Raises 400."""
+    if not isinstance(scale, dict):
+        raise status.bad_request("a Scale must be an object")
+    kind, version = scale.get("kind") or "Scale", scale.get("apiVersion") or API_VERSION
+    if (kind, version) != ("Scale", API_VERSION):
+        raise status.bad_request(
+            f"({str(version)[:128]}, Kind={str(kind)[:128]}) cannot be handled as a Scale"
+        )
+    check_types(scale.get("metadata"))
+    metadata = scale.get("metadata") or {}
+    check_identity(context, {"metadata": dict(metadata)})
+    return {**scale, "metadata": metadata}
+
+
+def replicas_of(context: Context, scale: Object, *, is_patch: bool) -> int:
+    """The replicas that a Scale wants. Raises 400, 422."""
+    spec = scale.get("spec") or {}
+    replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+    if type(replicas) is not int or replicas > REPLICAS_MAX:
+        why = "spec.replicas must be a whole number of 32 bits"
+        raise status.unfit_patch(why) if is_patch else status.bad_request(why)
+    # A custom kind says itself what is wrong with them, at the path where it has them.
+    if replicas < 0 and scale_paths(resource_of(context), context.info.version) is None:
+        cause = field_errors.invalid(
+            "spec.replicas", replicas, "must be greater than or equal to 0"
+        )
+        metadata = scale["metadata"]
+        raise status.invalid(GroupKind("autoscaling", "Scale"), metadata.get("name", ""), [cause])
+    return replicas

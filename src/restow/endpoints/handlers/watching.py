@@ -1,0 +1,466 @@
+"""watch: a stream of changes.
+
+A watcher is a cursor into a cache's ring of changes and some callbacks of its stream: no task and
+no queue. When a cache changes, all its watchers are flushed together in the next turn of the loop.
+Those that want the same changes in the same form get the very same bytes. A watcher whose client is
+behind is skipped until it can take more; one that falls out of the ring is told to list again.
+When a cache is closed because its resource has changed, its watches end; clients begin others.
+
+Where somebody else converts objects, a watcher goes through the changes some at a time, and waits
+for those that are not converted yet (`translating`). It selects among what its client would see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from restow.aio import Timer
+from restow.apimachinery import field_errors, status
+from restow.apimachinery.names import GroupKind
+from restow.apimachinery.status_error import StatusError
+from restow.endpoints.forms import event_in_form
+from restow.endpoints.handlers.fan_out import FanOut, fan_out_of
+from restow.endpoints.handlers.listing import refuse_damaged
+from restow.endpoints.handlers.reading import (
+    FUTURE_SECONDS_MAX,
+    parse_resource_version,
+    resource_of,
+)
+from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.translating import Translation
+from restow.endpoints.selection import Selection
+from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
+from restow.httpserver.response import Answer, Promise, Response
+from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
+from restow.registry.committing import check_current
+from restow.registry.definition import Resource
+from restow.registry.watch_cache import Change, Entry, WatchCache
+from restow.request.context import Context
+from restow.request.messages import FRAME_LENGTH_BYTES, event_frame
+from restow.request.responses import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
+
+TIMEOUT_SECONDS_MAX: Final = 86_400
+BOOKMARK_SECONDS: Final = 60.0
+INITIAL_ITEMS_PER_WRITE: Final = 100
+CHANGES_AT_ONCE: Final = 100
+"""Changes whose objects somebody else converts together."""
+
+_ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
+_END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
+
+
+def watch(server: Server, context: Context) -> Promise:
+    """GET of a collection with watch=true."""
+    return _watch(server, context)
+
+
+async def _watch(server: Server, context: Context) -> Answer:
+    switching = agreed_headers(context.request) if asks_for_websocket(context.request) else b""
+    if isinstance(switching, Response):
+        return switching
+    resource, info = resource_of(context), context.info
+    selection = Selection(resource, info)
+    text = info.parameter("resourceVersion")
+    version = parse_resource_version(text) if text else 0
+    initial = _initial_events(context, version)
+    seconds = info.number("timeoutSeconds")
+    if not seconds or seconds < 0:
+        seconds = int(server.watch_seconds * server.runtime.randomness.uniform(1, 2))
+    if text:
+        cache = await server.store.loaded(resource)
+    else:
+        cache = await server.store.read(resource)
+    watcher = Watcher(server, context, selection, cache)
+    failure = None
+    if initial and version > max(server.store.position, cache.changed_at):
+        failure = await _wait(server, version)
+        check_current(resource)  # or nobody keeps up what would be sent
+    elif not initial and version and cache.cursor_after(version) is None:
+        await server.store.caches.backfill(resource.root, after=version)
+    watcher.begin(version, initial=initial, failure=failure)
+    watcher.seconds = min(seconds, TIMEOUT_SECONDS_MAX)
+    headers = PROTOBUF_WATCH_HEADERS if context.form.media == "protobuf" else JSON_HEADERS
+    if context.warnings:
+        headers += warning_lines(context.warnings)
+    stream = PushStream(200, watcher.start, headers)
+    if not switching:
+        return stream
+    length_bytes = FRAME_LENGTH_BYTES if context.form.media == "protobuf" else None
+    clock = server.runtime.clock
+    return as_websocket(stream, switching, clock=clock, length_bytes=length_bytes)
+
+
+async def _wait(server: Server, version: int) -> StatusError | None:
+    try:
+        async with server.runtime.clock.timeout(FUTURE_SECONDS_MAX):
+            await server.store.caches.reach_future(version)
+    except TimeoutError:
+        return status.resource_version_too_large(version, server.store.position)
+    return None
+
+
+def _initial_events(context: Context, version: int) -> bool:
+    """Whether the stream begins with everything that is there. Raises 422."""
+    info = context.info
+    match = info.parameter("resourceVersionMatch")
+    if "sendInitialEvents" not in info.query:
+        if match:
+            raise _invalid("resourceVersionMatch", "forbidden for watch")
+        return version == 0
+    if match != "NotOlderThan":
+        if not match:
+            raise _invalid(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        cause = field_errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
+        raise status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+    return info.flag("sendInitialEvents")
+
+
+def _invalid(field: str, why: str) -> StatusError:
+    cause = field_errors.forbidden(field, why)
+    return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
+
+
+class Watcher:
+    """One client's watch."""
+
+    def __init__(
+        self, server: Server, context: Context, selection: Selection, cache: WatchCache
+    ) -> None:
+        self._server = server
+        self._context = context
+        self._selection = selection
+        self._cache = cache
+        self._fan_out = fan_out_of(server, cache)
+        self._resource: Resource = resource_of(context)
+        self._version = self._resource.api_version(context.info.version)
+        self._wants_bookmarks = context.info.flag("allowWatchBookmarks")
+        form = context.form
+        self._is_protobuf = form.media == "protobuf"
+        self._form = (
+            self._version,
+            form.as_kind,
+            context.info.parameter("includeObject"),
+            form.media,
+        )
+        self._translation: Translation | None = None
+        if self._resource.remote is not None:
+            self._translation = self._fan_out.translation(self._resource, self._version)
+        self._cursor = 0
+        self._after = 0
+        self._initial: Iterator[bytes | None] | None = None
+        self._failure: StatusError | None = None
+        self._writer: StreamWriter | None = None
+        self._timers: list[Timer] = []
+        self._told_columns = False
+        self.seconds: float = server.watch_seconds
+
+    def begin(self, version: int, *, initial: bool, failure: StatusError | None) -> None:
+        """Choose where to begin: with all there is, or behind a version."""
+        cache = self._cache
+        self._failure = failure
+        self._cursor = cache.cursor_end
+        if initial and failure is None:
+            self._begin_with_all()
+            return
+        if not version:
+            version = max(self._server.store.position, cache.changed_at)
+        cursor = cache.cursor_after(version)
+        self._after = version
+        if cursor is not None:
+            self._cursor = cursor
+        elif not cache.is_closed:  # else it ends at once, and the next one finds what it asks for
+            self._failure = self._failure or status.resource_version_too_old(version, cache.floor)
+
+    def _begin_with_all(self) -> None:
+        """Choose the objects at once: cursor, bookmark and objects must be of one moment."""
+        cache, selection = self._cache, self._selection
+        now = max(self._server.store.position, cache.changed_at)
+        if cache.damaged:
+            try:
+                refuse_damaged(self._server, cache, selection)
+            except StatusError as error:
+                self._failure = error
+                return
+        page = cache.select(selection.prefix)
+        keys, chosen = page.keys, page.entries
+        if selection and self._translation is None:
+            matching = [
+                (path, entry)
+                for path, entry in zip(keys, chosen, strict=True)
+                if selection.matches(path, entry)
+            ]
+            keys, chosen = [path for path, _ in matching], [entry for _, entry in matching]
+        self._initial = self._initial_chunks(keys, chosen, now)
+        self._after = now
+
+    def start(self, writer: StreamWriter) -> None:
+        """The head has been sent: go on with whatever the client can take."""
+        self._writer = writer
+        writer.on_close = self._closed
+        writer.on_writable = self.flush
+        if self._failure is not None:
+            self.fail(self._failure)
+            return
+        clock = self._server.runtime.clock
+        self._timers.append(clock.call_later(self.seconds, self._timed_out))
+        if self._wants_bookmarks:
+            self._timers.append(clock.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
+        self._fan_out.add(self)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what there is to send, as long as the client keeps up."""
+        writer = self._writer
+        if writer is None or writer.closed:
+            return
+        while self._initial is not None and writer.writable:
+            piece = next(self._initial, b"")
+            if piece is None:
+                self._wait()
+                return
+            if piece:
+                writer.send_raw_chunk(piece)
+            else:
+                self._initial = None
+        if self._initial is not None:
+            return
+        while writer.writable and not writer.closed:
+            if not self._flush_changes(writer):
+                return
+
+    def _flush_changes(self, writer: StreamWriter) -> bool:
+        """Send changes; whether there are more that can be sent now."""
+        changes = self._cache.changes_from(self._cursor)
+        if changes is None:
+            self.fail(status.resource_version_too_old(self._after, self._cache.floor))
+            return False
+        broken = self._broken(changes) if self._cache.has_damaged_changes else None
+        if broken is not None:
+            changes = changes[: changes.index(broken)]
+        if changes:
+            some: list[Change] | None = changes
+            if self._translation is not None:
+                some = self._translated(self._translation, changes[:CHANGES_AT_ONCE])
+            if some is None:
+                self._wait()
+                return False
+            self._send_changes(writer, some)
+            if len(some) < len(changes):
+                return True
+        if broken is not None and (broken.damage is None or broken.key not in self._cache.damaged):
+            # It can be read by now, but may be new to the client or not; a list tells.
+            self.fail(status.resource_version_too_old(self._after, broken.revision))
+        elif broken is not None:
+            found = {broken.key: broken.damage or ""}
+            self.fail(self._server.store.damaged(self._resource, found))
+        elif self._cache.is_closed:
+            self._end()
+        return False
+
+    def _send_changes(self, writer: StreamWriter, changes: list[Change]) -> None:
+        chunks = (
+            self._chunks(changes)
+            if self._selection or self._form[1]
+            else self._fan_out.shared(self._cursor, self._key(), lambda: self._chunks(changes))
+        )
+        self._cursor += len(changes)
+        self._after = max(self._after, changes[-1].revision)
+        if chunks:
+            writer.send_raw_chunk(chunks)
+
+    def _wait(self) -> None:
+        """Objects are being converted. Nobody does that for a resource that has changed."""
+        if self._cache.is_closed:
+            self._end()
+
+    def _translated(self, translation: Translation, changes: list[Change]) -> list[Change] | None:
+        """Changes with the objects as the client sees them; None when they must be waited for."""
+        needed: list[Entry] = []
+        for change in changes:
+            needed += self._shown(change)
+        seen = translation.seen(needed, self)
+        if seen is None:
+            return None
+        found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
+        return [_with_objects(change, found) for change in changes]
+
+    def _shown(self, change: Change) -> list[Entry]:
+        """The objects of a change that decide about, or stand in, what is sent."""
+        if change.revision <= self._after or not change.key.startswith(self._selection.prefix):
+            return []
+        if self._selection:
+            return [entry for entry in (change.now, change.before) if entry is not None]
+        entry = change.before if change.now is None else change.now
+        return [] if entry is None else [entry]
+
+    def _broken(self, changes: list[Change]) -> Change | None:
+        """The first change that cannot be told, if this watcher asks for its object: what it has
+        come to cannot be read, or what it was before could not."""
+        for change in changes:
+            if (
+                (change.damage is not None or change.is_mended)
+                and change.revision > self._after
+                and self._selection.may_match(change.key)
+            ):
+                return change
+        return None
+
+    def _key(self) -> object:
+        return (self._form, self._selection.prefix, self._after)
+
+    def _chunks(self, changes: list[Change]) -> bytes:
+        parts = []
+        for change in changes:
+            if change.revision > self._after:
+                chunk = self._chunk(change)
+                if chunk:
+                    parts.append(chunk)
+        return b"".join(parts)
+
+    def _chunk(self, change: Change) -> bytes | None:
+        """A change as this watcher sees it, as a finished chunk of the stream."""
+        selection = self._selection
+        if selection.prefix and not change.key.startswith(selection.prefix):
+            return None
+        if not selection:
+            if change.now is None:
+                what, entry = _DELETED, change.before
+            else:
+                what = _ADDED if change.before is None else _MODIFIED
+                entry = change.now
+            if entry is None:
+                return None
+            if self._form[1] == "Table":
+                return self._encode(what, entry)
+            return change.form((what, self._form), lambda _: self._encode(what, entry))
+        return self._selected_chunk(change)
+
+    def _selected_chunk(self, change: Change) -> bytes | None:
+        matched = change.before is not None and self._selection.matches(change.key, change.before)
+        matches = change.now is not None and self._selection.matches(change.key, change.now)
+        if matches and change.now is not None:
+            return self._encode(_MODIFIED if matched else _ADDED, change.now)
+        if matched and change.before is not None:
+            return self._encode(_DELETED, self._last_state(change, change.before))
+        return None
+
+    def _last_state(self, change: Change, before: Entry) -> Entry:
+        """What was there before, with the version of the change that took it away."""
+        if change.now is None:
+            return before  # a deletion carries its own version already
+        old, new = (b'"resourceVersion":"%d"' % number for number in (before[0], change.revision))
+        return change.revision, before[1], before[2].replace(old, new, 1)
+
+    def _encode(self, what: bytes, entry: Entry) -> bytes:
+        body = self._server.store.body_of(self._resource, entry, self._version)
+        if self._form[1]:
+            body = event_in_form(
+                self._server, self._context, body, with_definitions=not self._told_columns
+            )
+            self._told_columns = True
+        return encode_chunk(self._event(what, body))
+
+    def _event(self, what: bytes, body: bytes) -> bytes:
+        if self._is_protobuf:
+            return event_frame(what, body)
+        return b'{"type":"%b","object":%b}\n' % (what, body)
+
+    def _initial_chunks(
+        self, keys: list[str], chosen: list[Entry], revision: int
+    ) -> Iterator[bytes | None]:
+        """What is there, some at a time; None as often as it must be waited for."""
+        for first in range(0, len(chosen), INITIAL_ITEMS_PER_WRITE):
+            some = chosen[first : first + INITIAL_ITEMS_PER_WRITE]
+            if self._translation is not None:
+                while (seen := self._translation.seen(some, self)) is None:
+                    yield None
+                some = self._selected(keys[first : first + INITIAL_ITEMS_PER_WRITE], seen)
+            if some:
+                yield b"".join([self._encode(_ADDED, entry) for entry in some])
+        if self._wants_bookmarks:
+            yield self._bookmark(revision, annotations=_END_OF_INITIAL)
+
+    def _selected(self, keys: list[str], entries: list[Entry]) -> list[Entry]:
+        if not self._selection:
+            return entries
+        matches = self._selection.matches
+        return [entry for path, entry in zip(keys, entries, strict=True) if matches(path, entry)]
+
+    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        kind = self._resource.kind.kind
+        body = orjson.dumps({"kind": kind, "apiVersion": self._version, "metadata": metadata})
+        if self._form[1]:
+            body = event_in_form(self._server, self._context, body, with_definitions=False)
+        return encode_chunk(self._event(b"BOOKMARK", body))
+
+    def _bookmark_and_again(self) -> None:
+        self._send_bookmark()
+        clock = self._server.runtime.clock
+        self._timers.append(clock.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
+        del self._timers[1:-1]
+
+    def _send_bookmark(self) -> None:
+        """Say how far the client has come, if all up to there was sent."""
+        writer = self._writer
+        if writer is None or writer.closed or not writer.writable or self._initial is not None:
+            return
+        self.flush()
+        if self._cursor == self._cache.cursor_end and not writer.closed:
+            self._after = max(self._after, self._server.store.position)
+            writer.send_raw_chunk(self._bookmark(self._after))
+
+    def _timed_out(self) -> None:
+        if self._wants_bookmarks:
+            self._send_bookmark()
+        self._end()
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._closed()
+
+    def fail(self, error: StatusError) -> None:
+        """End with an error, which the client gets as the last event."""
+        writer = self._writer
+        if writer is not None and not writer.closed:
+            writer.write(self._event(b"ERROR", error.to_bytes()))
+            writer.close()
+        self._closed()
+
+    def _closed(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._initial = None
+        if self._translation is not None:
+            self._translation.discard(self)
+        self._fan_out.discard(self)
+
+
+def _with_objects(change: Change, found: dict[int, Entry]) -> Change:
+    """A change with other forms of its objects, by their revisions."""
+    now, before = change.now, change.before
+    shown = Change(
+        change.revision,
+        change.key,
+        now and found.get(now[0], now),
+        before and found.get(before[0], before),
+        damage=change.damage,
+        is_mended=change.is_mended,
+    )
+    if change.forms is None:
+        change.forms = {}
+    shown.forms = change.forms  # encoded once for all, also so
+    return shown
+
+
+__all__ = ["FanOut", "Watcher", "fan_out_of", "watch"]

@@ -1,0 +1,378 @@
+"""`/openapi/v3` and `/openapi/v2`: which document a request means, and how it may be kept.
+
+The documents are made by `openapi` from what the catalogue hosts, each when first asked for, in a
+thread. The catalogue may change meanwhile. So each document is kept with the view of the catalogue
+that it was made from, and a view is dropped with the change: no old document can come back. What
+was made of a kind is taken over into the next view as long as the kind is the same, so that a
+change costs what it changes. The documents of remote APIs are in the view as they were last seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
+from typing import Final
+
+from restow.aggregator.documents_known import NoRemotes, Remotes, RemoteVersion
+from restow.apimachinery import status
+from restow.httpserver.response import Promise, Response, header_block
+from restow.kinds.definitions import Kind, Subresource, type_name
+from restow.kinds.derived_types import all_types
+from restow.openapi import (
+    V2_PROTOBUF_ACCEPTED,
+    V2_PROTOBUF_ANSWERED,
+    ApiInfo,
+    Document,
+    SchemaSource,
+    ServedKind,
+    ServedSubresource,
+    V2Assembly,
+    V2Part,
+    fingerprint_of,
+    in_order,
+    kind_digest,
+    v3_document,
+    v3_index_of,
+)
+from restow.registry.catalog import Catalog
+from restow.registry.declared import DeclaredShape
+from restow.registry.definition import Resource
+from restow.registry.shapes import BuiltinShape
+from restow.request.context import Context
+from restow.request.responses import takes_gzip
+
+UNPACKED_AT_ONCE_MAX: Final = 64 * 1024
+"""Of packed bytes; more would hold up other requests while it is unpacked."""
+
+_JSON: Final = "application/json"
+_INDEX: Final = "index"
+_V2: Final = "v2"
+_V2_PROTOBUF: Final = "v2 protobuf"
+
+
+class _Piece:
+    """One kind in one version, and what was made of it."""
+
+    def __init__(self, kind: ServedKind) -> None:
+        self.kind = kind
+        self.parts: dict[str, V2Part] = {}
+        """By form of the v2 document."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        return kind_digest(self.kind)
+
+
+class _Group:
+    """The kinds of one group as they are now, and the documents of its versions."""
+
+    def __init__(self, name: str, resources: list[Resource], before: _Group | None) -> None:
+        self.name = name
+        self._resources = resources
+        self._before = before
+        self.documents: dict[str, Document] = {}
+        """By version."""
+        self._fingerprints: dict[str, str] = {}
+
+    @cached_property
+    def pieces(self) -> dict[str, tuple[Resource, list[_Piece]]]:
+        """By plural, each with the resource it is of. Made in a thread: they may be many."""
+        before, self._before = self._before, None
+        known = {} if before is None else before.pieces
+        return {each.plural: _pieces(each, known.get(each.plural)) for each in self._resources}
+
+    def kinds(self, version: str) -> list[ServedKind]:
+        return [piece.kind for piece in self._members(version)]
+
+    def fingerprint(self, version: str, info: ApiInfo) -> str:
+        """The hash of a version's document, which need not have been made."""
+        if version not in self._fingerprints:
+            by_kind = {id(piece.kind): piece.digest for piece in self._members(version)}
+            ordered = in_order(self.kinds(version))
+            self._fingerprints[version] = fingerprint_of(
+                [by_kind[id(kind)] for kind in ordered], info
+            )
+        return self._fingerprints[version]
+
+    def all(self) -> Iterator[_Piece]:
+        for _, pieces in self.pieces.values():
+            yield from pieces
+
+    def _members(self, version: str) -> list[_Piece]:
+        return [piece for piece in self.all() if piece.kind.version == version]
+
+
+class _View:
+    """All groups as they are now, and the documents about all of them."""
+
+    def __init__(
+        self, groups: list[tuple[_Group, tuple[str, ...]]], remotes: list[RemoteVersion]
+    ) -> None:
+        self.groups = groups
+        """Each with its versions."""
+        self.remotes = remotes
+        self.documents: dict[str, Document] = {}
+
+
+class OpenApi:
+    """The documents of one catalogue, and of the remote APIs beside it."""
+
+    def __init__(self, catalog: Catalog, info: ApiInfo, remotes: Remotes | None = None) -> None:
+        self._catalog = catalog
+        self._info = info
+        self._remotes = remotes or NoRemotes()
+        self._groups: dict[str, _Group] = {}
+        self._before: dict[str, _Group] = {}
+        """Groups as they were before they changed: what has not is taken over from there."""
+        self._view: _View | None = None
+        self._assemblies: dict[str, V2Assembly] = {}
+        # One at a time: each takes some memory. The old document takes long, so it stands apart.
+        self._making = asyncio.Lock()
+        self._making_v2 = asyncio.Lock()
+        catalog.listeners.append(self._changed)
+        self._remotes.openapi_listeners.append(self._remotes_changed)
+
+    def answer(self, context: Context, path: str) -> Promise | None:
+        """The answer to a request below `/openapi`; None when there is no such document."""
+        if path == "/openapi/v2":
+            return self._answer_v2(context)
+        if path == "/openapi/v3":
+            found = self._current().documents.get(_INDEX)
+            if found is not None:
+                return _answer(context, found, _JSON)
+            return self._make(context, self._index, self._making)
+        if path.startswith("/openapi/v3/"):
+            return self._answer_v3(context, path.removeprefix("/openapi/v3/"))
+        return None
+
+    def _changed(self, group: str) -> None:
+        before = self._groups.pop(group, None)
+        if group not in self._catalog.groups:
+            self._before.pop(group, None)
+        elif before is not None:
+            self._before[group] = before
+        self._view = None
+
+    def _remotes_changed(self) -> None:
+        self._view = None
+
+    def _answer_v3(self, context: Context, name: str) -> Promise | None:
+        group = ""
+        match name.split("/"):
+            case ["api", version]:
+                pass
+            case ["apis", group, version] if group:
+                pass
+            case _:
+                return None
+        if version not in self._catalog.groups.get(group, ()):
+            remote = self._remotes.version(group, version)
+            if remote is None or remote.v3 is None:
+                return None
+            return _answer(context, remote.v3, _JSON)
+        found = self._group(group).documents.get(version)
+        if found is not None:
+            return _answer(context, found, _JSON)
+        return self._make(context, lambda: self._of_version(group, version), self._making)
+
+    def _answer_v2(self, context: Context) -> Promise:
+        accept = context.request.headers.get("accept") or ""
+        is_protobuf = V2_PROTOBUF_ACCEPTED in accept
+        if accept and not is_protobuf and not any(each in accept for each in ("json", "*/*")):
+            raise status.not_acceptable([_JSON, V2_PROTOBUF_ACCEPTED])
+        name, content_type = _V2, _JSON
+        if is_protobuf:
+            name, content_type = _V2_PROTOBUF, V2_PROTOBUF_ANSWERED
+        found = self._current().documents.get(name)
+        if found is not None:
+            return _answer(context, found, content_type)
+        return self._make(context, lambda: self._whole(name), self._making_v2, content_type)
+
+    async def _make(
+        self,
+        context: Context,
+        prepare: Callable[[], Callable[[], Document]],
+        lock: asyncio.Lock,
+        content_type: str = _JSON,
+    ) -> Response:
+        """Answer with a document that is made in a thread, unless it was made while we waited."""
+        async with lock:
+            # Looked up only now: what was hosted when the request came may be so no more.
+            document = await asyncio.to_thread(prepare())
+        answer = _answer(context, document, content_type)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _index(self) -> Callable[[], Document]:
+        view = self._current()
+
+        def make() -> Document:
+            if _INDEX not in view.documents:
+                entries = [
+                    (group.name, version, group.fingerprint(version, self._info))
+                    for group, versions in view.groups
+                    for version in versions
+                ]
+                entries += [
+                    (remote.api.group, remote.api.version, remote.v3.etag)
+                    for remote in view.remotes
+                    if remote.v3 is not None
+                ]
+                view.documents[_INDEX] = v3_index_of(entries)
+            return view.documents[_INDEX]
+
+        return make
+
+    def _of_version(self, name: str, version: str) -> Callable[[], Document]:
+        if version not in self._catalog.groups.get(name, ()):
+            raise status.resource_not_found()  # it went while we waited
+        group = self._group(name)
+
+        def make() -> Document:
+            if version not in group.documents:
+                group.documents[version] = v3_document(
+                    group.kinds(version),
+                    group=name,
+                    version=version,
+                    types=all_types(),
+                    info=self._info,
+                )
+            return group.documents[version]
+
+        return make
+
+    def _whole(self, name: str) -> Callable[[], Document]:
+        view = self._current()
+
+        def make() -> Document:
+            if name not in view.documents:
+                view.documents[name] = self._assembled(view, name)
+            return view.documents[name]
+
+        return make
+
+    def _assembled(self, view: _View, name: str) -> Document:
+        """The v2 document in one of its forms. Only one thread at a time is here."""
+        assembly = self._assemblies.get(name)
+        if assembly is None:
+            assembly = V2Assembly(all_types(), self._info, protobuf=name == _V2_PROTOBUF)
+            self._assemblies[name] = assembly
+        pieces = {id(piece.kind): piece for group, _ in view.groups for piece in group.all()}
+        ordered = [pieces[id(each)] for each in in_order([each.kind for each in pieces.values()])]
+        for piece in ordered:
+            if name not in piece.parts:
+                piece.parts[name] = assembly.part(piece.kind)
+        foreign = [remote.v2 for remote in view.remotes if remote.v2 is not None]
+        digests = [piece.digest for piece in ordered] + [each.digest for each in foreign]
+        etag = fingerprint_of(digests, self._info)
+        return assembly.whole([piece.parts[name] for piece in ordered], etag, foreign)
+
+    def _current(self) -> _View:
+        if self._view is None:
+            groups = self._catalog.groups
+            self._view = _View(
+                [(self._group(name), versions) for name, versions in groups.items()],
+                # What is served here in a version is not also served elsewhere.
+                [
+                    remote
+                    for remote in self._remotes.versions()
+                    if remote.api.version not in groups.get(remote.api.group, ())
+                ],
+            )
+        return self._view
+
+    def _group(self, name: str) -> _Group:
+        group = self._groups.get(name)
+        if group is None:
+            before = self._before.pop(name, None)
+            group = self._groups[name] = _Group(name, self._catalog.in_group(name), before)
+        return group
+
+
+def _pieces(
+    resource: Resource, before: tuple[Resource, list[_Piece]] | None
+) -> tuple[Resource, list[_Piece]]:
+    if before is not None and before[0] is resource:
+        return before
+    return resource, [_Piece(served_kind(resource, version)) for version in resource.served]
+
+
+def served_kind(resource: Resource, version: str) -> ServedKind:
+    """A resource in one version, as OpenAPI describes it."""
+    kind, traits = resource.kind, resource.traits.get(version)
+    is_typed = isinstance(resource.shape, BuiltinShape)
+    return ServedKind(
+        group=kind.group,
+        version=version,
+        kind=kind.kind,
+        plural=kind.plural,
+        singular=kind.singular,
+        namespaced=kind.namespaced,
+        verbs=kind.verbs,
+        subresources=tuple(
+            _served_subresource(kind, version, each) for each in resource.subresources(version)
+        ),
+        type_name=kind.type_name(version) if is_typed else None,
+        schema=_schema(resource, version),
+        list_kind=kind.list_kind,
+        returns_deleted=kind.returns_deleted,
+        selectable=tuple(each.label for each in traits.selectable_fields) if traits else (),
+    )
+
+
+def _schema(resource: Resource, version: str) -> dict[str, object] | SchemaSource | None:
+    """The schema that a resource declares for a version."""
+    traits = resource.traits.get(version)
+    if traits is not None:
+        declared = traits.schema
+        if hasattr(declared, "read"):
+            return declared  # kept as bytes until somebody looks at it
+        return None if declared is None else dict(declared)
+    if isinstance(resource.shape, DeclaredShape):
+        found = resource.shape.schemas.get(resource.api_version(version))
+        return None if found is None else dict(found)
+    return None
+
+
+def _served_subresource(kind: Kind, version: str, sub: Subresource) -> ServedSubresource:
+    group, version = (sub.group, sub.version) if sub.version else (kind.group, version)
+    return ServedSubresource(
+        name=sub.name,
+        verbs=sub.verbs,
+        group=group,
+        version=version,
+        kind=sub.kind or kind.kind,
+        type_name=type_name(group, version, sub.kind) if sub.kind else None,
+        body_kind=sub.body_kind,
+        body_type_name=type_name(group, version, sub.body_kind) if sub.body_kind else "",
+        takes_path=sub.takes_path,
+    )
+
+
+def _answer(
+    context: Context, document: Document, content_type: str
+) -> Response | Awaitable[Response]:
+    wanted = context.info.parameter("hash")
+    if wanted and wanted != document.etag:
+        place = f"{context.info.path}?hash={document.etag}"
+        return Response(301, b"", header_block([("Location", place), ("Vary", "Accept")]))
+    lines = [
+        ("Content-Type", content_type),
+        ("ETag", f'"{document.etag}"'),
+        ("Vary", "Accept"),
+        ("Cache-Control", "no-cache, private"),
+    ]
+    if wanted:
+        lines[-1] = ("Cache-Control", "public, immutable, max-age=31536000")
+    if context.request.headers.get("if-none-match") == f'"{document.etag}"':
+        return Response(304, b"", header_block(lines))
+    if takes_gzip(context):
+        lines += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+        return Response(200, document.compressed, header_block(lines))
+    if len(document.compressed) > UNPACKED_AT_ONCE_MAX:
+        return _unpacked(document, header_block(lines))
+    return Response(200, document.body, header_block(lines))
+
+
+async def _unpacked(document: Document, headers: bytes) -> Response:
+    return Response(200, await asyncio.to_thread(document.pieces), headers)

@@ -1,0 +1,69 @@
+"""Who signs the tokens of service accounts, for those who want to verify them themselves.
+
+    /.well-known/openid-configuration   the issuer, and where its keys are
+    /openid/v1/jwks                     the public keys
+
+Not here: who may read them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from restow.apimachinery.jwt_keys import KeySet
+from restow.httpserver.response import Response, header_block
+from restow.request.context import Context
+from restow.request.responses import respond_text
+
+CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
+KEYS_PATH: Final = "/openid/v1/jwks"
+FIRST_SEGMENTS: Final = (".well-known", "openid")
+CACHE_SECONDS: Final = 3600
+
+_CACHE: Final = ("Cache-Control", f"public, max-age={CACHE_SECONDS}")
+_CONFIGURATION_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
+_KEYS_HEADERS: Final = header_block([("Content-Type", "application/jwk-set+json"), _CACHE])
+
+
+class OpenIdDocuments:
+    """Both documents. Call it with a request for one of them."""
+
+    def __init__(self, *, issuer: str, keys: KeySet, address: str, jwks_uri: str = "") -> None:
+        """`address` is where this server is reached, unless `jwks_uri` says where the keys are."""
+        self.address = address
+        self._issuer = issuer
+        self._keys = keys
+        self._jwks_uri = jwks_uri
+        parts = urlsplit(issuer)
+        # Only such an issuer can be found by what it is called.
+        self.is_public: Final = parts.scheme == "https" and not (parts.query or parts.fragment)
+
+    def __call__(self, context: Context) -> Response:
+        path = context.info.path
+        if not self.is_public or path not in (CONFIGURATION_PATH, KEYS_PATH):
+            return respond_text(404, "404 page not found\n")
+        if context.info.method not in ("GET", "HEAD"):
+            return respond_text(405, "405 method not allowed\n")
+        if path == KEYS_PATH:
+            return Response(200, orjson.dumps(self._keys.as_jwks()), _KEYS_HEADERS)
+        return Response(200, self._configuration(), _CONFIGURATION_HEADERS)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (CONFIGURATION_PATH, KEYS_PATH) if self.is_public else ()
+
+    def _configuration(self) -> bytes:
+        return orjson.dumps(
+            {
+                "issuer": self._issuer,
+                "jwks_uri": self._jwks_uri or f"https://{self.address}{KEYS_PATH}",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": sorted(
+                    {key.algorithm for key in self._keys.keys}
+                ),
+            }
+        )

@@ -1,0 +1,89 @@
+"""How every request ends: errors become a Status, and each answer is counted and written down.
+
+The border between all errors and the API is `as_status`. Not here: the form of an answer
+(`answers`), and what becomes of one that has to be waited for (`waiting`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from restow.aio import Clock
+from restow.apimachinery import status
+from restow.apimachinery.errors import MachineryError
+from restow.apimachinery.status import of_machinery_error
+from restow.apimachinery.status_error import StatusError
+from restow.audit import Auditor
+from restow.httpserver import Request, Response
+from restow.registry.errors import translate
+from restow.request.context import Context
+from restow.request.metrics import Metrics
+from restow.request.responses import error_answer
+from restow.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1
+_EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
+
+
+class Outcomes:
+    """Who looks at each answer last."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, audit: Auditor | None) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._audit = audit
+
+    def failed(self, context: Context | None, error: Exception) -> Response:
+        """The answer to what went wrong."""
+        if context is not None and self._audit is not None and not isinstance(error, _EXPECTED):
+            self._audit.panicked(context)
+        return error_answer(context, as_status(error))
+
+    def counted(self, context: Context | None, request: Request, answer: Response) -> Response:
+        """The same answer, once it stands in the metrics and the audit log."""
+        seconds = self._clock.monotonic() - request.received_seconds
+        if context is not None and context.remote is not None:
+            # What follows the version is the client's text: nobody here knows what exists.
+            group, version = context.remote
+            labels = (context.info.verb, group, version, "", "", str(answer.status))
+        elif context is None or context.resource is None:
+            labels = ("other", "", "", "", "", str(answer.status))
+        else:
+            info = context.info
+            labels = (
+                info.verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                str(answer.status),
+            )
+        self._metrics.count(labels, seconds)
+        if self._audit is not None and context is not None:
+            self._audit.complete(context, answer)
+        return answer
+
+
+def too_many(context: Context, why: str) -> Response:
+    """The answer when no task can be had that is needed for one."""
+    error = status.unavailable(why, retry_after_seconds=RETRY_SECONDS)
+    return error_answer(context, error)
+
+
+def as_status(error: Exception) -> StatusError:
+    """What an error is to the client."""
+    match error:
+        case StatusError():
+            return error
+        case StorageError():
+            return translate(error)
+        case MachineryError():
+            return of_machinery_error(error)
+        case RecursionError():
+            return status.bad_request("the request is nested too deeply")
+        case _:
+            logger.error("a request has failed", exc_info=error)
+            return status.internal(f"{type(error).__name__}: {error}")

@@ -1,0 +1,146 @@
+"""A pushed stream over a WebSocket: each chunk of the stream is a message, in one frame.
+
+The producer sees a StreamWriter as always. When it has told all, the client is told so and has a
+moment to say the same; what else it says then is not heard. One that breaks the rules is told
+which, and that is all it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from restow.aio import Clock, Timer
+from restow.endpoints.websocket.frames import (
+    BINARY,
+    CLOSE,
+    GOING_AWAY,
+    NORMAL,
+    PING,
+    PONG,
+    TEXT,
+    FrameError,
+    FrameReader,
+    close_code,
+    encode_close,
+    encode_frame,
+)
+from restow.httpserver import PushStream, StreamWriter, Tunnel, TunnelEnd
+from restow.httpserver.stream import split_chunks
+
+CLOSE_SECONDS: Final = 1.0
+"""How long a client has to say that it has heard the end."""
+
+
+def as_websocket(
+    stream: PushStream, headers: bytes, *, clock: Clock, length_bytes: int | None = None
+) -> Tunnel:
+    """The same stream over a WebSocket.
+
+    With `length_bytes` its chunks are binary, and begin with a length that a frame does not need.
+    """
+
+    def start(end: TunnelEnd) -> None:
+        _Socket(end, clock, length_bytes).begin(stream.start)
+
+    return Tunnel(start, headers, on_dropped=stream.close)
+
+
+class _Socket:
+    """Between a producer and the client's end: what a connection is to other streams."""
+
+    __slots__ = ("_clock", "_end", "_is_closing", "_length_bytes", "_reader", "_timer", "_writer")
+
+    def __init__(self, end: TunnelEnd, clock: Clock, length_bytes: int | None) -> None:
+        self._end = end
+        self._clock = clock
+        self._length_bytes = length_bytes
+        self._reader = FrameReader()
+        self._writer = StreamWriter(self, self._send, chunked=True)
+        self._is_closing = False
+        self._timer: Timer | None = None
+
+    def begin(self, start: Callable[[StreamWriter], None]) -> None:
+        end = self._end
+        end.on_data = self._receive
+        end.on_writable = self._go_on
+        end.on_close = self._cut
+        end.on_leave = lambda: self._finish(GOING_AWAY)
+        self._writer.writable = end.writable
+        start(self._writer)
+
+    # --- to the client -----------------------------------------------------------------------
+
+    def _send(self, chunks: bytes) -> None:
+        end = self._end
+        end.write(b"".join(self._frames(chunks)))
+        self._writer.writable = end.writable
+
+    def _frames(self, chunks: bytes) -> Iterator[bytes]:
+        skip = self._length_bytes
+        for event in split_chunks(chunks):
+            yield encode_frame(TEXT, event) if skip is None else encode_frame(BINARY, event[skip:])
+
+    def _go_on(self) -> None:
+        writer = self._writer
+        writer.writable = True
+        if not writer.closed and writer.on_writable is not None:
+            writer.on_writable()
+
+    # --- what a stream asks of its connection ------------------------------------------------
+
+    def stream_overfull(self) -> bool:
+        return self._end.is_overfull()
+
+    def stream_done(self) -> None:
+        """The producer has told all."""
+        self._is_closing = True
+        self._end.write(encode_close(NORMAL))
+        self._timer = self._clock.call_later(CLOSE_SECONDS, self._close)
+
+    def stream_abort(self) -> None:
+        self._end.abort()
+
+    # --- from the client ---------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        """Read past messages, answer the last ping, and close when the client does."""
+        ping: bytes | None = None
+        try:
+            for opcode, payload in self._reader.feed(data):
+                if opcode == CLOSE:
+                    code = close_code(payload)
+                    self._finish(code)
+                    return
+                if opcode == PING:
+                    ping = payload
+        except FrameError as error:
+            self._finish(error.code)
+            return
+        # Who does not read has no use for an answer. He may leave all but the last out, too.
+        if ping is not None and self._end.writable and not self._is_closing:
+            self._end.write(encode_frame(PONG, ping))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _finish(self, code: int) -> None:
+        """End it from this side, without waiting for anybody."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._end.write(encode_close(code))
+        self._writer.cut()
+        self._close()
+
+    def _cut(self) -> None:
+        """The client has left."""
+        self._stop_timer()
+        self._writer.cut()
+
+    def _close(self) -> None:
+        self._stop_timer()
+        self._end.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,78 @@
+"""HTTP/1.1 over TCP or TLS: bytes of clients become requests, answers become bytes.
+
+    client -> Secured (secured.py) -> Connection (connection.py)
+           -> RequestReader (reader.py, head.py, chunks.py) -> Request -> the application
+           -> Response, stream, or a promise -> Connection -> Secured -> client
+
+The application is one function; it answers at once whenever it can, and then nothing is scheduled
+at all. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in use in
+tls.py.
+
+Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
+"""
+
+from restow.httpserver.front import open_front_sockets
+from restow.httpserver.limits import Limits
+from restow.httpserver.request import Headers, Peer, PeerCertificate, Request, RequestLine
+from restow.httpserver.response import (
+    Answer,
+    App,
+    Deferred,
+    ErrorBody,
+    Gate,
+    Promise,
+    Quick,
+    Response,
+    Shielded,
+    close_unused,
+    header_block,
+)
+from restow.httpserver.server import Listener
+from restow.httpserver.shared import Counters
+from restow.httpserver.stream import PullStream, PushStream, StreamWriter, encode_chunk
+from restow.httpserver.tls import (
+    NamedPair,
+    TlsError,
+    TlsFiles,
+    TlsMaterial,
+    TlsPart,
+    TlsPolicy,
+    check_pair,
+)
+from restow.httpserver.tunnel import Tunnel, TunnelEnd
+
+__all__ = [
+    "Answer",
+    "App",
+    "Counters",
+    "Deferred",
+    "ErrorBody",
+    "Gate",
+    "Headers",
+    "Limits",
+    "Listener",
+    "NamedPair",
+    "Peer",
+    "PeerCertificate",
+    "Promise",
+    "PullStream",
+    "PushStream",
+    "Quick",
+    "Request",
+    "RequestLine",
+    "Response",
+    "Shielded",
+    "StreamWriter",
+    "TlsError",
+    "TlsFiles",
+    "TlsMaterial",
+    "TlsPart",
+    "TlsPolicy",
+    "Tunnel",
+    "TunnelEnd",
+    "check_pair",
+    "close_unused",
+    "encode_chunk",
+    "header_block",
+    "open_front_sockets",
+]

@@ -1,0 +1,439 @@
+"""Answers that take time: promises that somebody keeps later, streams, and tunnels.
+
+An answer that was waited for is delivered only if its request is still the one in work. There is
+one at a time, so answers leave in the order of their requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from restow.aio import TaskHandle, TasksClosed, TasksFull, Timer
+from restow.httpserver.request import Request
+from restow.httpserver.response import (
+    Answer,
+    Deferred,
+    Promise,
+    Response,
+    Shielded,
+    close_unused,
+    encode_response,
+    encode_stream_head,
+)
+from restow.httpserver.shared import Shared
+from restow.httpserver.states import ANSWERING, READING, STREAMING, TUNNELLING, State
+from restow.httpserver.stream import (
+    CHUNKED_LINE,
+    LAST_CHUNK,
+    PullStream,
+    PushStream,
+    StreamWriter,
+    encode_chunk,
+)
+from restow.httpserver.tunnel import SWITCHING, Tunnel, TunnelEnd
+from restow.httpserver.wire import Wire, connection_line
+
+TIMED_SECONDS_MAX: Final = 10.0
+# Timers count whole milliseconds, and one that comes too early would be of no use.
+TIMER_SLACK_SECONDS: Final = 0.002
+REFUSALS: Final = frozenset({401, 403, 429})
+REFUSALS_OF_KNOWN: Final = frozenset({401})
+"""Who is known may well be refused often: a proxy for many users, a program that asks what it may
+do, a migration whose objects a webhook rejects."""
+DOUBLINGS_MAX: Final = 30
+REFUSAL_BYTES: Final = 64 * 1024
+"""Of the head of a refused request, each so many count as another refusal."""
+
+logger = logging.getLogger(__name__)
+
+
+class Answering(Wire):
+    """The half of a connection that has a request and owes an answer."""
+
+    __slots__ = (
+        *("_pull", "_pump_pending", "_refusals", "_request", "_ticket", "_timer", "_tunnel"),
+        *("_unbegun", "_waiting_for", "_writer", "turn_pending"),
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        # The request being answered, and its number: a late answer has an old number.
+        self._request: Request | None = None
+        self._ticket = 0
+        # How many answers in a row were refusals.
+        self._refusals = 0
+        # Whether the next request has to wait for others, or because of what came before it.
+        self.turn_pending = False
+        self._waiting_for: Deferred | TaskHandle | None = None
+        # What a task is to await that has not had its first turn: cancelled, it never would.
+        self._unbegun: Awaitable[Answer] | None = None
+        # Only for an answer that is soon due: the listener's sweep is late by up to a second.
+        self._timer: Timer | None = None
+        self._writer: StreamWriter | None = None
+        self._pull: PullStream | None = None
+        # Whether the next pieces of the pulled stream wait for the budget of all streams.
+        self._pump_pending = False
+        self._tunnel: TunnelEnd | None = None
+
+    def _go_on(self) -> None:
+        """An answer is out: look at what came meanwhile."""
+        raise NotImplementedError
+
+    def _respond(self, response: Response, request: Request, out: list[bytes]) -> None:
+        shared = self._shared
+        keep = request.keep_alive and not response.close and not shared.stopping
+        out.append(
+            encode_response(
+                response,
+                shared.date_line,
+                connection_line(request, keep=keep),
+                head_only=request.method == "HEAD",
+            )
+        )
+        if response.status >= 400 or self._refusals:
+            self._note(response.status)
+        if not keep:
+            self._flush(out)
+            self._end(drop_input=self._reader.unread_bytes > 0)
+
+    def _note(self, status: int) -> None:
+        """Slow down whoever is refused again and again: then a flood of bad requests costs little,
+        and its sender can hardly tell why."""
+        if status not in (REFUSALS_OF_KNOWN if self.peer.is_known else REFUSALS):
+            self._refusals = 0
+            return
+        weight = 1 + self._reader.head_bytes // REFUSAL_BYTES
+        self._reader.head_bytes = 0
+        self._refusals += weight
+        limits = self._shared.limits
+        times = self._refusals - limits.refusals_free
+        if times > 0 and not self.turn_pending:
+            self._counters.requests_slowed += 1
+            seconds = limits.refusal_seconds * 2 ** min(times - 1, DOUBLINGS_MAX)
+            self._wait_for_turn(min(seconds, limits.refusal_seconds_max * weight))
+
+    def _wait_for_turn(self, seconds: float) -> None:
+        """Look at no other request for so long."""
+        raise NotImplementedError
+
+    def _flush(self, out: list[bytes]) -> None:
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._write(data)
+
+    # --- answers that take time --------------------------------------------------------------
+
+    def _take(self, promise: Promise, request: Request) -> None:
+        """Begin to wait for an answer, or to send one."""
+        match promise:
+            case Response():
+                out: list[bytes] = []
+                self._respond(promise, request, out)
+                self._flush(out)
+            case PushStream():
+                self._start_push(promise, request)
+            case PullStream():
+                self._start_pull(promise, request)
+            case Tunnel():
+                self._start_tunnel(promise, request)
+            case Deferred():
+                self._await_deferred(promise, request)
+            case Shielded():
+                self._await_task(promise.awaitable, request, shielded=True)
+            case _ if inspect.isawaitable(promise):
+                self._await_task(promise, request, shielded=False)
+            case _:
+                raise TypeError(f"not an answer: {type(promise).__name__}")
+
+    def _begin_wait(self, request: Request) -> int:
+        self.state = ANSWERING
+        self._request = request
+        self._counters.answers_pending += 1
+        now = self._monotonic()
+        by = request.answer_by_seconds
+        self.deadline_seconds = min(now + self._shared.limits.answer_seconds, by)
+        if by - now < TIMED_SECONDS_MAX:
+            seconds = max(by - now, 0) + TIMER_SLACK_SECONDS
+            self._timer = self._shared.clock.call_later(seconds, self._look_at_time)
+        return self._ticket
+
+    def _look_at_time(self) -> None:
+        """A deadline may have passed."""
+        raise NotImplementedError
+
+    def _await_deferred(self, deferred: Deferred, request: Request) -> None:
+        if deferred.answer is not None:
+            self._take(deferred.answer, request)
+            return
+        ticket = self._begin_wait(request)
+        self._waiting_for = deferred
+        deferred.then(lambda answer: self._deliver(answer, ticket))
+
+    def _await_task(
+        self, awaitable: Awaitable[Answer], request: Request, *, shielded: bool
+    ) -> None:
+        ticket = self._begin_wait(request)
+        name = f"{request.method}-{self.peer.connection_id}"
+        try:
+            handle = self._shared.tasks.spawn(name, self._run(awaitable, request, ticket))
+        except (TasksFull, TasksClosed):
+            _give_up(awaitable)
+            self._deliver(self._error(503, "too many requests wait, please try again"), ticket)
+            return
+        # A shielded one is never cancelled from here, so its handle is not kept.
+        if not shielded:
+            self._waiting_for = handle
+            self._unbegun = awaitable
+
+    async def _run(self, awaitable: Awaitable[Answer], request: Request, ticket: int) -> None:
+        answer: Answer
+        if ticket == self._ticket:
+            self._unbegun = None
+        try:
+            answer = await awaitable
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but something that it waited for.
+            answer = self._internal_error(request, error)
+        except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
+            answer = self._internal_error(request, error)
+        self._deliver(answer, ticket)
+
+    def _deliver(self, answer: Answer, ticket: int) -> None:
+        request = self._request
+        if self.state is not ANSWERING or ticket != self._ticket or request is None:
+            self._call_back(lambda: close_unused(answer))
+            return
+        self._stop_waiting(READING)
+        try:
+            self._take(answer, request)
+        except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+            self._call_back(lambda: close_unused(answer))
+            self._take(self._internal_error(request, error), request)
+        self._go_on()
+
+    def _stop_waiting(self, state: State) -> Deferred | TaskHandle | None:
+        self.state = state
+        self._request = None
+        self._counters.answers_pending -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting_for, self._waiting_for = self._waiting_for, None
+        unbegun, self._unbegun = self._unbegun, None
+        if unbegun is not None:
+            _give_up(unbegun)
+        return waiting_for
+
+    def _abandon(self, state: State) -> None:
+        """Nobody will read what is being made: tell its makers."""
+        before, self.state = self.state, state
+        self._direct = False
+        if before is ANSWERING:
+            self._ticket += 1
+            waiting_for = self._stop_waiting(state)
+            match waiting_for:
+                case Deferred():
+                    self._call_back(waiting_for.abandon)
+                case TaskHandle():
+                    waiting_for.cancel()
+                case None:
+                    pass
+        self._end_stream_objects()
+
+    # --- streams -----------------------------------------------------------------------------
+
+    def _start_push(self, stream: PushStream, request: Request) -> None:
+        if not self._begin_stream(stream, request, length=None):
+            stream.close()
+            return
+        chunked = request.version_minor == 1
+        writer = StreamWriter(self, self._write, chunked=chunked, may_end=stream.may_end)
+        writer.writable = not self._writing_paused
+        self._writer = writer
+        try:
+            stream.start(writer)
+        except Exception:  # the head is out already: the client must see a broken end
+            logger.exception("the stream of %r failed", request)
+            self._transport.abort()
+
+    def _start_pull(self, stream: PullStream, request: Request) -> None:
+        if self._begin_stream(stream, request, length=stream.length):
+            self._pull = stream
+            self._pump()
+        else:
+            stream.close()
+
+    def _begin_stream(
+        self, stream: PushStream | PullStream, request: Request, *, length: int | None
+    ) -> bool:
+        """Send the head; whether anything is to follow it."""
+        keep = request.keep_alive and not self._shared.stopping
+        if length is not None:
+            framing = b"Content-Length: %d\r\n" % length
+        elif request.version_minor == 1:
+            framing = CHUNKED_LINE
+        else:
+            framing, keep = b"", False  # the close is the end
+        head = encode_stream_head(
+            stream.status,
+            stream.headers,
+            date_line=self._shared.date_line,
+            connection_line=connection_line(request, keep=keep),
+            framing=framing,
+        )
+        self._write(head)
+        if request.method == "HEAD":
+            if not keep:
+                self._end(drop_input=self._reader.unread_bytes > 0)
+            return False
+        request.keep_alive = keep
+        self._request = request
+        self._counters.streams_open += 1
+        self.state = STREAMING
+        self.deadline_seconds = math.inf
+        if self._reading_paused:
+            self._resume_reading()
+        return True
+
+    def _pump(self) -> None:
+        """Send pieces of a pulled stream, when the budget of all streams allows it."""
+        if not self._pump_pending:
+            self._pump_pending = True
+            self._shared.streams_budget.take(self._pump_step)
+
+    def _pump_step(self) -> None:
+        """Send pieces while the client keeps up, for a bounded time; the rest in another step."""
+        self._pump_pending = False
+        stream, request = self._pull, self._request
+        if stream is None or request is None:
+            return  # it was cut meanwhile
+        chunked = stream.length is None and request.version_minor == 1
+        is_closing = self._transport.is_closing
+        end_seconds = self._monotonic() + self._shared.limits.streams_seconds
+        try:
+            # A transport that is closing drops what it gets, and would take it all in one breath.
+            while not self._writing_paused and self._pull is stream and not is_closing():
+                piece = next(stream.pieces, None)
+                if piece is None:
+                    self.stream_done()
+                    return
+                if piece:
+                    self._write(encode_chunk(piece) if chunked else piece)
+                if self._monotonic() >= end_seconds:
+                    self._pump_pending = True
+                    self._shared.streams_budget.wait(self._pump_step)
+                    return
+        except Exception:  # the head is out already: the client must see a broken end
+            logger.exception("the stream of %r failed", request)
+            self._transport.abort()
+
+    def stream_overfull(self) -> bool:
+        if self._transport.get_write_buffer_size() <= self._shared.limits.write_bytes_max:
+            return False
+        self._transport.abort()
+        return True
+
+    def stream_done(self) -> None:
+        """Everything has been sent."""
+        request = self._request
+        if self.state is not STREAMING or request is None:
+            return
+        if request.version_minor == 1 and (self._pull is None or self._pull.length is None):
+            self._write(LAST_CHUNK)
+        self.state = READING
+        self._end_stream_objects()
+        if request.keep_alive and not self._shared.stopping:
+            self._go_on()
+        else:
+            self._end(drop_input=self._reader.unread_bytes > 0)
+
+    def stream_abort(self) -> None:
+        self._transport.abort()
+
+    # --- tunnels -----------------------------------------------------------------------------
+
+    def _start_tunnel(self, tunnel: Tunnel, request: Request) -> None:
+        if self._shared.stopping or not request.version_minor:
+            tunnel.close()
+            self._take(self._error(503, "the connection cannot be switched now"), request)
+            return
+        self._write(SWITCHING + request.answer_lines + tunnel.headers + b"\r\n")
+        end = TunnelEnd(self, self._write)
+        end.writable = not self._writing_paused
+        self._tunnel = end
+        self._counters.tunnels_open += 1
+        self.state = TUNNELLING
+        self._direct = False
+        self.deadline_seconds = math.inf
+        early = self._reader.take_rest()
+        if self._reading_paused:
+            self._resume_reading()
+        try:
+            tunnel.start(end)
+            if early:
+                self._pass_on(early)
+        except Exception:  # the client believes in the tunnel: it must see a broken end
+            logger.exception("the tunnel of %r failed", request)
+            self._transport.abort()
+
+    def _pass_on(self, data: bytes) -> None:
+        """Give bytes of the client to the other end of its tunnel."""
+        end = self._tunnel
+        if end is not None and end.on_data is not None:
+            end.on_data(data)
+
+    def tunnel_pause(self) -> None:
+        self._pause_reading()
+
+    def tunnel_resume(self) -> None:
+        if self._reading_paused:
+            self._resume_reading()
+
+    def tunnel_done(self) -> None:
+        """The other end is over, and everything has been sent."""
+        if self.state is TUNNELLING:
+            self._end_tunnel()
+            self._close_transport()
+
+    def _end_tunnel(self) -> None:
+        end, self._tunnel = self._tunnel, None
+        if end is None:
+            return
+        self._counters.tunnels_open -= 1
+        self._call_back(end.cut)
+
+    def _end_stream_objects(self) -> None:
+        self._end_tunnel()
+        writer, self._writer = self._writer, None
+        pull, self._pull = self._pull, None
+        if writer is None and pull is None:
+            return
+        self._request = None
+        self._counters.streams_open -= 1
+        if pull is not None:
+            self._call_back(pull.close)
+        if writer is not None:
+            self._call_back(writer.cut)
+
+    def _call_back(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:
+            logger.exception("a callback of connection %d failed", self.peer.connection_id)
+            self._transport.abort()
+
+
+def _give_up(awaitable: Awaitable[Answer]) -> None:
+    """Close what nobody will await: a coroutine would complain, others hold something."""
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()

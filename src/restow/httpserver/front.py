@@ -1,0 +1,250 @@
+"""The front door: listening sockets that several processes share, so that clients need one port.
+
+The kernel spreads connections over the sockets of a port (SO_REUSEPORT), and each connection waits
+in the queue of one of them. Closing a listening socket resets whoever waits in its queue. So the
+sockets are made by a parent that never closes them, one for each of its servers, and each server
+gets all of them. It accepts on its own as connections come, and looks at those of its neighbours
+now and then: who waits where nobody accepts, because that server is stopping, starting, hung or
+dead, is served by another one.
+
+A server without such a parent has one socket. When it leaves, it accepts whoever waits and closes
+in the same breath; what comes between the two is reset.
+
+Not here: what is said on a connection, and when to open and leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from restow.aio import Runtime, TasksClosed, TasksFull, Timer
+from restow.httpserver.limits import Budgets, Limits
+from restow.httpserver.secured import Secured
+from restow.httpserver.turns import Turns
+from restow.httpserver.wire import Wire
+
+BACKLOG: Final = 4_096
+NEIGHBOUR_SECONDS: Final = 0.05
+"""How often the queues of the others are looked at."""
+ACCEPTED_AT_ONCE_MAX: Final = 64
+"""From the queue of a neighbour, or in the end."""
+PAUSE_SECONDS: Final = 0.1
+"""When the process has no more file descriptors."""
+
+logger = logging.getLogger(__name__)
+
+
+async def open_sockets(bind: str, port: int, *, reuse_port: bool) -> list[socket.socket]:
+    """Listening sockets of a server's own port, one for each address of a name; 0 is any free
+    one. They do not block."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        bind or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    try:
+        for family, _kind, protocol, _name, address in dict.fromkeys(found):
+            try:
+                listening = socket.socket(family, socket.SOCK_STREAM, protocol)
+            except OSError:
+                if len(found) == 1:
+                    raise
+                continue  # a name may have addresses of a kind that this machine does not speak
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family is socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            host, _, *rest = address
+            try:
+                listening.bind((host, port, *rest))
+            except OSError as error:
+                why = f"cannot listen on {host} port {port}: {error.strerror}"
+                raise OSError(error.errno, why) from error
+            port = listening.getsockname()[1]
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in opened:
+            listening.close()
+        raise
+    if not opened:
+        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {bind} port {port}: no such addresses")
+    return opened
+
+
+def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socket]:
+    """Listening sockets that share a port; 0 is any free one. They do not block."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    opened: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family is socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((bind, port))
+            port = listening.getsockname()[1]
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+    except BaseException:
+        for listening in opened:
+            listening.close()
+        raise
+    if not opened:
+        raise OSError(errno.EAFNOSUPPORT, f"cannot listen on {bind} port {port}: no such addresses")
+    return opened
+
+
+class FrontDoor:
+    """Accepts on shared sockets. The first is this server's own."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        *,
+        make: Callable[[], Wire],
+        tls: ssl.SSLContext | None,
+        limits: Limits,
+        turns: Turns,
+        budgets: Budgets,
+        runtime: Runtime,
+        is_shared: bool,
+    ) -> None:
+        self._own, *self._neighbours = sockets
+        self._make = make
+        self._tls = tls
+        self._limits = limits
+        self._turns = turns
+        self._budgets = budgets
+        self._clock = runtime.clock
+        self._is_shared = is_shared
+        # A greeting that fails is logged, and nobody else's business.
+        self._tasks = runtime.tasks(
+            "front", tasks_max=limits.connections_max, on_failure=lambda _: None
+        )
+        self._timers: dict[str, Timer] = {}
+        self._is_open = False
+        self._is_in_line = False
+
+    @property
+    def arriving(self) -> int:
+        """Connections that were accepted and are not greeted yet."""
+        return len(self._tasks)
+
+    def open(self) -> None:
+        """Accept from now on."""
+        self._is_open = True
+        for listening in (self._own, *self._neighbours):
+            listening.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
+        if self._neighbours:
+            self._look_around()
+
+    def leave(self) -> None:
+        """Accept nothing more. Who waits is served by the others, or, without any, still here."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        asyncio.get_running_loop().remove_reader(self._own.fileno())
+        if not self._is_shared:
+            with suppress(OSError):
+                while self._accept(self._own) == ACCEPTED_AT_ONCE_MAX:
+                    pass
+        for listening in (self._own, *self._neighbours):
+            listening.close()
+
+    async def close(self) -> None:
+        """Leave, and give up on those who are not greeted yet."""
+        self.leave()
+        await self._tasks.close()
+
+    def _on_readable(self) -> None:
+        # Until it is its turn, the loop says again and again that somebody waits.
+        if not self._is_in_line:
+            self._is_in_line = not self._turns.take(self._let_in, is_new=True)
+
+    def _let_in(self) -> None:
+        self._is_in_line = False
+        if not self._is_open:
+            return
+        try:
+            self._accept(self._own, self._limits.accepted_at_once_max)
+        except OSError as error:
+            # Out of file descriptors or memory. The connections wait in the queue meanwhile.
+            logger.warning("connections are not accepted for a moment: %s", error)
+            asyncio.get_running_loop().remove_reader(self._own.fileno())
+            self._timers["resume"] = self._clock.call_later(PAUSE_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if self._is_open:
+            asyncio.get_running_loop().add_reader(self._own.fileno(), self._on_readable)
+
+    def _look_around(self) -> None:
+        for listening in self._neighbours:
+            try:
+                self._accept(listening)
+            except OSError as error:
+                logger.warning("connections of a neighbour are not accepted: %s", error)
+        self._timers["around"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._look_around)
+
+    def _accept(self, listening: socket.socket, at_once_max: int = ACCEPTED_AT_ONCE_MAX) -> int:
+        """Take those who wait, up to a limit; how many."""
+        for number in range(at_once_max):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return number
+            except OSError as error:
+                # The client has left again; any other reason is ours.
+                if error.errno not in (errno.ECONNABORTED, errno.EPROTO):
+                    raise
+                continue
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                self._tasks.spawn("greeting", self._greet(accepted))
+            except (TasksFull, TasksClosed):
+                accepted.close()
+        return at_once_max
+
+    async def _greet(self, accepted: socket.socket) -> None:
+        """The TLS handshake, if there is one; the connection then lives by itself."""
+        connect, limits = asyncio.get_running_loop().connect_accepted_socket, self._limits
+        try:
+            if self._tls is None:
+                await connect(self._make, accepted)
+                return
+            secured = Secured(
+                self._tls,
+                self._make,
+                turns=self._turns,
+                budgets=self._budgets,
+                dropped_bytes_max=limits.linger_bytes_max,
+            )
+            await connect(lambda: secured, accepted)
+        except OSError as error:
+            logger.debug("a connection has ended before its first request: %s", error)
+            accepted.close()
+            return
+        timer = self._clock.call_later(limits.handshake_seconds, secured.give_up)
+        try:
+            await secured.greeted
+        except asyncio.CancelledError:
+            secured.give_up()
+            raise
+        finally:
+            timer.cancel()

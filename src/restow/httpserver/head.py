@@ -1,0 +1,261 @@
+"""The head of a request: one strict request line, and header lines that llhttp has accepted.
+
+The line is matched here, by one small expression that takes less than the standard allows, so
+both ways through the reader see the same line. Header lines are httptools' work; what it lets
+through and we do not want is refused here. Bodies are not handled here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import httptools
+
+from restow.httpserver.limits import Limits
+from restow.httpserver.request import Headers
+
+CHUNKED: Final = -1
+
+METHODS: Final = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+}
+# Real methods that no path here offers.
+METHODS_REFUSED: Final = frozenset({b"CONNECT", b"TRACE"})
+
+# A method, a path with perhaps a query, a version. No fragment, no absolute form, one space each.
+REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,24}) (/[!\"$-~]*) HTTP/1\.([01])\r\n")
+# What an unfinished request line may look like so far.
+LINE_BEGIN: Final = re.compile(rb"[A-Z]{1,24}(?: |\Z)")
+_LINE_SHAPE = re.compile(rb"([A-Z]{1,24}) (\S+) (HTTP/\d+\.\d+)")
+_HOST = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]*")
+# More digits than any length that could be accepted.
+LENGTH_DIGITS_MAX: Final = 18
+LENGTH_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_LENGTH_LINE = re.compile(rb"(?:\A|\r\n)content-length:[ \t]*([0-9]{1,18})\r\n", re.IGNORECASE)
+
+# Names that nearly every request has, so that they are made once.
+_NAMES = {
+    name.encode(): name.lower()
+    for name in (
+        *("Host", "User-Agent", "Accept", "Accept-Encoding", "Authorization", "Content-Type"),
+        *("Content-Length", "Connection", "Transfer-Encoding", "Kubectl-Command"),
+        *("Kubectl-Session", "host", "user-agent", "accept", "authorization", "content-type"),
+    )
+}
+
+
+class Refused(Exception):
+    """A request that is not passed on. The answer is sent and the connection closed."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class HeaderBlock:
+    """Header lines and what they say about the message they belong to."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "expects_continue",
+        "headers",
+        "is_plain",
+        "keep_alive",
+        "length",
+        "minor",
+        "raw",
+        "raw_bytes",
+        "version_minor",
+    )
+
+    def __init__(self, raw: bytes, collector: Collector, *, minor: bytes) -> None:
+        headers = Headers(collector.lines)
+        self.raw = raw
+        self.raw_bytes = len(raw)
+        self.headers = headers
+        # As it stands in the request line; emptied where the lines must be parsed again.
+        self.minor = minor
+        version_minor = int(minor)
+        self.version_minor = version_minor
+        self.length = _length_of(headers, collector.lengths, version_minor=version_minor)
+        # Around the digits of the length: writes repeat their lines too, but for these.
+        self.before, self.after = raw, b""
+        if self.length > 0 and (digits := _LENGTH_LINE.search(raw)) is not None:
+            self.before, self.after = raw[: digits.start(1)], raw[digits.end(1) :]
+        self.keep_alive = _keeps_alive(headers, version_minor=version_minor)
+        self.expects_continue = _expects_continue(headers) and version_minor == 1
+        # No body and nothing out of the ordinary: what most requests are.
+        self.is_plain = self.length == 0 and self.keep_alive and version_minor == 1
+        _check_host(headers, version_minor=version_minor)
+
+
+class Collector:
+    """What httptools calls back while it parses one message. Knows limits, no connection."""
+
+    __slots__ = (
+        "_headers_max",
+        "_trailers",
+        "body",
+        "body_bytes_max",
+        "complete",
+        "in_body",
+        "lengths",
+        "lines",
+        "refused",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        self._headers_max = limits.headers_max
+        self._trailers = 0
+        self.body_bytes_max = limits.body_bytes_max
+        self.lines: list[tuple[str, str]] = []
+        # Content-Length is the listener's alone: the body says how long it is.
+        self.lengths: list[str] = []
+        self.body = bytearray()
+        self.in_body = False
+        self.complete = False
+        self.refused: Refused | None = None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.in_body:
+            # Trailers: nothing here reads them, and they must not overwrite a header.
+            self._trailers += 1
+            if self._trailers > self._headers_max:
+                self._refuse(Refused(431, f"more than {self._headers_max} trailer lines"))
+            return
+        lines = self.lines
+        if len(lines) >= self._headers_max:
+            self._refuse(Refused(431, f"more than {self._headers_max} header lines"))
+        key = _NAMES.get(name) or name.decode().lower()
+        # llhttp leaves the space behind a value.
+        text = value.decode("latin-1").rstrip(" \t")
+        if key == "content-length":
+            self.lengths.append(text)
+        else:
+            lines.append((key, text))
+
+    def on_headers_complete(self) -> None:
+        self.in_body = True
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+        if len(self.body) > self.body_bytes_max:
+            self._refuse(too_large(self.body_bytes_max))
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+    def _refuse(self, refused: Refused) -> None:
+        self.refused = refused
+        raise refused  # stops the parser, which hides it
+
+
+class HeadParser:
+    """httptools on one message: the whole head at once, then the chunks of its body."""
+
+    __slots__ = ("_parser", "collector")
+
+    def __init__(self, limits: Limits) -> None:
+        self.collector = Collector(limits)
+        self._parser = httptools.HttpRequestParser(self.collector)
+
+    def parse_head(self, head: bytes, *, raw: bytes, minor: bytes) -> HeaderBlock:
+        """The header lines `raw` at the end of `head`."""
+        upgrade = self.feed(head)
+        collector = self.collector
+        block = HeaderBlock(raw, collector, minor=minor)
+        if upgrade and block.length != 0:
+            # llhttp takes no body here, others may: exactly what request smuggling needs.
+            raise Refused(400, "an upgrade cannot have a body")
+        if not collector.in_body or collector.complete != (block.length == 0):
+            raise Refused(400, "the message has no clear end")
+        return block
+
+    def feed(self, data: bytes) -> bool:
+        """Parse on; whether an upgrade was asked for, which nobody here grants."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return True
+        except httptools.HttpParserError as error:
+            raise self.collector.refused or Refused(400, f"malformed request: {error}") from None
+        return False
+
+
+def too_large(body_bytes_max: int) -> Refused:
+    return Refused(413, f"Request entity too large: limit is {body_bytes_max}")
+
+
+def refuse_line(line: bytes) -> Refused:
+    """Why a request line was not accepted."""
+    shape = _LINE_SHAPE.fullmatch(line)
+    if shape is None:
+        return Refused(400, "malformed request line")
+    method, target, version = shape.groups()
+    if version not in {b"HTTP/1.0", b"HTTP/1.1"}:
+        if version.startswith(b"HTTP/0"):
+            return Refused(400, "malformed request line")
+        return Refused(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    if method not in METHODS:
+        return refuse_method(method)
+    if not target.startswith(b"/"):
+        return Refused(400, "the request target must be a path")
+    return Refused(400, "the request target has characters that a path cannot have")
+
+
+def refuse_method(method: bytes) -> Refused:
+    name = method.decode("ascii", "replace")
+    if method in METHODS_REFUSED:
+        return Refused(405, f"method {name} is not allowed")
+    return Refused(501, f"method {name} is not known")
+
+
+def _length_of(headers: Headers, lengths: list[str], *, version_minor: int) -> int:
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        if lengths or version_minor == 0:
+            raise Refused(400, "the length of the body is not clear")
+        if len(headers.get_all("transfer-encoding")) > 1 or coding.lower() != "chunked":
+            raise Refused(501, "the only transfer coding known here is chunked")
+        return CHUNKED
+    if not lengths:
+        return 0
+    length = lengths[0]
+    if len(lengths) > 1 or not (length.isascii() and length.isdigit()):
+        raise Refused(400, "the length of the body is not clear")
+    if len(length) > LENGTH_DIGITS_MAX:
+        raise Refused(413, "Request entity too large")
+    return int(length)
+
+
+def _keeps_alive(headers: Headers, *, version_minor: int) -> bool:
+    if "connection" not in headers:
+        return version_minor == 1
+    tokens = {
+        token.strip().lower()
+        for value in headers.get_all("connection")
+        for token in value.split(",")
+    }
+    if "close" in tokens:
+        return False
+    return version_minor == 1 or "keep-alive" in tokens
+
+
+def _expects_continue(headers: Headers) -> bool:
+    expected = headers.get("expect")
+    if expected is None:
+        return False
+    if expected.lower() != "100-continue":
+        raise Refused(417, "the only expectation known here is 100-continue")
+    return True
+
+
+def _check_host(headers: Headers, *, version_minor: int) -> None:
+    hosts = headers.get_all("host")
+    if len(hosts) > 1 or (not hosts and version_minor == 1):
+        raise Refused(400, "a request has exactly one Host header")
+    if hosts and _HOST.fullmatch(hosts[0]) is None:
+        raise Refused(400, "malformed Host header")

@@ -1,0 +1,497 @@
+"""Bytes in, whole requests out: where one message ends and the next begins.
+
+Nothing here knows a transport or a clock, so the same bytes cut in any way give the same requests.
+The parser is fed exactly one message at a time: a head that is complete, then the chunks of its
+body, some at a time. So nothing behind a message is parsed before it was answered. A body that is
+not whole when its head is read is not looked at before `next_request` is called again: until then
+its sender can be refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from restow.httpserver.chunks import ChunkScanner
+from restow.httpserver.head import (
+    CHUNKED,
+    LENGTH_DIGITS,
+    LINE_BEGIN,
+    METHODS,
+    REQUEST_LINE,
+    HeaderBlock,
+    HeadParser,
+    Refused,
+    refuse_line,
+    refuse_method,
+    too_large,
+)
+from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
+from restow.httpserver.request import Peer, Request, RequestLine
+
+_END: Final = b"\r\n\r\n"
+LINES_KEPT_MAX: Final = 4_096
+# Longer ones are rare, and will not come again.
+LINE_BYTES_KEPT_MAX: Final = 512
+# A kept block of header lines is as large as a client likes, and clients are many.
+BLOCK_BYTES_KEPT_MAX: Final = 16 * 1024
+# A line has a method and a version beside its target.
+_LINE_EXTRA_BYTES: Final = 64
+
+
+class Phase(Enum):
+    """What the reader waits for."""
+
+    IDLE = "a request"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+
+
+# Plain names: reading a member through its class costs more than the comparison.
+IDLE: Final = Phase.IDLE
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
+
+
+class Lines:
+    """Request lines seen before, as bytes: all connections of a listener share them.
+
+    `keeps` says of which lines it is of use to be known; without it, of all.
+    """
+
+    __slots__ = ("_keeps", "known")
+
+    def __init__(self, keeps: Callable[[RequestLine], bool] | None = None) -> None:
+        self._keeps = keeps
+        self.known: dict[bytes, RequestLine] = {}
+
+    def note(self, raw: bytes, line: RequestLine) -> None:
+        """Remember a line, of whatever connection. It must have been found to be good."""
+        if self._keeps is not None and not self._keeps(line):
+            return
+        if len(raw) <= LINE_BYTES_KEPT_MAX and raw not in self.known:
+            if len(self.known) >= LINES_KEPT_MAX:
+                self.known.clear()
+            self.known[raw] = line
+
+
+class RequestReader:
+    """The incoming half of one connection."""
+
+    __slots__ = (
+        "_body",
+        "_budgets",
+        "_chunks",
+        "_chunks_bytes",
+        "_data",
+        "_head_end",
+        "_held_bytes",
+        "_holder",
+        "_length",
+        "_limits",
+        "_line_checked",
+        "_lines",
+        "_other",
+        "_partial",
+        "_peer",
+        "_position",
+        "_request",
+        "_scanner",
+        "_skipped",
+        "block",
+        "head_bytes",
+        "phase",
+    )
+
+    def __init__(
+        self, limits: Limits, *, budgets: Budgets, peer: Peer, lines: Lines | None = None
+    ) -> None:
+        self._limits = limits
+        self._lines = Lines() if lines is None else lines
+        self._budgets = budgets
+        # Where what is held is counted: it stays there until it is given back.
+        self._holder: Budget | AddressShare = budgets.authenticated
+        self._peer = peer
+        self._data = b""
+        self._position = 0
+        # Where the head at the beginning of the data ends, if that is known.
+        self._head_end = 0
+        # The head so far, while it is not complete.
+        self._partial = bytearray()
+        self._line_checked = False
+        # The latest header lines: clients repeat them, and equal bytes need no second parse.
+        self.block: HeaderBlock | None = None
+        # Of the last head that was parsed.
+        self.head_bytes = 0
+        self._other: HeaderBlock | None = None
+        # The request whose body is not complete.
+        self._request: Request | None = None
+        self._length = 0
+        self._body = bytearray()
+        self._chunks: HeadParser | None = None
+        self._chunks_bytes = 0
+        self._scanner = ChunkScanner()
+        self._held_bytes = 0
+        # An empty line came, and no request behind it yet.
+        self._skipped = False
+        self.phase = IDLE
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes taken in that belong to no request yet."""
+        return len(self._data) - self._position + len(self._partial)
+
+    @property
+    def has_unread_body(self) -> bool:
+        """Whether bytes of a half-read body are there that `next_request` would read."""
+        return self._request is not None and self._position < len(self._data)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no byte of a request is held: the next one begins with the next data."""
+        if self._data or self._partial or self._skipped:
+            return False
+        return self._request is None
+
+    @property
+    def half_read(self) -> Request | None:
+        """A request whose body is still to come."""
+        return self._request
+
+    @property
+    def expects_continue(self) -> bool:
+        """Whether the sender of a half-read request waits for a word before it sends the body."""
+        block = self.block
+        if self._request is None or block is None or not block.expects_continue:
+            return False
+        return not self._body and self._chunks_bytes == 0 and not self.has_unread_body
+
+    def feed(self, data: bytes) -> None:
+        """Take in what came. Call `next_request` afterwards, until it has nothing more."""
+        if self._partial:
+            self._extend_partial(data)
+        elif self._position < len(self._data):
+            self._data = self._data[self._position :] + data
+            self._position = 0
+        else:
+            self._data = data
+            self._position = 0
+
+    def whole_request(self, data: bytes, now_seconds: float) -> Request | None:
+        """The short way: data that is one request with the same header lines as the one before.
+
+        Only for a reader that waits for a request and holds nothing. None says nothing about the
+        data but that it must be read the general way.
+        """
+        block = self.block
+        if block is None or not block.is_plain or not data.endswith(block.raw):
+            return None
+        known = self._lines.known.get(data[: -block.raw_bytes])
+        if known is not None:
+            asked = (known.method, known.path, known.query)
+            return Request(*asked, block.headers, b"", self._peer, now_seconds)
+        line = REQUEST_LINE.fullmatch(data, 0, len(data) - block.raw_bytes)
+        if line is None:
+            return None
+        method, target, minor = line.groups()
+        name = METHODS.get(method)
+        if name is None or minor != b"1" or len(target) > self._limits.target_bytes_max:
+            return None
+        path, _, query = target.decode().partition("?")
+        self._lines.note(data[: -block.raw_bytes], RequestLine(name, path, query))
+        return Request(name, path, query, block.headers, b"", self._peer, now_seconds)
+
+    def next_request(self, now_seconds: float) -> Request | None:
+        """The next whole request, or None if more bytes are needed; raises Refused.
+
+        None also when a head is read and its body is not whole, and when much of a body was read:
+        with `has_unread_body`, call it again, after others have been served.
+        """
+        if self._request is not None:
+            return self._read_body()
+        data = self._data
+        position = self._position
+        if position == len(data):
+            self._drop_data()
+            return None
+        line = REQUEST_LINE.match(data, position)
+        if line is None:
+            return self._no_line(now_seconds)
+        self._skipped = False
+        begin = line.end()
+        # Of what came in pieces the end is known; it is the first head of its data.
+        head_end, self._head_end = self._head_end, 0
+        method, target, minor = line.groups()
+        block, end, length = self._known_block(data, begin, minor)
+        if block is None:
+            end = head_end or data.find(_END, begin - 2) + 4
+            if end < 4:
+                self._hold_head()
+                return None
+            is_kept = end - begin <= BLOCK_BYTES_KEPT_MAX
+            raw = data[begin:end] if is_kept else b""
+            block = self._parse_block(data[position:end], raw=raw, line=line)
+            length = block.length
+        name = METHODS.get(method)
+        if name is None:
+            raise refuse_method(method)
+        if len(target) > self._limits.target_bytes_max:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        path, _, query = target.decode().partition("?")
+        request = Request(
+            name,
+            path,
+            query,
+            block.headers,
+            b"",
+            self._peer,
+            now_seconds,
+            block.version_minor,
+            block.keep_alive,
+        )
+        self._position = end
+        if length == 0:
+            self._forget_block()
+            self.phase = IDLE
+            return request
+        return self._begin_body(request, length)
+
+    def _forget_block(self) -> None:
+        """Keep no header lines that are not compared with the next."""
+        if self.block is not None and not self.block.minor:
+            self.block = None
+
+    def _known_block(
+        self, data: bytes, begin: int, minor: bytes
+    ) -> tuple[HeaderBlock | None, int, int]:
+        """Kept header lines that the data repeats, where they end there, and the body's length.
+
+        Kept lines end with the only mark of an end in them, so equal bytes end equally. The two
+        latest are kept: who reads and writes in turn has two kinds of lines.
+        """
+        for block in (self.block, self._other):
+            if block is None or minor != block.minor or not data.startswith(block.before, begin):
+                continue
+            end, length = begin + len(block.before), block.length
+            if block.after:
+                digits = LENGTH_DIGITS.match(data, end)
+                if digits is None or not data.startswith(block.after, digits.end()):
+                    continue
+                end, length = digits.end() + len(block.after), int(digits[0])
+            if block is self._other:
+                self._other, self.block = self.block, block
+            return block, end, length
+        return None, 0, 0
+
+    def take_rest(self) -> bytes:
+        """What came behind the last request: it belongs to no other, since HTTP is over."""
+        rest = self._data[self._position :] + bytes(self._partial)
+        self.close()
+        return rest
+
+    def close(self) -> None:
+        """Give back what is held."""
+        self._give_back()
+        self._body = bytearray()
+        self._chunks = None
+        self._request = None
+        self._partial = bytearray()
+        self._drop_data()
+
+    def _drop_data(self) -> None:
+        self._head_end = 0
+        # The latest read can be large, and an idle connection should hold nothing.
+        self._data = b""
+        self._position = 0
+
+    # --- heads -------------------------------------------------------------------------------
+
+    def _parse_block(self, head: bytes, *, raw: bytes, line: re.Match[bytes]) -> HeaderBlock:
+        method, target, minor = line.groups()
+        if len(target) > self._limits.target_bytes_max:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        if len(head) > self._head_bytes_max:
+            raise self._head_too_large()
+        if method not in METHODS:
+            raise refuse_method(method)
+        parser = HeadParser(self._limits)
+        block = parser.parse_head(head, raw=raw, minor=minor)
+        self.head_bytes = len(head)
+        if not raw:
+            block.minor = b""
+            block.is_plain = False
+        self._other, self.block = self.block, block
+        self._chunks = None
+        if block.length == CHUNKED:
+            # Its body goes through the same parser, so the next head needs a new one.
+            self._chunks = parser
+            block.minor = b""
+        return block
+
+    def _no_line(self, now_seconds: float) -> Request | None:
+        # One empty line in front of a request is tolerated, as the standard asks.
+        if self._data.startswith(b"\r\n", self._position):
+            self._skip_line()
+            self._position += 2
+            return self.next_request(now_seconds)
+        self._hold_head()
+        return None
+
+    def _skip_line(self) -> None:
+        """Let an empty line pass, unless one did before; however the two were cut."""
+        if self._skipped:
+            raise Refused(400, "malformed request line")
+        self._skipped = True
+
+    def _hold_head(self) -> None:
+        rest = self._data[self._position :]
+        self._drop_data()
+        self._line_checked = False
+        self.phase = HEAD
+        self._extend_partial(rest)
+
+    def _extend_partial(self, data: bytes) -> None:
+        """Add to an incomplete head; when it is complete, it is the data to read next."""
+        partial = self._partial
+        overlap = max(len(partial) - 3, 0)
+        self._hold(len(data))
+        # What has no line end in it ends no head and is no lone one either. To look for one byte
+        # is quick, and for four is not: of a long value nothing else should be asked.
+        has_newline = b"\n" in data
+        lone = data.count(b"\n") - data.count(b"\r\n") if has_newline else 0
+        if has_newline and data.startswith(b"\n") and partial.endswith(b"\r"):
+            lone -= 1
+        partial += data
+        if partial.startswith(b"\r\n"):
+            self._skip_line()
+            del partial[:2]
+            overlap = 0
+            if not partial:
+                self._give_back()
+                self.phase = IDLE
+                return
+        end = partial.find(_END, overlap) if has_newline else -1
+        if end >= 0:
+            if REQUEST_LINE.match(partial) is None:
+                raise refuse_line(bytes(partial[: partial.index(b"\r\n")]))
+            self._data = bytes(partial)
+            self._position = 0
+            self._head_end = end + len(_END)
+            self._partial = bytearray()
+            self._give_back()
+            return
+        if lone:
+            raise Refused(400, "a line ends without a carriage return")
+        if len(partial) > self._head_bytes_max:
+            raise self._head_too_large()
+        if not self._line_checked:
+            self._check_line(partial)
+
+    def _check_line(self, partial: bytearray) -> None:
+        end = partial.find(b"\r\n", 0, self._limits.target_bytes_max + _LINE_EXTRA_BYTES)
+        if end >= 0:
+            if REQUEST_LINE.match(partial) is None:
+                raise refuse_line(bytes(partial[:end]))
+            self._line_checked = True
+        elif len(partial) >= self._limits.target_bytes_max + _LINE_EXTRA_BYTES:
+            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+        elif LINE_BEGIN.match(partial) is None and partial != b"\r":  # half an empty line
+            raise Refused(400, "malformed request line")
+
+    @property
+    def _head_bytes_max(self) -> int:
+        limits = self._limits
+        if self._peer.is_known:
+            return limits.head_bytes_max
+        return min(limits.unauthenticated_head_bytes_max, limits.head_bytes_max)
+
+    def _head_too_large(self) -> Refused:
+        why = "" if self._peer.is_known else ", the limit until a request is authenticated"
+        return Refused(431, f"the header lines are over {self._head_bytes_max} bytes{why}")
+
+    # --- bodies ------------------------------------------------------------------------------
+
+    def _begin_body(self, request: Request, length: int) -> Request | None:
+        if length > self._limits.body_bytes_max:
+            self._request = request  # who refuses it should know who has sent it
+            raise too_large(self._limits.body_bytes_max)
+        begin = self._position
+        end = begin + length
+        if length != CHUNKED and end <= len(self._data):
+            request.body = self._data[begin:end]
+            self._position = end
+            self._forget_block()
+            self.phase = IDLE
+            return request
+        self._request = request
+        self._length = length
+        self._body = bytearray()
+        self._chunks_bytes = 0
+        self._scanner = ChunkScanner()
+        self.phase = BODY
+        if not self.has_unread_body:
+            self._drop_data()
+        return None
+
+    def _read_body(self) -> Request | None:
+        if self._chunks is not None:
+            return self._read_chunks(self._chunks)
+        position = self._position
+        end = min(position + self._length - len(self._body), len(self._data))
+        self._hold(end - position)
+        self._body += self._data[position:end]
+        self._position = end
+        if len(self._body) < self._length:
+            self._drop_data()
+            return None
+        return self._end_body(self._body)
+
+    def _read_chunks(self, parser: HeadParser) -> Request | None:
+        """Feed some chunks, and nothing behind the body."""
+        begin = self._position
+        if begin == len(self._data):
+            return None
+        collector, scanner = parser.collector, self._scanner
+        body_bytes = len(collector.body)
+        end = scanner.scan(self._data, begin, chunks_max=self._limits.chunks_at_once_max)
+        parser.feed(self._data[begin:end])
+        if collector.complete != scanner.complete:
+            raise Refused(400, "the message has no clear end")
+        self._position = end
+        self._chunks_bytes += end - begin
+        self._hold(len(collector.body) - body_bytes)
+        overhead_bytes = self._chunks_bytes - len(collector.body)
+        if overhead_bytes > self._limits.chunk_overhead_bytes_max:
+            raise Refused(400, "the chunks of the body have too little in them")
+        if collector.complete:
+            return self._end_body(collector.body)
+        if not self.has_unread_body:
+            self._drop_data()
+        return None
+
+    def _end_body(self, body: bytearray) -> Request:
+        request = self._request
+        assert request is not None
+        request.body = bytes(body)
+        self._request = None
+        self._body = bytearray()
+        self._chunks = None
+        self._give_back()
+        self._forget_block()
+        self.phase = IDLE
+        return request
+
+    def _hold(self, nbytes: int) -> None:
+        if not self._held_bytes:
+            budgets, peer = self._budgets, self._peer
+            known = peer.is_known
+            self._holder = budgets.authenticated if known else budgets.share_of(peer.address)
+        if not self._holder.take(nbytes):
+            raise Refused(503, "too many requests are being read, please try again")
+        self._held_bytes += nbytes
+
+    def _give_back(self) -> None:
+        self._holder.give_back(self._held_bytes)
+        self._held_bytes = 0

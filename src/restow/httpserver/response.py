@@ -1,0 +1,208 @@
+"""What the application hands back, and how it becomes bytes.
+
+An answer is a Response, a stream (stream.py), a tunnel (tunnel.py), or a promise of one: a
+Deferred, an awaitable, or a Shielded awaitable. What a body means, and which headers it needs, is
+the application's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from restow.httpserver.request import Headers, Request, RequestLine
+    from restow.httpserver.stream import PullStream, PushStream
+    from restow.httpserver.tunnel import Tunnel
+
+CLOSE_LINE: Final = b"Connection: close\r\n"
+KEEP_LINE: Final = b"Connection: keep-alive\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+# These have no body and say nothing about its length.
+BODILESS: Final = frozenset({204, 304})
+# Lines for lengths seen before; sizes of objects repeat.
+LENGTHS_KEPT_MAX: Final = 4_096
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+LENGTH_ENDS: Final[dict[int, bytes]] = {}
+
+STATUS_LINES: Final = {status: _status_line(status) for status in range(200, 600)}
+
+
+def header_block(lines: Iterable[tuple[str, str]]) -> bytes:
+    """Header lines as bytes. ValueError for what could end a line early or cannot be sent."""
+    made = []
+    for name, value in lines:
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"not the name of a header: {name!r}")
+        if _VALUE_FORBIDDEN.search(value) is not None:
+            raise ValueError(f"header {name} cannot carry the value {value!r}")
+        made.append(f"{name}: {value}\r\n")
+    return "".join(made).encode("latin-1")
+
+
+class Response:
+    """A whole answer. `headers` is a finished block of lines, from `header_block`.
+
+    The listener adds the status line, Date, Content-Length and Connection, and nothing else.
+    """
+
+    __slots__ = ("body", "close", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes | Sequence[bytes] = b"",
+        headers: bytes = b"",
+        *,
+        close: bool = False,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.close = close
+
+
+class Deferred:
+    """A promise of an answer that somebody will keep by calling `resolve`. No task, no future.
+
+    If the client goes away first, `on_abandoned` is called once and the answer is dropped.
+    """
+
+    __slots__ = ("_answer", "_receive", "on_abandoned")
+
+    def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
+        self.on_abandoned = on_abandoned
+        self._answer: Answer | None = None
+        self._receive: Callable[[Answer], None] | None = None
+
+    @property
+    def answer(self) -> Answer | None:
+        """What it was resolved with, so far."""
+        return self._answer
+
+    def resolve(self, answer: Answer) -> None:
+        """Answer, once. Answers of later calls, and those after `abandon`, are closed unused."""
+        if self._answer is not None:
+            close_unused(answer)
+            return
+        self._answer = answer
+        receive, self._receive = self._receive, None
+        if receive is not None:
+            receive(answer)
+
+    def then(self, receive: Callable[[Answer], None]) -> None:
+        """Have the answer delivered, now if it is known already."""
+        if self._answer is not None:
+            receive(self._answer)
+        else:
+            self._receive = receive
+
+    def abandon(self) -> None:
+        """Nobody waits any longer."""
+        self._receive = close_unused
+        abandoned, self.on_abandoned = self.on_abandoned, None
+        if abandoned is not None and self._answer is None:
+            abandoned()
+
+
+class Shielded:
+    """An awaitable that runs to its end even if the client goes away: a write that was begun."""
+
+    __slots__ = ("awaitable",)
+
+    def __init__(self, awaitable: Awaitable[Answer]) -> None:
+        self.awaitable = awaitable
+
+
+def close_unused(answer: Answer) -> None:
+    """Close an answer that will not be sent. A stream or a tunnel may hold an in-flight slot or a
+    connection, and releases them only when it ends or is closed."""
+    if not isinstance(answer, Response):
+        answer.close()
+
+
+Answer: TypeAlias = "Response | PushStream | PullStream | Tunnel"
+Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
+App: TypeAlias = "Callable[[Request], Promise]"
+# Asked when a head is complete and its body is not: an answer here spares reading the body.
+Gate: TypeAlias = "Callable[[Request], Response | None]"
+GivenUp: TypeAlias = "Callable[[Request, Response], Response]"
+"""Told of a request that is read no further, and of the answer that it would get; the answer that
+it gets."""
+
+
+class Quick(NamedTuple):
+    """The application's shortest way: asked first, if the whole head of a request is known.
+
+    `answer_of` (the line, the headers, when it was received) gives the answer's own header lines
+    and the body of an answer with status 200 and these headers; None, or any error, and the request
+    goes the usual way. Of a line for which `may_answer` is False nothing is remembered, as it never
+    goes this way; without it, all lines may.
+    """
+
+    answer_of: Callable[[RequestLine, Headers, float], tuple[bytes, bytes] | None]
+    headers: bytes
+    may_answer: Callable[[RequestLine], bool] | None = None
+
+
+# (status, message) -> (content type, body), for refusals made before the application is asked.
+ErrorBody: TypeAlias = Callable[[int, str], tuple[str, bytes]]
+
+
+def plain_error_body(status: int, message: str) -> tuple[str, bytes]:
+    """The form of a refusal when nobody has a better one."""
+    return "text/plain; charset=utf-8", f"{status} {message}\n".encode()
+
+
+def encode_response(
+    response: Response, date_line: bytes, connection_line: bytes, *, head_only: bool
+) -> bytes:
+    """The bytes of an answer, in one piece: one write, one TLS record where it fits."""
+    body = response.body
+    status = response.status
+    if not isinstance(body, bytes):
+        body = b"".join(body)
+    if status in BODILESS:
+        parts = (STATUS_LINES[status], date_line, connection_line, response.headers, b"\r\n")
+        return b"".join(parts)
+    length = len(body)
+    return b"".join(
+        (
+            STATUS_LINES[status],
+            date_line,
+            connection_line,
+            response.headers,
+            LENGTH_ENDS.get(length) or length_end(length),
+            b"" if head_only else body,
+        )
+    )
+
+
+def length_end(length: int) -> bytes:
+    """The last line of a head and the empty one behind it."""
+    line = b"Content-Length: %d\r\n\r\n" % length
+    if len(LENGTH_ENDS) < LENGTHS_KEPT_MAX:
+        LENGTH_ENDS[length] = line
+    return line
+
+
+def encode_stream_head(
+    status: int, headers: bytes, *, date_line: bytes, connection_line: bytes, framing: bytes
+) -> bytes:
+    """The head of a stream. `framing` says how its end is known: a length, chunks, or the close."""
+    line = STATUS_LINES[status]
+    return b"%b%b%b%b%b\r\n" % (line, date_line, connection_line, headers, framing)

@@ -1,0 +1,438 @@
+"""TLS between a connection and its socket, by what the system's library does in memory.
+
+To the event loop it is a protocol, to the connection a transport:
+
+    socket -> data_received -> the library -> the connection's data_received
+    socket <- write         <- the library <- write of the connection
+
+The event loop has a layer for that, too. With every request it asks the library for more until an
+error says that there is no more; here it is asked only if there are bytes left, which makes a short
+get a tenth cheaper.
+
+A client that ends its half has the answers that are ready, and then the connection is over. Closing
+says so to the client, and drops what comes until it has done the same: otherwise the system would
+answer with a reset, which can overtake what was written. How long that may take is for the
+connection to say.
+
+What comes from a client that has not shown who it is, also its handshake, is not even decrypted
+before it is its turn. While the connection does not want to read, a little is held as it came: only
+a socket that is read shows that its client has left.
+
+Not here: certificates, and what is spoken (`tls`); who accepts, and how long a handshake may take
+(`front`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from restow.httpserver.limits import AddressShare, Budgets
+from restow.httpserver.turns import Turns
+from restow.httpserver.wire import IN_LINE, Wire
+
+RECORD_BYTES_MAX: Final = 16 * 1024
+"""What TLS sends in one piece: a read of the library gives no more than that."""
+SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
+"""So much is encrypted at once: the memory that the library needs for it, it keeps."""
+HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
+"""Who has sent more that cannot be looked at yet is not read until it can."""
+FREE_BYTES: Final = 4 * 1024
+"""So much of a stranger is held whatever others have sent: a handshake, or a request without a
+body."""
+RECORDS_AT_ONCE_MAX: Final = 16
+"""What is decrypted for a stranger in one turn: records may be as short as one byte."""
+
+logger = logging.getLogger(__name__)
+
+
+class Secured(asyncio.Transport, asyncio.Protocol):
+    """One connection that speaks TLS. `make` makes its protocol when both sides know each other."""
+
+    __slots__ = (
+        "_budgets",
+        "_charged_bytes",
+        "_decrypt",
+        "_dropped_bytes",
+        "_dropped_bytes_max",
+        "_encrypt",
+        "_hand_on",
+        "_has_ended",
+        "_held",
+        "_held_bytes",
+        "_incoming",
+        "_is_closing",
+        "_is_direct",
+        "_is_held_up",
+        "_is_in_line",
+        "_is_listening",
+        "_make",
+        "_outgoing",
+        "_protocol",
+        "_reading_paused",
+        "_send",
+        "_share",
+        "_ssl",
+        "_transport",
+        "_turns",
+        "greeted",
+    )
+
+    _transport: asyncio.Transport
+    _share: AddressShare
+    _send: Callable[[bytes], None]
+    _hand_on: Callable[[bytes], None]
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        make: Callable[[], Wire],
+        *,
+        turns: Turns,
+        budgets: Budgets,
+        dropped_bytes_max: int,
+    ) -> None:
+        super().__init__()
+        self._make = make
+        self._turns = turns
+        self._budgets = budgets
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
+        self._protocol: Wire | None = None
+        # Whether what comes is decrypted at once: its sender is known, and nothing is ending.
+        self._is_direct = False
+        # What came before it is its turn, and whether it is read no further until then.
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._charged_bytes = 0
+        self._is_in_line = False
+        self._is_held_up = False
+        # Whether the client has closed its half of the socket.
+        self._has_ended = False
+        self._is_closing = False
+        # Whether the client's last word could be heard: nothing that it has sent is missing.
+        self._is_listening = False
+        self._reading_paused = False
+        self._dropped_bytes = 0
+        self._dropped_bytes_max = dropped_bytes_max
+        self.greeted: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        """Done when the handshake is over, well or not."""
+
+    # --- called by the event loop ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # No check of the class: uvloop's transports do not inherit from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._send = self._transport.write
+        name = transport.get_extra_info("peername")
+        self._share = self._budgets.share_of(str(name[0]) if isinstance(name, tuple) else "")
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_direct:
+            self._receive_otherwise(data)
+            return
+        incoming = self._incoming
+        incoming.write(data)
+        try:
+            plain = self._decrypt(RECORD_BYTES_MAX)
+        except ssl.SSLError as error:
+            self._unreadable(error)
+            return
+        if not plain or incoming.pending or self._outgoing.pending:
+            self._receive_more(plain)
+        else:
+            self._hand_on(plain)
+
+    def eof_received(self) -> bool:
+        """The client has closed its half of the socket; whether the other half stays open for now.
+        Otherwise the event loop closes it when all is written."""
+        self._has_ended = True
+        if self._is_in_line and not self._reading_paused:
+            return True  # what it has sent has its turn first
+        self._end_input()
+        return False
+
+    def _end_input(self) -> None:
+        if self._protocol is not None and not self._is_closing:
+            self._protocol.eof_received()
+            self._say_goodbye()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._begin_end()
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            # Both know each other: without this, they would wait for the garbage collector.
+            del self._hand_on
+            protocol.connection_lost(exc)
+        self._end_greeting()
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _receive_otherwise(self, data: bytes) -> None:
+        if self._is_closing:
+            self._drop(data)
+            return
+        if self._may_be_direct and not self._held:
+            self._is_direct = True
+            self.data_received(data)
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if not self._is_in_line and not self._reading_paused:
+            self._stand_in_line()
+        if self._held and not self._charge():
+            logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
+            self.abort()
+        elif self._held and self._held_bytes > HELD_BYTES and not self._is_held_up:
+            self._is_held_up = True
+            self._transport.pause_reading()
+
+    def _charge(self) -> bool:
+        """Note what is held for a stranger; whether there is room for it."""
+        more = self._held_bytes - FREE_BYTES - self._charged_bytes
+        if more <= 0 or self._is_known:
+            return True
+        if not self._share.take(more):
+            return False
+        self._charged_bytes += more
+        return True
+
+    @property
+    def _is_known(self) -> bool:
+        return self._protocol is not None and self._protocol.peer.is_known
+
+    @property
+    def _may_be_direct(self) -> bool:
+        return self._is_known and not self._reading_paused
+
+    def _stand_in_line(self) -> None:
+        if not self._is_closing:
+            self._is_in_line = True
+            self._turns.take(self._take_turn, is_new=self._protocol is None)
+
+    def _take_turn(self) -> None:
+        if not self._is_in_line or self._is_closing:
+            return  # it has ended meanwhile
+        self._is_in_line = False
+        if not self._reading_paused:
+            self._incoming.write(b"".join(self._held))
+            self._held = []
+            if self._protocol is None:
+                self._greet()
+            else:
+                self._receive_more(None)
+            if not self._incoming.pending:
+                self._let_go()
+        if self._has_ended and not self._is_in_line:
+            self._end_input()
+            self._transport.close()
+
+    def _let_go(self) -> None:
+        """Nothing is held any longer."""
+        if self._charged_bytes:
+            self._share.give_back(self._charged_bytes)
+        self._held, self._held_bytes, self._charged_bytes = [], 0, 0
+        if self._is_held_up:
+            self._is_held_up = False
+            if not self.is_closing():
+                self._transport.resume_reading()
+
+    def _drop(self, data: bytes) -> None:
+        """Look only for the client's last word, and for that not long."""
+        self._dropped_bytes += len(data)
+        self._is_listening &= self._dropped_bytes <= HELD_BYTES
+        if self._dropped_bytes > self._dropped_bytes_max:
+            self.abort()
+        elif self._is_listening:
+            self._incoming.write(data)
+            try:
+                for _ in range(RECORDS_AT_ONCE_MAX):
+                    if not self._decrypt(RECORD_BYTES_MAX):
+                        self._transport.close()
+                        return
+                self._is_listening = False
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                self._transport.close()
+            except ssl.SSLError:
+                self._is_listening = False
+
+    def _greet(self) -> None:
+        """A step of the handshake."""
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._flush()
+        protocol = self._protocol = self._make()
+        self._hand_on = protocol.data_received
+        self._end_greeting()
+        protocol.connection_made(self)
+        if self._incoming.pending and not self._is_closing:
+            self._receive_more(None)  # what came behind the handshake
+
+    def _receive_more(self, first: bytes | None) -> None:
+        """Hand on all that came, in one piece, and see whether it is the last. Of a stranger, only
+        some of it: the rest in another turn."""
+        pieces, last = [first or b""], first
+        is_known = self._is_known
+        try:
+            while last != b"" and self._incoming.pending:
+                if not is_known and len(pieces) > RECORDS_AT_ONCE_MAX:
+                    break
+                last = self._decrypt(RECORD_BYTES_MAX)
+                pieces.append(last)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._flush()  # the library itself may have something to say, for example that keys change
+        if plain := b"".join(pieces):
+            self._hand_on(plain)
+        if self._is_closing:
+            return
+        if last == b"":
+            assert self._protocol is not None
+            self._protocol.eof_received()
+            self.close()
+        elif self._incoming.pending and not self._is_in_line and not self._reading_paused:
+            self._is_in_line = True
+            self._turns.wait(self._take_turn)
+
+    def _unreadable(self, error: ssl.SSLError) -> None:
+        if isinstance(error, ssl.SSLWantReadError):
+            self._flush()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Say why, as far as TLS has a word for that, and close."""
+        logger.debug("a connection has ended, for TLS failed: %s", error)
+        is_behind = self._transport.get_write_buffer_size() > 0
+        self._begin_end()
+        self._flush()
+        if self._protocol is not None:
+            self._protocol.eof_received()
+        if is_behind:
+            self._transport.abort()  # it does not read: it would never hear it
+        else:
+            self._transport.close()
+
+    def _begin_end(self) -> None:
+        self._is_closing = True
+        self._is_direct = False
+        self._is_in_line = False
+        self._let_go()
+
+    def _end_greeting(self) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+
+    # --- called by the connection ------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._is_closing or not data:
+            return
+        try:
+            if len(data) <= SEALED_BYTES_MAX:
+                self._encrypt(data)
+                self._send(self._outgoing.read())
+            else:
+                view = memoryview(data)
+                for first in range(0, len(data), SEALED_BYTES_MAX):
+                    self._encrypt(view[first : first + SEALED_BYTES_MAX])
+                    self._send(self._outgoing.read())
+        except ssl.SSLError as error:
+            # Not `_fail`: whoever writes is in the middle of something.
+            logger.debug("a connection is cut, for TLS failed: %s", error)
+            self.abort()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._send(self._outgoing.read())
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        is_held_up = self._is_held_up
+        self._is_listening = not self._held and not self._incoming.pending
+        self._begin_end()
+        if self._say_goodbye() or self._has_ended:
+            self._transport.close()
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        if is_held_up:
+            self._transport.resume_reading()  # otherwise nobody sees the client's end
+
+    def _say_goodbye(self) -> bool:
+        """The last word of TLS, with which the client knows that nothing was cut off; whether it
+        has said its own."""
+        try:
+            self._ssl.unwrap()
+        except ssl.SSLError:
+            return False
+        finally:
+            self._flush()
+        return True
+
+    def abort(self) -> None:
+        self._begin_end()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._transport.is_closing()
+
+    def give_up(self) -> None:
+        """Wait for the handshake no longer."""
+        if self._protocol is None:
+            self.abort()
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+        self._is_direct = False
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        has_more = self._held or self._incoming.pending
+        if has_more and not self._is_in_line and not self._is_closing:
+            # Not at once: whoever resumes is in the middle of something.
+            self._is_in_line = True
+            if self._is_known:
+                asyncio.get_running_loop().call_soon(self._take_turn)
+            else:
+                self._turns.wait(self._take_turn)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        if name == "ssl_object":
+            return self._ssl
+        if name == IN_LINE:
+            return self._is_in_line
+        return self._transport.get_extra_info(name, default)

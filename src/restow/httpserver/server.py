@@ -1,0 +1,220 @@
+"""The listener: accepts connections, watches their deadlines, and stops gracefully.
+
+It serves one application, a function from a request to an answer. Which application, and when to
+start and stop, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from email.utils import format_datetime
+from typing import Final
+
+from restow.aio import Runtime, Timer
+from restow.httpserver.connection import Connection
+from restow.httpserver.front import FrontDoor, open_sockets
+from restow.httpserver.limits import Limits
+from restow.httpserver.reader import Lines
+from restow.httpserver.response import (
+    App,
+    ErrorBody,
+    Gate,
+    GivenUp,
+    Quick,
+    plain_error_body,
+)
+from restow.httpserver.shared import Counters, Shared
+from restow.httpserver.tls import TlsMaterial
+
+# Deadlines are late by at most this, and the Date header too.
+SWEEP_SECONDS_MAX: Final = 1.0
+SWEEP_SECONDS_MIN: Final = 0.01
+STOP_POLL_SECONDS: Final = 0.01
+GRACE_SECONDS_DEFAULT: Final = 30.0
+# Between leaving the front port and closing idle connections. A client that asks at least so often
+# is told to connect anew, and never finds its connection closed.
+RETIRE_SECONDS: Final = 1.0
+# For what is written when everything is finished.
+FLUSH_SECONDS: Final = 2.0
+# After 30 seconds of silence, four questions, one each 15 seconds.
+KEEP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """A running HTTP server. Made by `start`."""
+
+    def __init__(self, shared: Shared, *, tls: TlsMaterial | None) -> None:
+        self._shared = shared
+        self._tls = tls
+        self._doors: list[FrontDoor] = []
+        self._front: FrontDoor | None = None
+        self._timer: Timer | None = None
+        self._sweep_seconds = min(
+            SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
+        )
+        self.port = 0
+
+    @classmethod
+    async def start(
+        cls,
+        app: App,
+        *,
+        bind: str,
+        port: int,
+        runtime: Runtime,
+        tls: TlsMaterial | None = None,
+        limits: Limits | None = None,
+        gate: Gate | None = None,
+        given_up: GivenUp | None = None,
+        quick: Quick | None = None,
+        error_body: ErrorBody = plain_error_body,
+        reuse_port: bool = False,
+    ) -> Listener:
+        """Listen, and answer from now on. Port 0 is any free one; `port` then tells which."""
+        limits = limits or Limits()
+        shared = Shared(
+            app=app,
+            gate=gate,
+            given_up=given_up,
+            quick=quick,
+            lines=Lines(None if quick is None else quick.may_answer),
+            error_body=error_body,
+            limits=limits,
+            clock=runtime.clock,
+            fatal=runtime.fatal,
+            tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
+        )
+        listener = cls(shared, tls=tls)
+        listener._sweep()
+        try:
+            await listener._listen(bind, port, runtime, reuse_port=reuse_port)
+        except BaseException:
+            listener._stop_sweeping()
+            raise
+        return listener
+
+    @property
+    def counters(self) -> Counters:
+        return self._shared.counters
+
+    def reload(self) -> None:
+        """Read the certificate files again; TlsError leaves all as it was."""
+        if self._tls is not None:
+            self._tls.reload()
+
+    def open_front(
+        self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
+    ) -> None:
+        """Also accept on listening sockets that other processes accept on, the own one first.
+
+        `is_shared`: others go on to accept what waits there when this process has left.
+        """
+        assert self._front is None, "the front is open already"
+        self._front = self._open_door(sockets, runtime, is_shared=is_shared)
+
+    def _open_door(
+        self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
+    ) -> FrontDoor:
+        for listening in sockets:
+            # Inherited by every connection: a peer that vanished without a word is found out.
+            for level, option, value in KEEP_ALIVE:
+                listening.setsockopt(level, option, value)
+        door = FrontDoor(
+            sockets,
+            make=lambda: Connection(self._shared),
+            tls=self._tls.context if self._tls else None,
+            limits=self._shared.limits,
+            turns=self._shared.turns,
+            budgets=self._shared.budgets,
+            runtime=runtime,
+            is_shared=is_shared,
+        )
+        door.open()
+        return door
+
+    async def retire(self, *, seconds: float = RETIRE_SECONDS) -> None:
+        """Leave the front, and let clients go elsewhere: each gets its answer, and no other.
+
+        Whoever was accepted is served, for so long that a busy client has seen that this answer is
+        the last of its connection. `stop` follows.
+        """
+        if self._front is None:
+            return
+        self._front.leave()
+        self._shared.begin_stop()
+        self.end_streams()
+        await self._shared.clock.sleep(seconds)
+        front = self._front
+        limit = self._shared.limits.handshake_seconds
+        await self._wait_while(lambda: front.arriving > 0, seconds_max=limit)
+
+    async def stop(self, *, grace_seconds: float = GRACE_SECONDS_DEFAULT) -> None:
+        """Stop accepting, let requests in work finish, end streams cleanly, close."""
+        shared = self._shared
+        shared.begin_stop()
+        shared.refusing = True
+        for door in self._doors:
+            await door.close()
+        if self._front is not None:
+            await self._front.close()
+        for connection in list(shared.connections):
+            connection.close_if_idle()
+        await self._wait_while(self._working, seconds_max=grace_seconds)
+        self.end_streams()
+        for connection in list(shared.connections):
+            connection.close()
+        await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
+        for connection in list(shared.connections):
+            connection.abort()
+        await shared.tasks.close()
+        await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
+        self._stop_sweeping()
+
+    def end_streams(self) -> None:
+        """End all pushed streams as if their time were over, so that clients come back."""
+        for connection in list(self._shared.connections):
+            connection.end_push_stream()
+
+    async def _listen(self, bind: str, port: int, runtime: Runtime, *, reuse_port: bool) -> None:
+        for listening in await open_sockets(bind, port, reuse_port=reuse_port):
+            self._doors.append(self._open_door([listening], runtime, is_shared=False))
+            self.port = self.port or listening.getsockname()[1]
+        logger.info("listening on %s port %d", bind, self.port)
+
+    def _working(self) -> bool:
+        # Shielded work goes on after its client has left, so connections alone do not tell.
+        if len(self._shared.tasks):
+            return True
+        return any(connection.busy for connection in self._shared.connections)
+
+    async def _wait_while(self, condition: Callable[[], bool], *, seconds_max: float) -> None:
+        clock = self._shared.clock
+        end = clock.monotonic() + seconds_max
+        while condition() and clock.monotonic() < end:
+            await clock.sleep(STOP_POLL_SECONDS)
+
+    def _sweep(self) -> None:
+        shared = self._shared
+        now = shared.clock.monotonic()
+        shared.set_date(format_datetime(shared.clock.wall(), usegmt=True))
+        for connection in list(shared.connections):
+            try:
+                connection.check(now)
+            except Exception:  # one bad connection must not end the watch over all others
+                logger.exception("a connection could not be checked")
+                connection.abort()
+        self._timer = shared.clock.call_later(self._sweep_seconds, self._sweep)
+
+    def _stop_sweeping(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,140 @@
+"""What all connections of one listener have in common: settings, counters, the set of them all.
+
+Which connections there may be is decided here; all else connections do themselves, and the listener
+watches over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from restow.aio import Clock, InvariantViolation, Tasks
+from restow.httpserver.limits import Budgets, Limits
+from restow.httpserver.reader import Lines
+from restow.httpserver.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
+from restow.httpserver.states import ANSWERING, STREAMING
+from restow.httpserver.turns import Turns
+
+if TYPE_CHECKING:
+    from restow.httpserver.connection import Connection
+
+ROOM_LOOKS_MAX: Final = 16
+"""Connections that are looked at for one that makes room; those that do not are not asked again
+before the others."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the listener has done, for metrics: numbers that grow, and some that say what is now."""
+
+    connections_open: int = 0
+    connections_total: int = 0
+    connections_refused: int = 0
+    connections_displaced: int = 0
+    requests_total: int = 0
+    requests_refused: int = 0
+    requests_slowed: int = 0
+    answers_pending: int = 0
+    streams_open: int = 0
+    tunnels_open: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """One per listener, known to each of its connections."""
+
+    app: App
+    gate: Gate | None
+    error_body: ErrorBody
+    limits: Limits
+    clock: Clock
+    fatal: Callable[[InvariantViolation], None]
+    tasks: Tasks
+    given_up: GivenUp | None = None
+    quick: Quick | None = None
+    quick_head: bytes = b""
+    """Status, date and headers of quick answers; empty while there are none."""
+    date_line: bytes = b""
+    stopping: bool = False
+    """Each answer of a connection is its last."""
+    refusing: bool = False
+    """New connections are sent away."""
+    lines: Lines = field(default_factory=Lines)
+    counters: Counters = field(default_factory=Counters)
+    connections: set[Connection] = field(default_factory=set)
+    strangers: dict[Connection, None] = field(default_factory=dict)
+    """Those that may not have shown yet who they are, in the order in which they make room."""
+    addresses: dict[str, int] = field(default_factory=dict)
+    """How many connections each address has."""
+
+    turns: Turns = field(init=False)
+    """Work for strangers."""
+
+    budgets: Budgets = field(init=False)
+    """Bytes of unfinished requests."""
+
+    streams_budget: Turns = field(init=False)
+    """Work for pulled streams, such as long lists."""
+
+    def __post_init__(self) -> None:
+        self.budgets = Budgets(self.limits)
+        self.turns = Turns(self.clock.monotonic, self.limits.strangers_seconds)
+        self.streams_budget = Turns(self.clock.monotonic, self.limits.streams_seconds)
+
+    def add(self, connection: Connection) -> bool:
+        """Take in a connection; whether there is room for it."""
+        address = connection.peer.address
+        self.connections.add(connection)
+        self.addresses[address] = self.addresses.get(address, 0) + 1
+        limits = self.limits
+        if self.refusing or self.addresses[address] > limits.connections_per_address_max:
+            return False
+        count = len(self.connections)
+        if count > limits.connections_plenty and self._make_room():
+            count -= 1
+        if count > limits.connections_max:
+            return False
+        self.strangers[connection] = None
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """A connection is over."""
+        self.connections.discard(connection)
+        self.strangers.pop(connection, None)
+        address = connection.peer.address
+        left = self.addresses[address] - 1
+        if left:
+            self.addresses[address] = left
+        else:
+            del self.addresses[address]
+
+    def _make_room(self) -> bool:
+        """Cut the oldest connection that nobody would miss; whether there was one."""
+        for _ in range(min(ROOM_LOOKS_MAX, len(self.strangers))):
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            if oldest.peer.is_known:
+                continue
+            if oldest.state is ANSWERING or oldest.state is STREAMING:
+                self.strangers[oldest] = None  # it is being served: the others first
+                continue
+            self.connections.discard(oldest)
+            self.counters.connections_displaced += 1
+            oldest.abort()
+            return True
+        return False
+
+    def set_date(self, date: str) -> None:
+        """Begin to use another date in all answers."""
+        self.date_line = f"Date: {date}\r\n".encode()
+        if self.quick is not None:
+            self.quick_head = STATUS_LINES[200] + self.date_line + self.quick.headers
+
+    def begin_stop(self) -> None:
+        """From now on each answer of a connection is its last; quick ones are not."""
+        self.stopping = True
+        self.quick, self.quick_head = None, b""

@@ -1,0 +1,154 @@
+"""The outgoing half of a connection: writing, refusing, ending.
+
+The layers of a connection are Wire (here), Answering (answering.py) and Connection
+(connection.py). Nothing here knows what is being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Final
+
+from restow.httpserver.head import Refused
+from restow.httpserver.reader import RequestReader
+from restow.httpserver.request import Peer, Request
+from restow.httpserver.response import (
+    CLOSE_LINE,
+    KEEP_LINE,
+    Response,
+    encode_response,
+    header_block,
+    plain_error_body,
+)
+from restow.httpserver.shared import Shared
+from restow.httpserver.states import ENDING, READING
+
+RETRY_AFTER_SECONDS: Final = 1
+IN_LINE: Final = "restow_in_line"
+"""Asked of a transport, by `get_extra_info`: whether it has got something and not handed it on."""
+
+logger = logging.getLogger(__name__)
+
+
+class Wire(asyncio.Protocol):
+    """A transport, what is written to it, and how it ends."""
+
+    __slots__ = (
+        "_close_when_drained",
+        "_counters",
+        "_direct",
+        "_monotonic",
+        "_reader",
+        "_reading_paused",
+        "_shared",
+        "_stalled_seconds",
+        "_transport",
+        "_writing_paused",
+        "deadline_seconds",
+        "peer",
+        "state",
+    )
+
+    _transport: asyncio.Transport
+    _reader: RequestReader
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._counters = shared.counters
+        # Whether nothing is half-read, owed, paused or ending: the short way is open.
+        self._direct = False
+        self._monotonic = shared.clock.monotonic
+        self.state = READING
+        self.deadline_seconds = math.inf
+        self.peer = Peer(0)
+        self._reading_paused = False
+        self._writing_paused = False
+        self._stalled_seconds = math.inf
+        self._close_when_drained = False
+
+    def _write(self, data: bytes) -> None:
+        self._counters.sent_bytes += len(data)
+        self._transport.write(data)
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _error(self, status: int, message: str) -> Response:
+        try:
+            content_type, body = self._shared.error_body(status, message)
+        except Exception:  # a refusal must go out, in whatever form
+            logger.exception("no body for status %d", status)
+            content_type, body = plain_error_body(status, message)
+        lines = [("Content-Type", content_type)]
+        if status == 503:
+            lines.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
+        return Response(status, body, header_block(lines))
+
+    def _internal_error(self, request: Request, error: BaseException) -> Response:
+        logger.error("no answer for %r", request, exc_info=error)
+        return self._error(500, "Internal Server Error")
+
+    def _refuse(self, refused: Refused) -> None:
+        """Say why, read no further, and close."""
+        response = self._error(refused.status, refused.message)
+        request, given_up = self._reader.half_read, self._shared.given_up
+        if request is not None and given_up is not None:
+            try:
+                response = given_up(request, response)
+            except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
+                response = self._internal_error(request, error)
+        self._respond_and_end(response, request)
+
+    def _respond_and_end(self, response: Response, request: Request | None) -> None:
+        self._shared.counters.requests_refused += 1
+        head_only = request is not None and request.method == "HEAD"
+        date_line = self._shared.date_line
+        lines = CLOSE_LINE if request is None else connection_line(request, keep=False)
+        self._write(encode_response(response, date_line, lines, head_only=head_only))
+        self._end(drop_input=True)
+
+    def _end(self, *, drop_input: bool) -> None:
+        """Close after what was written has gone out.
+
+        With unread input the system would answer with a reset, which can overtake the answer: so
+        input is read and dropped for a while first.
+        """
+        self.state = ENDING
+        self._direct = False
+        self._reader.close()
+        if not drop_input:
+            self._close_transport()
+            return
+        limits = self._shared.limits
+        is_behind = self._transport.get_write_buffer_size() > 0
+        seconds = limits.stall_seconds if is_behind else limits.linger_seconds
+        self.deadline_seconds = self._monotonic() + seconds
+        if self._reading_paused:
+            self._resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _close_transport(self) -> None:
+        self.state = ENDING
+        self._direct = False
+        self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
+        # TLS gives the last bytes little time once it closes, so a long answer goes out before.
+        self._close_when_drained = self._writing_paused
+        if not self._writing_paused:
+            self._transport.close()
+
+
+def connection_line(request: Request, *, keep: bool) -> bytes:
+    """What an answer says of its connection, with the lines that the request wants in it."""
+    if not keep:
+        return request.answer_lines + CLOSE_LINE
+    return request.answer_lines if request.version_minor else request.answer_lines + KEEP_LINE

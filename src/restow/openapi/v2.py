@@ -1,0 +1,392 @@
+"""OpenAPI v2: one document for everything a server serves, as JSON or as protobuf.
+
+Old clients validate and merge with this alone. Both forms are written from the same pieces, one
+path or definition at a time. What one kind adds is a part that can be kept: when one of a thousand
+kinds changes, the others need not be written again. Pieces of other servers' documents stand behind
+our own.
+
+Not here: the wire format of the protobuf form (`v2_protobuf`), and what other servers' pieces are
+called here (`v2_merging`).
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+
+from restow.apimachinery.types import Resolver
+from restow.openapi import v2_protobuf
+from restow.openapi.documents import Document, fingerprint, finish
+from restow.openapi.foreign import ForeignSpec
+from restow.openapi.operations import (
+    PARAMETERS,
+    Operation,
+    Parameter,
+    PathEntry,
+    discovery_path,
+    paths_of,
+)
+from restow.openapi.schemas import Definitions, Gvk, known_types
+from restow.openapi.served import ApiInfo, ServedKind, in_order
+from restow.openapi.v2_merging import Ours, merge
+
+SWAGGER_VERSION: Final = "2.0"
+
+V2_PROTOBUF_ACCEPTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""What clients ask for."""
+V2_PROTOBUF_ANSWERED: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What the answer calls itself: the @ is not allowed in a content type."""
+
+# Parts are many and seldom looked at; this makes them ten times smaller in little time.
+_PACKING_LEVEL: Final = 1
+
+_RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
+
+Item = dict[str, Any]
+
+
+class _Form(Protocol):
+    """One of the two forms in which the same things are written."""
+
+    def path(self, name: str, item: Item) -> bytes: ...
+
+    def definition(self, name: str, item: Item) -> bytes: ...
+
+    def parameter(self, name: str, item: Item) -> bytes: ...
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        """Several members as one that can be joined again."""
+
+    def whole(
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
+    ) -> Iterator[bytes]: ...
+
+
+class _Json:
+    def path(self, name: str, item: Item) -> bytes:
+        return orjson.dumps(name) + b":" + orjson.dumps(item)
+
+    definition = path
+    parameter = path
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        return b",".join(members)
+
+    def whole(
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
+    ) -> Iterator[bytes]:
+        about = orjson.dumps({"title": info.title, "version": info.version})
+        yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
+        yield from _separated(paths)
+        yield b'},"definitions":{'
+        yield from _separated(definitions)
+        yield b'},"parameters":{'
+        yield from _separated(parameters)
+        yield b"}}"
+
+
+def _separated(members: Sequence[bytes]) -> Iterator[bytes]:
+    for position, each in enumerate(members):
+        if position:
+            yield b","
+        yield each
+
+
+class _Protobuf:
+    def path(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.path_member(name, item)
+
+    def definition(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.definition_member(name, item)
+
+    def parameter(self, name: str, item: Item) -> bytes:
+        return v2_protobuf.parameter_member(name, item)
+
+    def joined(self, members: Iterable[bytes]) -> bytes:
+        return b"".join(members)
+
+    def whole(
+        self,
+        info: ApiInfo,
+        *,
+        paths: Sequence[bytes],
+        definitions: Sequence[bytes],
+        parameters: Sequence[bytes],
+    ) -> Iterator[bytes]:
+        yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
+        for name, members in (
+            ("paths", paths),
+            ("definitions", definitions),
+            ("parameters", parameters),
+        ):
+            yield v2_protobuf.field_start(name, sum(map(len, members)))
+            yield from members
+
+
+@dataclass(frozen=True, slots=True)
+class V2Part:
+    """What one kind adds to the document, packed: there may be a thousand of them."""
+
+    group: str
+    version: str
+    paths: bytes
+    names: tuple[str, ...]
+    """Of the definitions that are its own."""
+    definitions: bytes
+    shared: tuple[str, ...]
+    """Names of definitions of built-in types that it needs."""
+    kinds: tuple[tuple[str, Gvk], ...]
+    """Which of those it says to be a kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The definition of a built-in type, as it was written last time."""
+
+    kinds: tuple[Gvk, ...]
+    member: bytes
+    shared: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """Other servers' pieces, as they were written last time."""
+
+    key: tuple[object, ...]
+    """Of all that they were made from."""
+    paths: list[bytes]
+    definitions: list[bytes]
+    parameters: list[bytes]
+    kinds: list[tuple[str, Gvk]]
+
+
+class V2Assembly:
+    """One form of the document. What many kinds share is made once and kept."""
+
+    def __init__(self, types: Resolver, info: ApiInfo, *, protobuf: bool) -> None:
+        self._types = types
+        self._info = info
+        self._is_protobuf = protobuf
+        self._form: _Form = _Protobuf() if protobuf else _Json()
+        self._made: dict[str, _Made] = {}
+        self._foreign = _Foreign((), [], [], [], [])
+
+    def part(self, kind: ServedKind) -> V2Part:
+        """What a kind adds. It depends on nothing else, so it can be kept as long as the kind."""
+        (kind,) = known_types([kind], self._types)
+        definitions = Definitions(self._types, v3=False)
+        definitions.add_kind(kind)
+        paths = [
+            self._form.path(entry.path, _path_item(entry, definitions))
+            for entry in paths_of(kind, self._info)
+        ]
+        own = list(definitions.declared())
+        members = [self._form.definition(name, item) for name, item in own]
+        return V2Part(
+            kind.group,
+            kind.version,
+            _packed(self._form.joined(paths)),
+            tuple(name for name, _ in own),
+            _packed(self._form.joined(members)),
+            tuple(definitions.shared()),
+            tuple(definitions.shared_kinds()),
+        )
+
+    def whole(
+        self, parts: Iterable[V2Part], fingerprint: str, foreign: Sequence[ForeignSpec] = ()
+    ) -> Document:
+        """The document of all parts, in their order, and of what other servers serve."""
+        definitions = Definitions(self._types, v3=False)
+        seen: set[tuple[str, str]] = set()
+        named: set[str] = set()
+        paths: list[bytes] = []
+        members: list[bytes] = []
+        for part in parts:
+            if (part.group, part.version) not in seen:
+                seen.add((part.group, part.version))
+                definitions.add_shared(part.group, part.version)
+                entry = discovery_path(part.group, part.version)
+                paths.append(self._form.path(entry.path, _path_item(entry, definitions)))
+            paths.append(zlib.decompress(part.paths))
+            if part.names and named.isdisjoint(part.names):
+                named.update(part.names)
+                members.append(zlib.decompress(part.definitions))
+            for name in part.shared:
+                definitions.reference(name)
+            for name, gvk in part.kinds:
+                definitions.name_kind(name, gvk)
+        shared = self._needed(definitions, named)
+        others = self._of_others(foreign, shared=frozenset(shared), declared=named)
+        for name, gvk in others.kinds:
+            definitions.name_kind(name, gvk)
+        members += [self._shared(definitions, name).member for name in shared]
+        own = [self._form.parameter(name, item) for name, item in _shared_parameters()]
+        pieces = self._form.whole(
+            self._info,
+            paths=[each for each in (*paths, *others.paths) if each],
+            definitions=[*members, *others.definitions],
+            parameters=[*own, *others.parameters],
+        )
+        # Upper hex again, but another hash than that of the other form.
+        etag = fingerprint[1:] + fingerprint[0] if self._is_protobuf else fingerprint
+        return finish(pieces, etag)
+
+    def _needed(self, definitions: Definitions, named: set[str]) -> list[str]:
+        """The built-in types that are needed, and those that they need."""
+        names = dict.fromkeys(definitions.shared())
+        pending = list(names)
+        for name in pending:
+            if name in named:
+                continue
+            # What a type needs is the same whichever kinds it is of.
+            made = self._made.get(name) or self._shared(definitions, name)
+            for other in made.shared:
+                if other not in names:
+                    names[other] = None
+                    pending.append(other)
+        return [name for name in names if name not in named]
+
+    def _shared(self, definitions: Definitions, name: str) -> _Made:
+        kinds = definitions.kinds_of(name)
+        made = self._made.get(name)
+        if made is None or made.kinds != kinds:
+            made = self._made[name] = self._make(name, kinds)
+        return made
+
+    def _make(self, name: str, kinds: tuple[Gvk, ...]) -> _Made:
+        alone = Definitions(self._types, v3=False)
+        for gvk in kinds:
+            alone.name_kind(name, gvk)
+        return _Made(kinds, self._form.definition(name, alone.one(name)), alone.shared())
+
+    def _of_others(
+        self, foreign: Sequence[ForeignSpec], *, shared: frozenset[str], declared: set[str]
+    ) -> _Foreign:
+        """What other servers add, written anew only if it or what it meets has changed."""
+        met = frozenset[str]().union(*(spec.names for spec in foreign))
+        key = (tuple(spec.digest for spec in foreign), met & shared, met & declared)
+        if self._foreign.key == key:
+            return self._foreign
+
+        def definition(name: str) -> Item | None:
+            return Definitions(self._types, v3=False).one(name) if name in shared else None
+
+        ours = Ours(
+            definitions=shared | declared,
+            definition=definition,
+            parameters=dict(_shared_parameters()),
+        )
+        merged = merge(foreign, ours)
+        self._foreign = _Foreign(
+            key,
+            [self._form.path(*each) for each in merged.paths.items()],
+            [self._form.definition(*each) for each in merged.definitions.items()],
+            [self._form.parameter(*each) for each in merged.parameters.items()],
+            merged.kinds,
+        )
+        return self._foreign
+
+
+def v2_document(
+    kinds: Sequence[ServedKind], *, types: Resolver, info: ApiInfo, protobuf: bool
+) -> Document:
+    """The whole document. Its two forms have different hashes, since caches see one address."""
+    assembly = V2Assembly(types, info, protobuf=protobuf)
+    parts = [assembly.part(kind) for kind in in_order(list(kinds))]
+    return assembly.whole(parts, fingerprint(kinds, info))
+
+
+def _packed(members: bytes) -> bytes:
+    return zlib.compress(members, level=_PACKING_LEVEL)
+
+
+def _shared_parameters() -> Iterator[tuple[str, Item]]:
+    for name, parameter in PARAMETERS.items():
+        if parameter.place == "query":
+            yield name, _parameter(parameter)
+
+
+def _path_item(entry: PathEntry, definitions: Definitions) -> Item:
+    item: Item = {each.method: _operation(each, definitions) for each in entry.operations}
+    if entry.parameters:
+        item["parameters"] = [_parameter_or_reference(name) for name in entry.parameters]
+    return item
+
+
+def _operation(operation: Operation, definitions: Definitions) -> Item:
+    # Clients look for query parameters in PATCH, and old ones follow no references there.
+    whole = operation.method == "patch"
+    parameters: list[Item] = []
+    if operation.body:
+        parameters.append(
+            {
+                "name": "body",
+                "in": "body",
+                "required": operation.method != "delete",
+                "schema": definitions.reference(operation.body),
+            }
+        )
+    for name in operation.query:
+        shown = _parameter(PARAMETERS[name]) if whole else _parameter_or_reference(name)
+        parameters.append(shown)
+    written: Item = {
+        "tags": [operation.tag],
+        "description": operation.about,
+        "operationId": operation.id,
+        "consumes": list(operation.body_types) if operation.body else ["*/*"],
+        "produces": list(operation.answer_types),
+        "schemes": ["https"],
+        "parameters": parameters,
+        "responses": {
+            code: _response(code, name, definitions) for code, name in operation.answers.items()
+        },
+    }
+    if operation.action:
+        written["x-kubernetes-action"] = operation.action
+    if operation.kind is not None:
+        group, version, kind = operation.kind
+        written["x-kubernetes-group-version-kind"] = {
+            "group": group,
+            "version": version,
+            "kind": kind,
+        }
+    return written
+
+
+def _response(code: str, name: str, definitions: Definitions) -> Item:
+    response: Item = {"description": _RESPONSE_WORDS[code]}
+    if name:
+        response["schema"] = definitions.answer(name)
+    return response
+
+
+def _parameter_or_reference(name: str) -> Item:
+    parameter = PARAMETERS[name]
+    if parameter.place == "path":
+        return _parameter(parameter)
+    return {"$ref": f"#/parameters/{name}"}
+
+
+def _parameter(parameter: Parameter) -> Item:
+    written: Item = {
+        "name": parameter.name,
+        "in": parameter.place,
+        "description": parameter.about,
+        "type": parameter.type,
+        "uniqueItems": True,
+    }
+    if parameter.place == "path":
+        written["required"] = True
+    return written

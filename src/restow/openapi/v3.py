@@ -1,0 +1,144 @@
+"""OpenAPI v3: an index, and one document for each group version.
+
+A document is written piece by piece, so that only its bytes are ever whole in memory.
+
+Not here: HTTP headers and caching; they belong to the caller.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery.types import Resolver
+from restow.openapi.documents import Document, fingerprint, finish
+from restow.openapi.operations import (
+    PARAMETERS,
+    Operation,
+    Parameter,
+    PathEntry,
+    discovery_path,
+    paths_of,
+)
+from restow.openapi.schemas import Definitions, known_types
+from restow.openapi.served import ApiInfo, ServedKind, api_prefix
+
+OPENAPI_VERSION: Final = "3.0.0"
+
+_RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
+
+
+def document_path(group: str, version: str) -> str:
+    """The name of a group version in the index, and the end of its path: `apis/apps/v1`."""
+    return api_prefix(group, version)
+
+
+def group_versions(kinds: Iterable[ServedKind]) -> list[tuple[str, str]]:
+    """The group versions that have a document, in order."""
+    return sorted({(kind.group, kind.version) for kind in kinds})
+
+
+def v3_index(kinds: Sequence[ServedKind], info: ApiInfo) -> Document:
+    """The index: for each document a path with its hash. It needs none of them to be built."""
+    by_version: dict[tuple[str, str], list[ServedKind]] = {}
+    for kind in kinds:
+        by_version.setdefault((kind.group, kind.version), []).append(kind)
+    return v3_index_of(
+        (group, version, fingerprint(members, info))
+        for (group, version), members in by_version.items()
+    )
+
+
+def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
+    """The index, from each group version and the hash of its document."""
+    paths = {}
+    for group, version, etag in sorted(entries):
+        path = document_path(group, version)
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={etag}"}
+    return finish([orjson.dumps({"paths": paths})])
+
+
+def v3_document(
+    kinds: Sequence[ServedKind], *, group: str, version: str, types: Resolver, info: ApiInfo
+) -> Document:
+    """The document of one group version. Its hash is the one that the index names."""
+    members = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
+    parts = _parts(known_types(members, types), group, version, types=types, info=info)
+    return finish(parts, fingerprint(members, info))
+
+
+def _parts(
+    kinds: list[ServedKind], group: str, version: str, *, types: Resolver, info: ApiInfo
+) -> Iterator[bytes]:
+    definitions = Definitions(types, v3=True)
+    definitions.add_shared(group, version)
+    about = orjson.dumps({"title": info.title, "version": info.version})
+    yield b'{"openapi":"%b","info":%b,"paths":{' % (OPENAPI_VERSION.encode(), about)
+    yield _member(discovery_path(group, version), definitions)
+    for kind in kinds:
+        definitions.add_kind(kind)
+        for entry in paths_of(kind, info):
+            yield b"," + _member(entry, definitions)
+    yield b'},"components":{"schemas":{'
+    for position, (name, schema) in enumerate(definitions.all()):
+        yield b"," * (position > 0) + orjson.dumps(name) + b":" + orjson.dumps(schema)
+    yield b"}}}"
+
+
+def _member(entry: PathEntry, definitions: Definitions) -> bytes:
+    item: dict[str, Any] = {each.method: _operation(each, definitions) for each in entry.operations}
+    if entry.parameters:
+        item["parameters"] = [_parameter(PARAMETERS[name]) for name in entry.parameters]
+    return orjson.dumps(entry.path) + b":" + orjson.dumps(item)
+
+
+def _operation(operation: Operation, definitions: Definitions) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "tags": [operation.tag],
+        "description": operation.about,
+        "operationId": operation.id,
+    }
+    if operation.query:
+        written["parameters"] = [_parameter(PARAMETERS[name]) for name in operation.query]
+    if operation.body:
+        schema = definitions.reference(operation.body)
+        content = {each: {"schema": schema} for each in operation.body_types}
+        written["requestBody"] = {"content": content}
+        if operation.method != "delete":
+            written["requestBody"]["required"] = True
+    written["responses"] = {
+        code: _response(code, name, operation, definitions)
+        for code, name in operation.answers.items()
+    }
+    if operation.action:
+        written["x-kubernetes-action"] = operation.action
+    if operation.kind is not None:
+        group, version, kind = operation.kind
+        written["x-kubernetes-group-version-kind"] = {
+            "group": group,
+            "version": version,
+            "kind": kind,
+        }
+    return written
+
+
+def _response(
+    code: str, name: str, operation: Operation, definitions: Definitions
+) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": _RESPONSE_WORDS[code]}
+    if name:
+        schema = definitions.answer(name)
+        response["content"] = {each: {"schema": schema} for each in operation.answer_types}
+    return response
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "name": parameter.name,
+        "in": parameter.place,
+        "description": parameter.about,
+        "schema": {"type": parameter.type, "uniqueItems": True},
+    }
+    if parameter.place == "path":
+        written["required"] = True
+    return written

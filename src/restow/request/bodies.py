@@ -1,0 +1,201 @@
+"""Request bodies: from bytes to an object in the version of the request, checked and defaulted.
+
+JSON, YAML and protobuf come in; one kind of object goes on. Unknown and repeated fields become
+warnings or a 400, as the client asked by `fieldValidation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import orjson
+
+from restow.apimachinery import codec, field_errors, protobuf, status
+from restow.apimachinery.metadata_rules import check_types
+from restow.apimachinery.names import GroupKind
+from restow.registry.definition import Object, Resource
+from restow.registry.known_entries import KnownEntries
+from restow.registry.store import ResourceStore
+from restow.request.context import Context
+from restow.request.parameters import field_validation
+
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_SORTED: Final = orjson.OPT_SORT_KEYS
+
+
+def read_object(
+    context: Context, resource: Resource, *, known: KnownEntries | None = None
+) -> Object:
+    """The object in the body of a create or update. Of one that is there entries may be known."""
+    version = resource.api_version(context.info.version)
+    content_type = context.request.headers.get("content-type") or ""
+    if content_type != codec.JSON and codec.media_type_name(content_type) == PROTOBUF:
+        envelope = protobuf.read_envelope(context.request.body)
+        check_type(resource, context, envelope.api_version, envelope.kind)
+        obj = resource.shape.decode_protobuf(version, envelope.raw)
+        return complete(context, resource, obj, ())
+    decoded = None
+    if known is not None and content_type == codec.JSON:
+        decoded = _decode_known(context, resource, known)
+    if decoded is None:
+        decoded = codec.decode(context.request.body, content_type)
+    return complete(context, resource, decoded.value, decoded.duplicates)
+
+
+def _decode_known(
+    context: Context, resource: Resource, known: KnownEntries
+) -> codec.Decoded | None:
+    """What a body holds, if it has the entries that are known; None: it must be read whole."""
+    info = context.info
+    key = resource.key_of(resource.path_of(info.namespace, info.name))
+    short = known.cut(key, context.request.body)
+    if short is None:
+        return None
+    try:
+        decoded = codec.decode(short)
+    except status.StatusError:
+        return None  # told of the whole
+    return decoded if known.put_back(key, decoded.value) else None
+
+
+def complete(
+    context: Context,
+    resource: Resource,
+    obj: Object,
+    duplicates: tuple[str, ...],
+    *,
+    reports: bool = True,
+) -> Object:
+    """Check an object's type and fields, and fill in defaults; a fresh one is returned.
+
+    Without `reports` nobody is told of fields that are dropped: the client has not sent them.
+    """
+    checked, unknown = check_object(context, resource, obj)
+    if reports and (unknown or duplicates or context.info.query):
+        report_fields(context, unknown, duplicates)
+    return fill_in(context, resource, checked)
+
+
+def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Object, list[str]]:
+    """An object of the right type, without the fields that its kind does not know; these fields.
+
+    Raises 400 when it cannot be read as one of its kind.
+    """
+    version = resource.api_version(context.info.version)
+    if obj.get("apiVersion") != version or obj.get("kind") != resource.kind.kind:
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else ""
+        check_type(resource, context, obj.get("apiVersion"), obj.get("kind"), name=name)
+    check_types(metadata := obj.get("metadata"))
+    checked, unknown = resource.shape.check(version, obj)
+    if metadata and metadata.get("managedFields") == []:
+        # Of a built-in kind, it says that all entries shall go; of a custom one, nothing.
+        said = None if resource.is_custom else metadata["managedFields"]
+        checked["metadata"] = {**checked["metadata"], "managedFields": said}
+    return checked, unknown
+
+
+def fill_in(context: Context, resource: Resource, checked: Object) -> Object:
+    """A fresh object with its defaults."""
+    version = resource.api_version(context.info.version)
+    kind = resource.kind.kind
+    metadata = checked.get("metadata")
+    metadata = metadata.copy() if isinstance(metadata, dict) else {}
+    # These come first, whatever order they came in, and each once.
+    fresh: Object = {"kind": kind, "apiVersion": version, "metadata": metadata, **checked}
+    fresh["kind"], fresh["apiVersion"], fresh["metadata"] = kind, version, metadata
+    if "ownerReferences" in metadata and len(metadata["ownerReferences"] or ()) > 1:
+        drop_duplicate_owners(context, metadata)
+    return resource.shape.default(version, fresh)
+
+
+def check_type(
+    resource: Resource, context: Context, api_version: Any, kind: Any, *, name: Any = ""
+) -> None:
+    """A body may leave out its type, but not claim another one; that of a custom kind must say it.
+
+    Nothing else tells a custom object from any other: it has no type of its own in the server.
+    """
+    is_custom = bool(resource.traits)
+    if is_custom and not kind:
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind.kind}):"
+            " Object 'Kind' is missing"
+        )
+    expected = resource.api_version(context.info.version)
+    if (api_version or is_custom) and api_version != expected:
+        raise status.bad_request(
+            f"the API version in the data ({str(api_version or '')[:128]}) does not match the"
+            f" expected API version ({expected})"
+        )
+    if is_custom and kind != resource.kind.kind:
+        cause = field_errors.invalid("kind", str(kind)[:128], f"must be {resource.kind.kind}")
+        said = GroupKind(resource.group, str(kind)[:128])
+        raise status.invalid(said, str(name or "")[:253], [cause])
+    if kind and kind != resource.kind.kind:
+        raise status.bad_request(
+            f"{str(kind)[:128]} in version {context.info.version!r} cannot be handled as a"
+            f" {resource.kind.kind}: converting ({api_version}, Kind={str(kind)[:128]}) is not"
+            " possible"
+        )
+
+
+def drop_duplicate_owners(context: Context, metadata: Object) -> None:
+    """Keep one of several equal references to an owner, and say so."""
+    owners = metadata["ownerReferences"]
+    kept = list({orjson.dumps(owner, option=_SORTED): owner for owner in owners}.values())
+    if len(kept) < len(owners):
+        context.warn("metadata.ownerReferences contained duplicate entries, which were removed")
+        metadata["ownerReferences"] = kept
+
+
+def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
+    """Warn of fields that were dropped, or refuse the request because of them."""
+    problems = [f'unknown field "{path}"' for path in unknown]
+    repeated = [f'duplicate field "{path}"' for path in duplicates]
+    # Custom objects are pruned after they were read, so what is unknown comes last.
+    is_custom = context.resource is not None and bool(context.resource.traits)
+    report_problems(context, repeated + problems if is_custom else problems + repeated)
+
+
+def report_problems(context: Context, problems: list[str]) -> None:
+    """Warn of these, or refuse the request because of them, as the client asked."""
+    mode = field_validation(context.info)
+    if mode == "Ignore" or not problems:
+        return
+    if mode == "Strict":
+        raise _strict(context, problems)
+    for problem in problems:
+        context.warn(problem)
+
+
+def _strict(context: Context, problems: list[str]) -> status.StatusError:
+    """The refusal of a body because of its fields; that of a patch is a 422 without a kind."""
+    error, resource = status.strict_decoding(problems), context.resource
+    if context.info.verb == "patch":
+        return status.unfit_patch(error.message)
+    if resource is None:
+        return error
+    kind, version = resource.kind.kind, context.info.version
+    unfit = f'{kind} in version "{version}" cannot be handled as a {kind}'
+    return status.bad_request(f"{unfit}: {error.message}")
+
+
+def must_wait(context: Context, resource: Resource) -> bool:
+    """Whether a body is not read at once, but by `read_later`."""
+    return resource.kind.is_heavy or needs_thread(context)
+
+
+async def read_later(store: ResourceStore, context: Context, resource: Resource) -> Object:
+    """The same as `read_object`, so that others are not held up."""
+    if needs_thread(context):
+        return await asyncio.to_thread(read_object, context, resource)
+    await store.take_turn(resource)
+    return read_object(context, resource)
+
+
+def needs_thread(context: Context) -> bool:
+    """Whether reading the body takes too long for the event loop."""
+    content_type = context.request.headers.get("content-type") or ""
+    return codec.takes_long(context.request.body, content_type)

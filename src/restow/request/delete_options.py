@@ -1,0 +1,40 @@
+"""DeleteOptions: what a client sends with a delete, in the body or in the query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.apimachinery import codec, protobuf, status
+from restow.apimachinery.typed_json import check
+from restow.kinds.types import load_types
+from restow.request.bodies import PROTOBUF
+from restow.request.context import Context
+
+
+def read_options(context: Context) -> dict[str, Any]:
+    """What a client says about a delete, in the body or in the query. Raises 400."""
+    body, info = context.request.body, context.info
+    if not body:
+        options: dict[str, Any] = {}
+        if policy := info.parameter("propagationPolicy"):
+            options["propagationPolicy"] = policy
+        if (seconds := info.number("gracePeriodSeconds")) is not None:
+            options["gracePeriodSeconds"] = seconds
+        if "orphanDependents" in info.query:
+            options["orphanDependents"] = info.flag("orphanDependents")
+        return options
+    struct = load_types().of_kind("", "v1", "DeleteOptions")
+    assert struct is not None
+    content_type = context.request.headers.get("content-type") or ""
+    if codec.media_type_name(content_type) == PROTOBUF:
+        envelope = protobuf.read_envelope(body)
+        _check_kind(envelope.kind)
+        return protobuf.decode(struct, envelope.raw)
+    value = codec.decode(body, content_type).value
+    _check_kind(value.get("kind"))
+    return check(struct, value).value
+
+
+def _check_kind(kind: Any) -> None:
+    if kind and kind != "DeleteOptions":
+        raise status.bad_request(f"{str(kind)[:128]} cannot be handled as DeleteOptions")

@@ -1,0 +1,330 @@
+"""Requests in flight and watches: how many at once, and how they are shared between users.
+
+Who answers at once never holds a seat. Only a request that has to wait does (for the store, a
+webhook, another server): one of the seats for reading or for writing, until its answer is there;
+a watch, or whatever else takes its own time, one of those for streams, until the stream is over.
+Without a seat it is a 429, before its body is looked at.
+
+Fair between users: as long as there are plenty of seats, everybody takes what he needs. Once they
+are scarce, a user may hold his share and no more: the seats by the number of users who hold some,
+and one more who may come next. So a flood of one user leaves room for the others, and whoever is
+sent away finds a seat as soon as some of the flood is over. Seats are scarce when few are left, and
+for some seconds after somebody below his share was sent away.
+
+Masters are exempt, as are questions about health and the leases by which components of the cluster
+choose their leader: those must go on in a flood. Pure but for the clock, which is handed in. Not
+here: connections, and how long a request may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from restow.apimachinery import status
+from restow.apimachinery.status_error import StatusError
+from restow.httpserver.response import Answer
+from restow.httpserver.stream import PushStream, StreamWriter
+from restow.httpserver.tunnel import Tunnel, TunnelEnd
+from restow.request.context import Context, User
+from restow.request.parameters import DEADLINES, Deadlines
+from restow.request.request_info import RequestInfo
+
+READS_MAX_DEFAULT: Final = 400
+WRITES_MAX_DEFAULT: Final = 200
+STREAMS_MAX_DEFAULT: Final = 9_000
+"""Of the connections that there may be, some are left for all else."""
+STREAMS_PER_USER_MAX_DEFAULT: Final = 1_000
+RETRY_SECONDS: Final = 1
+SCARCE_SECONDS: Final = 3.0
+"""Longer than it takes whoever was sent away to come back."""
+RESERVED_SHARE: Final = 8
+"""One of so many seats is kept for those below their share."""
+
+_READS: Final = frozenset({"get", "list", "head", "options"})
+_HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
+_LEASES: Final = ("coordination.k8s.io", "leases", "kube-system")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightOptions:
+    """How many requests may wait at once. Zero is no limit."""
+
+    reads_max: int = READS_MAX_DEFAULT
+    writes_max: int = WRITES_MAX_DEFAULT
+    streams_max: int = STREAMS_MAX_DEFAULT
+    streams_per_user_max: int = STREAMS_PER_USER_MAX_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """How many requests at once, and how long each may take."""
+
+    in_flight: InFlightOptions = field(default_factory=InFlightOptions)
+    deadlines: Deadlines = DEADLINES
+
+
+class Seat:
+    """One seat, held until `leave`. To leave twice is to leave once."""
+
+    __slots__ = ("_room", "user")
+
+    def __init__(self, room: Room, user: str) -> None:
+        self._room: Room | None = room
+        self.user = user
+
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether it is held as long as a stream lasts."""
+        return self._room is not None and self._room.is_of_streams
+
+    def leave(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.give_back(self.user)
+
+    def move_to(self, user: str) -> bool:
+        """Hold it as somebody else; False, and the seat is left, if he may have none."""
+        room = self._room
+        if room is None or user == self.user:
+            return True
+        self.leave()
+        if not room.has_seat_for(user):
+            return False
+        self._room, self.user = room, user
+        room.take_for(user)
+        return True
+
+
+class Room:
+    """Seats of one kind. Values in, values out; `held` has only those who hold some."""
+
+    __slots__ = (
+        "_free_max",
+        "_monotonic",
+        "_scarce_until",
+        "held",
+        "is_of_streams",
+        "per_user_max",
+        "refused",
+        "seats_max",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        seats_max: int,
+        monotonic: Callable[[], float],
+        *,
+        per_user_max: int = 0,
+        is_of_streams: bool = False,
+    ) -> None:
+        self.seats_max = seats_max
+        self.per_user_max = per_user_max
+        self.is_of_streams = is_of_streams
+        self.taken = 0
+        self.held: dict[str, int] = {}
+        self.refused = 0
+        self._monotonic = monotonic
+        # Up to here nobody is asked how many he holds.
+        self._free_max = seats_max - seats_max // RESERVED_SHARE
+        self._scarce_until = 0.0
+
+    def has_seat_for(self, user: str) -> bool:
+        """Whether he may take one now. Nothing changes, but that a refusal is remembered."""
+        per_user_max = self.per_user_max
+        if per_user_max and self.held.get(user, 0) >= per_user_max:
+            self.refused += 1
+            return False
+        if not self.seats_max:
+            return True
+        if self.taken < self._free_max and not self._scarce_until:
+            return True
+        return self._has_scarce_seat_for(user)
+
+    def _has_scarce_seat_for(self, user: str) -> bool:
+        if self._scarce_until and self._monotonic() >= self._scarce_until:
+            self._scarce_until = 0.0
+        is_scarce = self._scarce_until > 0.0 or self.taken >= self._free_max
+        if self.taken < self.seats_max and not is_scarce:
+            return True
+        if self._is_below_share(user):
+            if self.taken < self.seats_max:
+                return True
+            self._scarce_until = self._monotonic() + SCARCE_SECONDS
+        self.refused += 1
+        return False
+
+    def _is_below_share(self, user: str) -> bool:
+        has = self.held.get(user, 0)
+        users = len(self.held) + (has == 0)
+        if self._scarce_until or self.seats_max >= RESERVED_SHARE:
+            users += 1  # the one who comes next; but the only user of few seats may have them all
+        return has < max(1, self.seats_max // users)
+
+    def take(self, user: str) -> Seat:
+        """A seat for somebody who was told in this moment that there is one."""
+        self.take_for(user)
+        return Seat(self, user)
+
+    def take_for(self, user: str) -> None:
+        self.taken += 1
+        self.held[user] = self.held.get(user, 0) + 1
+
+    def give_back(self, user: str) -> None:
+        self.taken -= 1
+        left = self.held[user] - 1
+        if left:
+            self.held[user] = left
+        else:
+            del self.held[user]
+
+
+class InFlight:
+    """The rooms of one server, and who needs a seat in which."""
+
+    def __init__(
+        self, monotonic: Callable[[], float], options: InFlightOptions | None = None
+    ) -> None:
+        options = options or InFlightOptions()
+        self.reads = Room(options.reads_max, monotonic)
+        self.writes = Room(options.writes_max, monotonic)
+        self.streams = Room(
+            options.streams_max,
+            monotonic,
+            per_user_max=options.streams_per_user_max,
+            is_of_streams=True,
+        )
+
+    def check(self, context: Context) -> None:
+        """Raises 429 for a request that would have no seat if it had to wait."""
+        user = context.user
+        seat = context.seat
+        if seat is not None:
+            self._check_moved(seat, user)
+        elif not user.is_master:
+            room = context.room = self.room_of(context.info)
+            if room is not None and not room.has_seat_for(user.name):
+                raise refusal(room)
+
+    def take(self, context: Context) -> Seat | None:
+        """The seat of a request that has been checked in this moment and has to wait."""
+        if context.seat is None and not context.user.is_master:
+            room = context.room or self.room_of(context.info)
+            if room is not None:
+                context.seat = room.take(context.user.name)
+        return context.seat
+
+    def _check_moved(self, seat: Seat, user: User) -> None:
+        """It has waited before it was known who asks: hold the seat as that user."""
+        if user.is_master:
+            seat.leave()
+        elif not seat.move_to(user.name):
+            raise status.too_many_requests(retry_after_seconds=RETRY_SECONDS)
+
+    def room_of(self, info: RequestInfo) -> Room | None:
+        """Where a request takes its seat; None: it needs none."""
+        if info.is_long:
+            return self.streams
+        if info.verb not in _READS:
+            return None if _is_election(info) else self.writes
+        if not info.is_resource and info.path.strip("/").partition("/")[0] in _HEALTH:
+            return None
+        return None if _is_election(info) else self.reads
+
+
+def _is_election(info: RequestInfo) -> bool:
+    """Whether components of the cluster choose their leader by it."""
+    if info.resource != _LEASES[1] or not info.name:
+        return False  # as nearly always
+    return (info.group, info.resource, info.namespace) == _LEASES
+
+
+def refusal(room: Room) -> StatusError:
+    """The 429 of a request that finds no seat."""
+    if room.is_of_streams:
+        return status.too_many_requests(
+            "too many watches are open, please try again later.",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+    return status.too_many_requests(retry_after_seconds=RETRY_SECONDS)
+
+
+class Seated:
+    """Work that holds a seat as long as it lasts, however it ends; a stream as long as that lasts.
+
+    `close` is for whoever gives it up before it has begun.
+    """
+
+    __slots__ = ("_inner", "_seat", "_work")
+
+    def __init__(
+        self, work: Awaitable[Answer], seat: Seat | None, inner: Awaitable[Answer] | None = None
+    ) -> None:
+        """Without a seat it holds none. `inner` is what the work waits for: given up before it has
+        begun, a coroutine does not know of the one in it."""
+        self._work = work
+        self._seat = seat
+        self._inner = inner
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        seat, self._inner = self._seat, None
+        if seat is None:
+            return (yield from self._work.__await__())
+        keeps = False
+        try:
+            answer = yield from self._work.__await__()
+            if seat.is_of_stream:
+                if isinstance(answer, PushStream):
+                    answer, keeps = _held_stream(answer, seat), True
+                elif isinstance(answer, Tunnel):
+                    answer, keeps = _held_tunnel(answer, seat), True
+            return answer
+        finally:
+            if not keeps:
+                seat.leave()
+
+    def close(self) -> None:
+        if self._seat is not None:
+            self._seat.leave()
+        for each in (self._work, self._inner):
+            close = getattr(each, "close", None)
+            if close is not None:
+                close()
+
+
+def _held_stream(stream: PushStream, seat: Seat) -> PushStream:
+    """The same stream; the seat is left when it is over, or nobody takes it."""
+    start = stream.start
+
+    def begin(writer: StreamWriter) -> None:
+        writer.on_end = seat.leave
+        start(writer)
+
+    stream.start = begin
+    stream.on_dropped = _both(stream.on_dropped, seat.leave)
+    return stream
+
+
+def _held_tunnel(tunnel: Tunnel, seat: Seat) -> Tunnel:
+    start = tunnel.start
+
+    def begin(end: TunnelEnd) -> None:
+        end.on_end = seat.leave
+        start(end)
+
+    tunnel.start = begin
+    tunnel.on_dropped = _both(tunnel.on_dropped, seat.leave)
+    return tunnel
+
+
+def _both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
+    def do() -> None:
+        try:
+            if first is not None:
+                first()
+        finally:
+            second()
+
+    return do

@@ -1,0 +1,213 @@
+"""How results become answers: headers, warnings, pretty printing, YAML, protobuf, gzip, Status
+bodies.
+
+The usual case, JSON without anything special, is one prebuilt block of headers and the bytes as
+they are. Not here: which result it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import orjson
+from isal import isal_zlib
+
+from restow.apimachinery import status, yaml_encoding
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.status_reading import status_from_response
+from restow.httpserver.response import Answer, Response, header_block
+from restow.httpserver.stream import PullStream
+from restow.request.context import Context
+from restow.request.messages import message_of
+from restow.request.negotiation import PRETTY_AGENTS
+
+GZIP_BYTES_MIN: Final = 128 * 1024
+PIECE_BYTES: Final = 128 * 1024
+"""About how much of a list is joined and written at once."""
+YAML_BYTES_MAX: Final = 1024 * 1024
+"""Longest object, as JSON, that is encoded as YAML, in one step; a longer one is refused with
+406."""
+YAML_LIST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The same for a list, which is encoded in small steps but takes about 0.3 s of CPU per MiB."""
+PROTOBUF_BYTES_MAX: Final = 8 * 1024
+"""What is longer as JSON stays JSON, if the client takes that too."""
+WARNING_CHARACTERS_MAX: Final = 256
+
+_CACHE: Final = ("Cache-Control", "no-cache, private")
+JSON_HEADERS: Final = header_block([("Content-Type", "application/json"), _CACHE])
+_YAML_HEADERS: Final = header_block([("Content-Type", "application/yaml"), _CACHE])
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_PROTOBUF_HEADERS: Final = header_block([("Content-Type", PROTOBUF), _CACHE])
+PROTOBUF_WATCH_HEADERS: Final = header_block([("Content-Type", f"{PROTOBUF};stream=watch"), _CACHE])
+TEXT_HEADERS: Final = header_block(
+    [("Content-Type", "text/plain; charset=utf-8"), ("X-Content-Type-Options", "nosniff")]
+)
+_GZIP_LINES: Final = header_block([("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")])
+
+
+def respond(context: Context, code: int, body: bytes) -> Response:
+    """An answer whose body is this JSON."""
+    headers = JSON_HEADERS
+    if context.info.query or context.form.media != "json" or _is_person(context):
+        body, headers = _dressed(context, body)
+    return _finished(context, code, body, headers)
+
+
+def respond_message(context: Context, body: bytes) -> Response:
+    """An answer whose body is this message."""
+    return _finished(context, 200, body, _PROTOBUF_HEADERS)
+
+
+def _finished(context: Context, code: int, body: bytes, headers: bytes) -> Response:
+    if context.warnings:
+        headers += warning_lines(context.warnings)
+    if len(body) > GZIP_BYTES_MIN and takes_gzip(context):
+        return Response(code, compress(body), headers + _GZIP_LINES)
+    return Response(code, body, headers)
+
+
+def wants_message(context: Context, size: int) -> bool:
+    """Whether an answer that is so long as JSON is to be written as protobuf."""
+    form = context.form
+    return form.media == "protobuf" and (size <= PROTOBUF_BYTES_MAX or not form.or_json)
+
+
+def respond_object(context: Context, code: int, value: Any) -> Response:
+    """An answer whose body is this value as JSON."""
+    return respond(context, code, orjson.dumps(value))
+
+
+def respond_text(code: int, text: str) -> Response:
+    return Response(code, text.encode(), TEXT_HEADERS)
+
+
+def error_answer(context: Context | None, error: StatusError) -> Response:
+    """The Status of an error, in the form the client reads, if it said which."""
+    body, headers = error.to_bytes(), JSON_HEADERS
+    if context is not None:
+        with suppress(StatusError):  # if no form could be agreed on, it is JSON
+            body, headers = _dressed(context, body)
+        if context.warnings:
+            headers += warning_lines(context.warnings)
+    if error.retry_after_seconds:
+        headers += header_block([("Retry-After", str(error.retry_after_seconds))])
+    return Response(error.code, body, headers)
+
+
+class Bodies(NamedTuple):
+    """Objects as bytes, and how many bytes they are together. Lists share it: it never changes."""
+
+    items: list[bytes]
+    nbytes: int
+
+    @classmethod
+    def of(cls, items: list[bytes]) -> Bodies:
+        return cls(items, sum(map(len, items)))
+
+
+def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> Answer:
+    """A list: sent piece by piece, while the client keeps up, without ever being whole."""
+    headers = JSON_HEADERS
+    items = bodies.items
+    if context.form.media == "yaml":
+        if bodies.nbytes > YAML_LIST_BYTES_MAX:
+            raise status.not_acceptable(["application/json"])
+        return PullStream(200, _yaml_pieces(head + tail, items), _YAML_HEADERS)
+    if _wants_pretty(context):
+        return respond(context, 200, b"".join((head, b",".join(items), tail)))
+    if context.warnings:
+        headers += warning_lines(context.warnings)
+    size = len(head) + len(tail) + bodies.nbytes + max(0, len(items) - 1)
+    if size > GZIP_BYTES_MIN and takes_gzip(context):
+        pieces = _compressed(list_pieces(head, bodies, tail))
+        return PullStream(200, pieces, headers + _GZIP_LINES)
+    if size < GZIP_BYTES_MIN:
+        return Response(200, b"".join((head, b",".join(items), tail)), headers)
+    return PullStream(200, list_pieces(head, bodies, tail), headers, length=size)
+
+
+def list_pieces(head: bytes, bodies: Bodies, tail: bytes) -> Iterator[bytes]:
+    """The bytes of a list, some items at a time."""
+    items = bodies.items
+    step = max(1, PIECE_BYTES * len(items) // max(bodies.nbytes, 1))
+    before = head
+    for first in range(0, len(items), step):
+        some = items[first : first + step]
+        some[0] = before + some[0]  # so that the piece itself is copied only once
+        yield b",".join(some)
+        before = b","
+    yield tail if items else head + tail
+
+
+def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:
+    """The same as YAML, in small steps."""
+    fields = orjson.loads(empty_list)
+    if not items:
+        yield yaml_encoding.encode(fields)
+        return
+    del fields["items"]
+    yield yaml_encoding.encode(fields) + b"items:\n"
+    yield from yaml_encoding.encode_sequence(map(orjson.loads, items))
+
+
+def takes_gzip(context: Context) -> bool:
+    accepted = context.request.headers.get("accept-encoding")
+    return accepted is not None and "gzip" in accepted and "gzip;q=0" not in accepted
+
+
+def compress(body: bytes) -> bytes:
+    packer = isal_zlib.compressobj(level=1, wbits=31)
+    return bytes(packer.compress(body) + packer.flush())
+
+
+def warning_lines(warnings: list[str]) -> bytes:
+    """Warning headers, one each, with what a header cannot carry replaced."""
+    lines = []
+    for text in warnings:
+        clean = "".join(each if " " <= each <= "~" else "?" for each in text)
+        quoted = clean[:WARNING_CHARACTERS_MAX].replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(("Warning", f'299 - "{quoted}"'))
+    return header_block(lines)
+
+
+def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    packer = isal_zlib.compressobj(level=1, wbits=31)
+    for piece in pieces:
+        packed = packer.compress(piece)
+        if packed:
+            yield bytes(packed)
+    yield bytes(packer.flush())
+
+
+def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
+    if context.form.media == "yaml":
+        if len(body) > YAML_BYTES_MAX:
+            raise status.not_acceptable(["application/json"])
+        return yaml_encoding.encode(orjson.loads(body)), _YAML_HEADERS
+    if wants_message(context, len(body)):
+        message = message_of(body)
+        if message is not None:
+            return message, _PROTOBUF_HEADERS
+    if _wants_pretty(context):
+        body = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2) + b"\n"
+    return body, JSON_HEADERS
+
+
+def _wants_pretty(context: Context) -> bool:
+    if "pretty" in context.info.query:
+        return context.info.flag("pretty")
+    return _is_person(context)
+
+
+def _is_person(context: Context) -> bool:
+    """Whether someone looks at the answer rather than a program."""
+    agent = context.request.headers.get("user-agent")
+    return agent is not None and agent.startswith(PRETTY_AGENTS)
+
+
+def error_body(code: int, message: str) -> tuple[str, bytes]:
+    """A Status for what the listener refuses by itself."""
+    error = status_from_response(code, message.encode())
+    return "application/json", error.to_bytes()

@@ -1,0 +1,138 @@
+"""Routes: what a request line means, worked out once and kept until the catalogue changes.
+
+Not here: whether somebody may ask that, and the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.httpserver import Request, RequestLine
+from restow.registry.definition import Resource
+from restow.request.metrics import Metrics
+from restow.request.parameters import DEADLINES, Deadlines, seconds_of
+from restow.request.request_info import RequestInfo, has_siblings, parse_request, sibling
+
+ROUTES_MAX: Final = 4096
+# Longer ones are rare, and would fill the memory with what will not be asked again.
+ROUTE_LENGTH_MAX: Final = 512
+_NO_MOMENT: Final = frozenset({"", "0"})
+_WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
+
+
+def deprecation_of(resource: Resource, version: str) -> str:
+    """What whoever uses a version of a resource is to be told."""
+    traits = resource.traits.get(version)
+    return resource.kind.deprecation if traits is None else traits.deprecation
+
+
+class ShortGet:
+    """A get of an object whose answer is what memory holds, as it is."""
+
+    __slots__ = ("api_version", "audited", "info", "is_stale", "path", "root", "tally")
+
+    def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
+        self.info = info
+        self.audited: dict[object, Any] = {}
+        """What is written down of it, by the rules that say so."""
+        self.is_stale = False
+        """Something else may be hosted there by now."""
+        self.root = resource.root
+        self.path = resource.path_of(info.namespace, info.name)
+        self.api_version = resource.api_version(info.version)
+        self.tally = metrics.tally(("get", info.group, info.version, info.resource, "", "200"))
+
+    @staticmethod
+    def is_there(resource: Resource, info: RequestInfo) -> bool:
+        """Whether a request like this can be answered that way."""
+        if not resource.kind.persisted or deprecation_of(resource, info.version):
+            return False
+        return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)
+
+
+class Route:
+    """What a request line means, worked out once for as long as the catalogue stays the same."""
+
+    __slots__ = ("info", "resource", "seconds_max", "short")
+
+    def __init__(self, info: RequestInfo, deadlines: Deadlines) -> None:
+        self.info = info
+        self.seconds_max = seconds_of(info, deadlines)
+        self.resource: Resource | None = None
+        """Set once the path, the verb and the parameters have been found to be good."""
+        self.short: ShortGet | None = None
+        """Set once a get was answered the long way, if there is a short one."""
+
+
+def _is_passing(info: RequestInfo) -> bool:
+    """Whether a request names a moment, and so will not come again: where a watch begins, where a
+    page of a list goes on. Kept, such would push out what is asked for all the time."""
+    if not info.query:
+        return False
+    if info.verb == "watch" or info.parameter("continue"):
+        return True
+    return info.parameter("resourceVersion") not in _NO_MOMENT
+
+
+class Routes:
+    """The routes of one server."""
+
+    def __init__(self, deadlines: Deadlines = DEADLINES) -> None:
+        self._deadlines = deadlines
+        self._routes: dict[tuple[str, str, str], Route] = {}
+        self._siblings: dict[tuple[str, str, str], Route] = {}
+        """By method, path without the last segment, and query: the first of many like it."""
+
+    def forget(self) -> None:
+        """The catalogue has changed: what a path means may be something else."""
+        for route in self._routes.values():
+            if route.short is not None:
+                route.short.is_stale = True
+        self._routes.clear()
+        self._siblings.clear()
+
+    def short(self, line: RequestLine) -> ShortGet | None:
+        """The short way of a request line that has come before, if it has one."""
+        route = self._routes.get((line.method, line.path, line.query))
+        return None if route is None else route.short
+
+    def of(self, request: Request) -> Route:
+        key = (request.method, request.path, request.query)
+        route = self._routes.get(key)
+        if route is None and request.method in _WRITING_METHODS:
+            route = self._sibling(request)
+        if route is None:
+            query = f"?{request.query}" if request.query else ""
+            info = parse_request(request.method, request.path + query)
+            route = Route(info, self._deadlines)
+            if len(request.path) + len(query) > ROUTE_LENGTH_MAX or _is_passing(info):
+                return route
+            if len(self._routes) >= ROUTES_MAX:
+                self.forget()
+            self._routes[key] = route
+        return route
+
+    def _sibling(self, request: Request) -> Route | None:
+        """The route of a write to an object, from that of another beside it; None: read it.
+
+        Objects are many and each is seldom written, so that their routes are not worth keeping.
+        """
+        folder, _, name = request.path.rpartition("/")
+        key = (request.method, folder, request.query)
+        known = self._siblings.get(key)
+        if known is not None:
+            info = sibling(known.info, request.path, name)
+            if info is None:
+                return None
+            route = Route(info, self._deadlines)
+            route.resource = known.resource
+            return route
+        query = f"?{request.query}" if request.query else ""
+        if len(request.path) + len(query) > ROUTE_LENGTH_MAX:
+            return None
+        route = Route(parse_request(request.method, request.path + query), self._deadlines)
+        if has_siblings(route.info, name):
+            if len(self._siblings) >= ROUTES_MAX:
+                self._siblings.clear()
+            self._siblings[key] = route
+        return route

@@ -1,0 +1,130 @@
+"""Which plug-ins a write concerns is found once, and what one does to its copy stays with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from restow.admission import Asked, Attributes, Chain, WriteOf
+from restow.admission import chain as chain_module
+from restow.apimachinery.status_error import StatusError
+from restow.httpserver.request import Request
+from restow.registry.catalog import builtin_catalog
+from restow.request.context import Context
+from restow.request.request_info import parse_request
+
+Object = dict[str, Any]
+CATALOG = builtin_catalog()
+CONFIG_MAP: Object = {
+    "kind": "ConfigMap",
+    "apiVersion": "v1",
+    "metadata": {"name": "a", "namespace": "default"},
+    "data": {"x": "1"},
+}
+
+
+def context_of(method: str = "POST", plural: str = "configmaps") -> Context:
+    info = parse_request(method, f"/api/v1/namespaces/default/{plural}")
+    context = Context(Request.__new__(Request), info)
+    context.resource = CATALOG.find("", "v1", plural)
+    return context
+
+
+class Plugin:
+    """Is concerned with config maps, counts how often it was asked that, and spoils its copies."""
+
+    def __init__(self, answer: Object | None = None) -> None:
+        self.questions = 0
+        self.is_concerned = True
+        self.seen: list[Attributes] = []
+        self.answer = answer
+
+    def concerns(self, write: WriteOf) -> bool:
+        self.questions += 1
+        return self.is_concerned and write.resource.plural == "configmaps"
+
+    async def mutate(self, attributes: Attributes) -> Object | None:
+        self.note(attributes)
+        return self.answer
+
+    def review(self, attributes: Attributes) -> None:
+        self.note(attributes)
+
+    def note(self, attributes: Attributes) -> None:
+        self.seen.append(attributes)
+        assert attributes.old is None or "spoilt" not in attributes.old
+        if attributes.old is not None:
+            attributes.old["data"]["x"] = "spoilt"
+            attributes.old["spoilt"] = True
+
+
+def asked(chain: Chain, context: Context | None = None) -> Asked:
+    found = chain.asked(context or context_of(), "CREATE")
+    assert found is not None
+    return found
+
+
+def test_a_write_that_concerns_nobody_is_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Plug-ins are asked again only when they say that something has changed, and what is
+    remembered has a limit."""
+    plugin = Plugin()
+    chain = Chain([plugin], [plugin])
+    for _ in range(3):
+        assert chain.asked(context_of(plural="secrets"), "CREATE") is None
+        assert chain.asked(context_of(), "CREATE") is not None
+    assert plugin.questions == 4
+    plugin.is_concerned = False
+    assert chain.asked(context_of(), "CREATE") is not None
+    chain.forget()
+    assert chain.asked(context_of(), "CREATE") is None
+    monkeypatch.setattr(chain_module, "KINDS_OF_WRITES_MAX", 1)
+    before = plugin.questions
+    for _ in range(2):
+        assert chain.asked(context_of(plural="secrets"), "CREATE") is None
+        assert chain.asked(context_of(), "CREATE") is None
+    assert plugin.questions > before + 2
+    assert Chain().asked(context_of(), "DELETE") is None
+
+
+async def test_nobody_sees_what_another_did_to_the_old_object() -> None:
+    """Each plug-in is given a copy of its own, in each of the two rounds."""
+    plugins = [Plugin(), Plugin()]
+    chain = Chain(plugins, plugins)
+    old = {**CONFIG_MAP, "data": {"x": "0"}}
+    found = asked(chain)
+    obj = await found.mutate(CONFIG_MAP, old, is_dry_run=False)
+    await found.review(obj, old, is_dry_run=True)
+    assert obj is CONFIG_MAP
+    assert old["data"] == {"x": "0"}
+    assert [len(each.seen) for each in plugins] == [2, 2]
+    assert [each.dry_run for each in plugins[0].seen] == [False, True]
+
+
+async def test_what_a_plug_in_makes_is_complete() -> None:
+    """The next one sees what the one before has made, without what its kind does not know."""
+    first = Plugin({**CONFIG_MAP, "data": {"x": "2"}, "unknown": 1})
+    second = Plugin()
+    obj = await asked(Chain([first, second], [])).mutate(CONFIG_MAP, None, is_dry_run=False)
+    assert obj == {**CONFIG_MAP, "data": {"x": "2"}}
+    assert second.seen[0].obj == obj
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({**CONFIG_MAP, "metadata": {"name": "b", "namespace": "default"}}, "metadata.name"),
+        ({**CONFIG_MAP, "kind": "Secret"}, "kind"),
+        ({**CONFIG_MAP, "data": 7}, "made the object invalid"),
+    ],
+)
+async def test_what_a_plug_in_may_not_make(answer: Object, told: str) -> None:
+    """Another object, or one that is no good: the server is at fault, not the client."""
+    found = asked(Chain([Plugin(answer)], []))
+    with pytest.raises(StatusError, match=told) as caught:
+        await found.mutate(CONFIG_MAP, None, is_dry_run=False)
+    assert caught.value.code == 500
+    with pytest.raises(StatusError, match="not supported"):
+        await found.review_delete(None, CONFIG_MAP, is_dry_run=False)

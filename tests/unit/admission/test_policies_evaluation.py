@@ -1,0 +1,244 @@
+"""What a policy says of a write, and what becomes of it, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.admission.policies_compiled import Binding, Policy, read_binding, read_policy
+from restow.admission.policies_evaluation import Dear, Denial, Verdict, evaluate
+from restow.admission.policies_result import Result
+from restow.admission.review import Attributes
+from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.library_authorizer import Authorizer
+from restow.apimachinery.structural.cel.program import Outcome
+from restow.httpserver import Headers, Request
+from restow.httpserver.request import Peer
+from restow.registry.catalog import builtin_catalog
+from restow.request.context import ANONYMOUS, Context
+from restow.request.request_info import RequestInfo
+
+# To ask for rights is dear by decree, and takes no time.
+DEAR = "[1, 2, 3].all(x, authorizer.path('/x').check('get').allowed())"
+VALUES: dict[str, Any] = {
+    "object": {"data": {"x": "1"}},
+    "oldObject": None,
+    "params": None,
+    "authorizer": Authorizer(lambda _question: True),
+}
+
+
+def made(**spec: Any) -> Policy:
+    return read_policy({"metadata": {"name": "p"}, "spec": spec})
+
+
+def must(expression: str, **more: Any) -> dict[str, Any]:
+    return {"expression": expression, **more}
+
+
+def said(policy: Policy, **values: Any) -> Verdict:
+    """What a policy says in the end."""
+    steps = evaluate(policy, {**VALUES, **values})
+    outcome: Outcome | None = None
+    while True:
+        try:
+            step = steps.send(outcome)
+            outcome = step.run() if isinstance(step, Dear) else None
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_true_says_nothing() -> None:
+    """A policy whose validations hold denies nothing and notes what it was told to."""
+    note = {"key": "k", "valueExpression": "' x is ' + object.data.x"}
+    empty = {"key": "e", "valueExpression": "''"}
+    policy = made(validations=[must("object.data.x == '1'")], auditAnnotations=[note, empty])
+    assert said(policy) == ([], [("k", "x is 1")], [])
+
+
+def test_denials_keep_the_order_of_validations() -> None:
+    """What fails to evaluate and what is not true stand in the order they were written in."""
+    policy = made(
+        validations=[
+            must("object.data.x == '2'", message="a", reason="Forbidden"),
+            must("object.nope == 1"),
+            must("true"),
+            must("object.data.x == '3'", messageExpression="'is ' + object.data.x"),
+        ]
+    )
+    assert said(policy).denials == [
+        Denial(0, "a", "Forbidden"),
+        Denial(1, "expression 'object.nope == 1' resulted in error: no such key: nope"),
+        Denial(3, "is 1", "Invalid"),
+    ]
+
+
+def test_failing_open_forgives_errors_alone() -> None:
+    """What is not true is a denial all the same; an error is none, nor is a dear expression."""
+    policy = made(
+        failurePolicy="Ignore",
+        validations=[must("object.nope == 1"), must("false", message="no"), must(DEAR)],
+        auditAnnotations=[{"key": "k", "valueExpression": "object.nope + ''"}],
+    )
+    assert said(policy) == ([Denial(1, "no", "Invalid")], [], [])
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("'a' + object.nope", "fallback"),
+        ("'  '", "fallback"),
+        ("'a\\nb'", "fallback"),
+        ("lists.range(3000).map(a, 'abc').join('')", "fallback"),
+        ("' said '", "said"),
+        ("variables.asked ? 'yes' : 'no'", "fallback"),
+    ],
+)
+def test_messages(expression: str, message: str) -> None:
+    """A message that is none gives way to the text; messages cannot ask for rights."""
+    asked = {"name": "asked", "expression": "authorizer.path('/x').check('get').allowed()"}
+    policy = made(
+        variables=[asked],
+        validations=[must("!variables.asked", message="fallback", messageExpression=expression)],
+    )
+    assert said(policy).denials == [Denial(0, message, "Invalid")]
+
+
+def test_the_budget_of_a_policy() -> None:
+    """When all is spent no further expression is run, and that is a denial."""
+    policy = made(validations=[must(DEAR) for _ in range(12)])
+    [denial] = said(policy).denials
+    assert "running out of cost budget" in denial.message
+    conditions = [{"name": f"c{n}", "expression": DEAR} for n in range(4)]
+    [denial] = said(made(matchConditions=conditions, validations=[must("false")])).denials
+    assert "running out of cost budget" in denial.message
+
+
+def test_dear_expressions_are_told_of_one_by_one() -> None:
+    """Between two of them others can get their turn."""
+    policy = made(validations=[must(DEAR), must("true"), must(DEAR)])
+    costs = list(evaluate(policy, VALUES))
+    assert [not isinstance(cost, Dear) and cost >= CALL_COST_MAX for cost in costs] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_variables_are_made_once_and_never_from_themselves() -> None:
+    """A variable counts once in the cost; one that names itself is an error, and no endless one."""
+    policy = made(
+        variables=[
+            {"name": "a", "expression": "object.data.x"},
+            {"name": "a", "expression": "variables.a + '2'"},
+        ],
+        validations=[must("variables.a == '12'")],
+    )
+    [denial] = said(policy).denials
+    assert "is made from itself" in denial.message
+
+
+class _Bug:
+    """A value that no JSON has."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def test_a_bug_of_ours_is_an_error_of_the_expression() -> None:
+    """Whatever goes wrong inside is judged by the failure policy, and is no 500."""
+    [denial] = said(made(validations=[must("object.x == 1")]), object=_Bug()).denials
+    assert denial.message.endswith("resulted in error: internal error: RuntimeError")
+    ignoring = made(validations=[must("object.x == 1")], failurePolicy="Ignore")
+    assert said(ignoring, object=_Bug()).denials == []
+
+
+def test_what_cannot_be_read_is_kept_as_an_error() -> None:
+    """Selectors and references that are none make a policy or binding unusable, not absent."""
+    bad = {"matchLabels": {"a": 1}}
+    policy = made(matchConstraints={"objectSelector": bad}, paramKind={"apiVersion": "a/b/c"})
+    assert policy.error
+    for spec in (
+        {"matchResources": {"namespaceSelector": bad}},
+        {"paramRef": {"name": "a", "selector": {}}},
+        {"paramRef": {"namespace": "a"}},
+    ):
+        assert read_binding({"metadata": {"name": "b"}, "spec": spec}).error
+
+
+def _context() -> Context:
+    request = Request("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
+    return Context(request, RequestInfo("POST", "/", "create"))
+
+
+def _attributes(context: Context) -> Attributes:
+    resource = builtin_catalog().of_kind("", "ConfigMap")
+    assert resource is not None
+    return Attributes(
+        operation="CREATE",
+        resource=resource,
+        version="v1",
+        subresource="",
+        namespace="default",
+        name="a",
+        obj={"metadata": {"name": "a"}},
+        old=None,
+        user=ANONYMOUS,
+        dry_run=False,
+        context=context,
+    )
+
+
+def _binding(name: str, *actions: str) -> Binding:
+    spec = {"policyName": "p", "validationActions": list(actions)}
+    return read_binding({"metadata": {"name": name}, "spec": spec})
+
+
+def test_notes_for_the_audit_log() -> None:
+    """Failures are noted as JSON, and what bindings say of one key is put together."""
+    context = _context()
+    result, policy = Result(_attributes(context)), made()
+    result.add(policy, _binding("b", "Audit"), Verdict([Denial(2, "no", "x")], [("k", "1")], []))
+    result.add(policy, _binding("c", "Audit"), Verdict([], [("k", "1"), ("k", "2")], []))
+    result.note(policy)
+    result.finish()
+    notes = context.annotations
+    assert notes is not None
+    assert notes["p/k"] == "1, 2"
+    [failure] = orjson.loads(notes["validation.policy.admission.k8s.io/validation_failure"])
+    assert failure == {
+        "message": "no",
+        "policy": "p",
+        "binding": "b",
+        "expressionIndex": 2,
+        "validationActions": ["Audit"],
+    }
+
+
+def test_many_failures_are_still_json() -> None:
+    """What does not fit into a note is left out whole."""
+    context = _context()
+    result, policy = Result(_attributes(context)), made()
+    for number in range(100):
+        denial = Denial(number, "m" * 200, "Invalid")
+        result.add(policy, _binding("b", "Audit"), Verdict([denial], [], []))
+    result.finish()
+    assert context.annotations is not None
+    [text] = context.annotations.values()
+    assert 0 < len(orjson.loads(text)) < 100
+
+
+def test_a_note_that_fails_denies_whatever_the_binding_says() -> None:
+    """What was to be noted and cannot be is a refusal, even where denials only warn."""
+    result = Result(_attributes(_context()))
+    result.add(made(), _binding("b", "Warn"), Verdict([], [], ["broken"]))
+    with pytest.raises(StatusError) as caught:
+        result.finish()
+    assert caught.value.code == 422
+    assert caught.value.message == (
+        "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied"
+        " request: broken"
+    )

@@ -1,0 +1,227 @@
+"""Ways to webhooks: by a URL and by a Service, within a deadline, and no more bytes than there may
+be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from restow.admission import webhooks_transport
+from restow.admission.webhooks_transport import CallFailed, HookCalls, HookClient
+from restow.aggregator.interface import ServiceRef
+from restow.aggregator.pools import BackendLimits
+from restow.aggregator.services import NoPlace, Place
+from restow.aio import Runtime
+from restow.apimachinery import status
+from restow.request.context import User
+from restow.testing.admission_webhook import AdmissionWebhook, Object, answer
+from restow.testing.conversion_webhook import Raw
+
+ALICE, BOB = User("alice"), User("bob")
+MASTER = User("root", ("system:masters",))
+QUESTION = b'{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u"}}'
+
+
+class Places:
+    """A Service, if it has a port."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def places(self, service: ServiceRef) -> Sequence[Place]:
+        if not self.port:
+            raise NoPlace("ServiceNotFound", f"there is no {service.name}")
+        return [Place("127.0.0.1", self.port)]
+
+
+@pytest_asyncio.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[AdmissionWebhook]:
+    made = await AdmissionWebhook.start(tmp_path / "webhook")
+    yield made
+    await made.stop()
+
+
+@pytest_asyncio.fixture
+async def calls(webhook: AdmissionWebhook) -> AsyncIterator[HookCalls]:
+    made = HookCalls(Places(webhook.port), Runtime.system(), allows_loopback=True)
+    yield made
+    await made.close()
+
+
+def service_of(webhook: AdmissionWebhook) -> HookClient:
+    service = {"namespace": "default", "name": "hook", "path": "/by/service"}
+    return HookClient.of({**webhook.client_config(), "url": None, "service": service})
+
+
+async def test_both_ways(webhook: AdmissionWebhook, calls: HookCalls) -> None:
+    """Connections are kept; a Service is known by its name, wherever it is."""
+    by_url = HookClient.of(webhook.client_config("/by/url"))
+    for client in (by_url, by_url, service_of(webhook), service_of(webhook)):
+        body = await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
+        assert b'"allowed":true' in body
+    assert webhook.paths == ["/by/url?timeout=5s"] * 2 + ["/by/service?timeout=5s"] * 2
+    assert webhook.connections == 2
+    calls.keep([by_url])
+    await calls.post(by_url, QUESTION, seconds_max=5, user=ALICE)
+    assert webhook.connections == 2
+    await calls.post(service_of(webhook), QUESTION, seconds_max=5, user=ALICE)
+    assert webhook.connections == 3
+
+
+async def test_what_fails(
+    webhook: AdmissionWebhook, calls: HookCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that is too long or too late, a Service that is not there, a URL that is none: all
+    of it is a failed call with a reason, and none says what the webhook said."""
+    client = HookClient.of(webhook.client_config())
+    hanging = asyncio.Event()
+
+    async def hang() -> Object:
+        await hanging.wait()
+        return {}
+
+    webhook.respond = lambda _request: hang()
+    with pytest.raises(CallFailed, match="context deadline exceeded"):
+        await calls.post(client, QUESTION, seconds_max=0.05, user=ALICE)
+    hanging.set()
+    monkeypatch.setattr(webhooks_transport, "ANSWER_BYTES_MAX", 100)
+    webhook.respond = answer(Raw(b"x" * 101))
+    with pytest.raises(CallFailed, match="more than 100 bytes"):
+        await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
+    nowhere = HookCalls(Places(0), Runtime.system())
+    with pytest.raises(CallFailed, match="there is no hook"):
+        await nowhere.post(service_of(webhook), QUESTION, seconds_max=5, user=ALICE)
+    for url in ("http://a", "https://", "https://[x"):
+        with pytest.raises(CallFailed, match="Unparsable URL"):
+            await calls.post(HookClient.of({"url": url}), QUESTION, seconds_max=5, user=ALICE)
+    with pytest.raises(CallFailed, match="either service or URL"):
+        HookClient.of({})
+    await calls.close()
+    with pytest.raises(status.ServiceUnavailable, match="stopping"):
+        await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
+
+
+async def test_link_local_addresses_are_refused(calls: HookCalls) -> None:
+    """Where a cloud keeps the credentials of a machine there is no webhook."""
+    client = HookClient.of({"url": "https://169.254.169.254/latest"})
+    with pytest.raises(CallFailed, match="where no backend may be"):
+        await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
+
+
+class Held:
+    """A webhook that answers when it is told to."""
+
+    def __init__(self, webhook: AdmissionWebhook) -> None:
+        self._webhook = webhook
+        self._turns: asyncio.Queue[None] = asyncio.Queue()
+        webhook.respond = lambda _request: self._answer()
+
+    async def _answer(self) -> Object:
+        await self._turns.get()
+        return {"allowed": True}
+
+    def let_go(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._turns.put_nowait(None)
+
+    async def asked(self, count: int) -> None:
+        """Wait until it was asked so often."""
+        async with asyncio.timeout(10):
+            while len(self._webhook.requests) < count:  # noqa: ASYNC110  (there is no event)
+                await asyncio.sleep(0.002)
+
+
+@pytest_asyncio.fixture
+async def few(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HookCalls]:
+    """Ways on which two calls may be under way, and one of masters besides."""
+    monkeypatch.setattr(webhooks_transport, "CALLS_MAX", 2)
+    made = HookCalls(Places(0), Runtime.system(), limits=BackendLimits(requests_max=3))
+    yield made
+    await made.close()
+
+
+def ask(calls: HookCalls, client: HookClient, user: User, **times: float) -> asyncio.Task[bytes]:
+    posted = calls.post(client, QUESTION, user=user, **{"seconds_max": 30.0, **times})
+    return asyncio.ensure_future(posted)
+
+
+async def test_our_own_limit_is_no_failure(webhook: AdmissionWebhook, few: HookCalls) -> None:
+    """A call too many waits its turn and is then asked; one that waits too long is a 429, and one
+    whose client wants no longer a 504: none is a failed call, which some webhooks may be."""
+    held = Held(webhook)
+    client = HookClient.of(webhook.client_config())
+    first = [ask(few, client, ALICE) for _ in range(2)]
+    await held.asked(2)
+    with pytest.raises(status.TooManyRequests) as refused:
+        await ask(few, client, ALICE, seconds_max=0.02)
+    assert refused.value.retry_after_seconds == 1
+    soon = Runtime.system().clock.monotonic() + 0.02
+    with pytest.raises(status.Timeout):
+        await ask(few, client, ALICE, by_seconds=soon)
+    third = ask(few, client, ALICE)
+    given_up = ask(few, client, ALICE)
+    await asyncio.sleep(0)
+    given_up.cancel()
+    held.let_go(3)
+    for each in (*first, third):
+        assert b"true" in await each
+    assert len(webhook.requests) == 3
+
+
+async def test_users_take_turns(webhook: AdmissionWebhook, few: HookCalls) -> None:
+    """Who holds nothing comes before who was there first and holds all; masters do not wait, but
+    for them too there is an end."""
+    held = Held(webhook)
+    client = HookClient.of(webhook.client_config())
+    flood = [ask(few, client, ALICE) for _ in range(6)]
+    await held.asked(2)
+    good = ask(few, client, BOB)
+    master = ask(few, client, MASTER)
+    await held.asked(3)
+    with pytest.raises(status.TooManyRequests):
+        await ask(few, client, MASTER)
+    held.let_go(3)
+    await master
+    await held.asked(5)
+    held.let_go(2)  # one of the flood, and the good one
+    await good
+    assert sum(each.done() for each in flood) <= 3
+    held.let_go(3)
+    await asyncio.gather(*flood)
+
+
+async def test_calls_outlive_their_configuration(webhook: AdmissionWebhook, few: HookCalls) -> None:
+    """Who was asked, or waits to ask, when a configuration is taken away gets his answer."""
+    held = Held(webhook)
+    client = HookClient.of(webhook.client_config())
+    asked = [ask(few, client, ALICE) for _ in range(3)]
+    await held.asked(2)
+    few.keep([])
+    held.let_go(3)
+    for each in asked:
+        assert b"true" in await each
+    assert webhook.connections == 2  # also the last one was on a connection of before
+    again = ask(few, client, ALICE)
+    held.let_go()
+    await again
+    assert webhook.connections == 3
+
+
+async def test_a_stopping_server_fails_no_webhook(
+    webhook: AdmissionWebhook, few: HookCalls
+) -> None:
+    """What is under way, or waits, when the server stops is a 503: no webhook is left out."""
+    held = Held(webhook)
+    client = HookClient.of(webhook.client_config())
+    asked = [ask(few, client, ALICE) for _ in range(3)]
+    await held.asked(2)
+    await few.close()
+    await webhook.stop()
+    for each in asked:
+        with pytest.raises(status.ServiceUnavailable) as refused:
+            await each
+        assert refused.value.retry_after_seconds == 1

@@ -1,0 +1,216 @@
+"""Events of requests that do not go as usual: unforeseen errors, clients that leave, notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from restow.aio import Clock, Runtime, SimulatedClock
+from restow.apimachinery import status
+from restow.audit import AuditIds, Auditor, parse_policy
+from restow.audit.lines import Event, Stamps
+from restow.httpserver import (
+    Headers,
+    Peer,
+    PullStream,
+    PushStream,
+    Request,
+    Response,
+    StreamWriter,
+)
+from restow.request.context import Context, User
+from restow.request.request_info import RequestInfo, parse_request
+from restow.request.responses import error_answer
+
+JANE = User("jane")
+POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
+PODS = "/api/v1/namespaces/a/pods"
+
+
+class Lines:
+    """A sink that keeps what it gets."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.lines: list[bytes] = []
+        self._stamps = Stamps(clock)
+
+    def put(self, event: Event, own_bytes: int) -> None:
+        self.lines.append(self._stamps.together([event]))
+
+    def events(self) -> list[dict[str, Any]]:
+        assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in self.lines)
+        found, self.lines = [orjson.loads(line) for line in self.lines], []
+        return found
+
+    def summary(self) -> list[tuple[str, int]]:
+        return [(each["stage"], each["responseStatus"]["code"]) for each in self.events()]
+
+
+class Bench:
+    """An auditor, its clock, and what it has written."""
+
+    def __init__(self, level: str = "Metadata") -> None:
+        rules = [{"level": level, "omitStages": ["RequestReceived"]}]
+        self.clock = SimulatedClock()
+        self.sink = Lines(self.clock)
+        policy = parse_policy(orjson.dumps({**POLICY, "rules": rules}))
+        self.auditor = Auditor(policy, self.sink, self.clock)
+        self._ids = AuditIds(Runtime.simulated(1).ids)
+
+    def context(self, method: str, target: str, body: bytes = b"") -> Context:
+        path, _, query = target.partition("?")
+        request = Request(method, path, query, Headers([]), body, Peer(1, address="::1"), 0.0)
+        request.answer_lines = self._ids.line()
+        context = Context(request, parse_request(method, target))
+        context.user = JANE
+        return context
+
+
+def test_panic() -> None:
+    """An error that nobody expected is a stage of its own."""
+    bench = Bench()
+    context = bench.context("GET", PODS)
+    bench.auditor.begin(context)
+    bench.auditor.panicked(context)
+    bench.auditor.complete(context, error_answer(context, status.internal("oh")))
+    (event,) = bench.sink.events()
+    assert (event["stage"], event["responseStatus"]["code"]) == ("Panic", 500)
+
+
+async def test_given_up() -> None:
+    """Who leaves early, and what takes too long, is noted as Kubernetes does."""
+    bench = Bench()
+    context = bench.context("GET", f"{PODS}?watch=1")
+    bench.auditor.begin(context)
+    bench.auditor.given_up(context)
+    events = bench.sink.events()
+    assert [each["stage"] for each in events] == ["ResponseStarted", "ResponseComplete"]
+    assert events[0]["responseStatus"]["message"] == "Connection closed early"
+    late = bench.context("POST", PODS)
+    late.request.answer_by_seconds = 5.0
+    bench.auditor.begin(late)
+    await bench.clock.advance(5)
+    bench.auditor.given_up(late)
+    assert bench.sink.summary() == [("ResponseComplete", 504)]
+
+
+def test_notes() -> None:
+    """What others note of a request stands beside the decision and its reason."""
+    bench = Bench()
+
+    def reason(user: User, _info: RequestInfo) -> str:
+        return f"because {user.name}"
+
+    bench.auditor.reason = reason
+    context = bench.context("GET", PODS)
+    bench.auditor.begin(context)
+    context.annotate("policy.example/warning", "a\nb")
+    bench.auditor.complete(context, Response(200))
+    (event,) = bench.sink.events()
+    assert event["annotations"] == {
+        "authorization.k8s.io/decision": "allow",
+        "authorization.k8s.io/reason": "because jane",
+        "policy.example/warning": "a\nb",
+    }
+
+
+class Channel:
+    """A connection, as a stream sees it."""
+
+    def stream_overfull(self) -> bool:
+        return False
+
+    def stream_done(self) -> None: ...
+
+    def stream_abort(self) -> None: ...
+
+
+def writer_of() -> StreamWriter:
+    return StreamWriter(Channel(), lambda _: None, chunked=True)
+
+
+def test_streams() -> None:
+    """The end of a stream is noted once: by its producer, by its client, at once, or never taken;
+    and others who wait for the end are told, too."""
+    bench = Bench()
+
+    def begun(stream: PushStream) -> None:
+        context = bench.context("GET", f"{PODS}?watch=1")
+        bench.auditor.begin(context)
+        bench.auditor.stream(context, stream)
+        assert bench.sink.summary() == [("ResponseStarted", 200)]
+
+    told: list[str] = []
+
+    def start(writer: StreamWriter) -> None:
+        writer.on_end = lambda: told.append("end")
+
+    for end in (StreamWriter.close, StreamWriter.cut, StreamWriter.abort):
+        stream, writer = PushStream(200, start), writer_of()
+        begun(stream)
+        stream.start(writer)
+        assert not bench.sink.lines
+        end(writer)
+        end(writer)
+        assert bench.sink.summary() == [("ResponseComplete", 200)]
+    assert told == ["end"] * 3
+    stream = PushStream(200, StreamWriter.close)
+    begun(stream)
+    stream.start(writer_of())
+    assert bench.sink.summary() == [("ResponseComplete", 200)]
+    dropped: list[str] = []
+    stream = PushStream(200, start, on_dropped=lambda: dropped.append("x"))
+    begun(stream)
+    stream.close()
+    assert (bench.sink.summary(), dropped) == ([("ResponseComplete", 200)], ["x"])
+
+    def fail(_writer: StreamWriter) -> None:
+        raise RuntimeError("no")
+
+    stream = PushStream(200, fail)
+    begun(stream)
+    with pytest.raises(RuntimeError):
+        stream.start(writer_of())
+    assert bench.sink.summary() == [("ResponseComplete", 200)]
+
+
+def test_long_list() -> None:
+    """A list that is sent in pieces is complete when it begins; its content is left out."""
+    bench = Bench("RequestResponse")
+    context = bench.context("GET", PODS)
+    bench.auditor.begin(context)
+    bench.auditor.stream(context, PullStream(200, iter([b"x"])))
+    (event,) = bench.sink.events()
+    assert event["stage"] == "ResponseComplete"
+    assert event["annotations"]["audit.k8s.io/truncated"] == "true"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b"[" * 5000, b'"\\ud800"', b'{"a":1e999}', b'{"a":\n1}', b"null"]
+)
+def test_odd_bodies(body: bytes) -> None:
+    """A body that is no object makes no event worse than without it, and never two lines."""
+    bench = Bench("RequestResponse")
+    context = bench.context("POST", PODS, body)
+    bench.auditor.begin(context)
+    bench.auditor.complete(context, Response(400, body))
+    (event,) = bench.sink.events()
+    assert event["responseStatus"]["code"] == 400
+    assert bench.auditor.failures == 0
+
+
+def test_failure_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """An event that cannot be made is counted and logged, and the request knows nothing of it."""
+    bench = Bench()
+
+    def broken(_user: User, _info: RequestInfo) -> str:
+        raise RuntimeError("no")
+
+    bench.auditor.reason = broken
+    context = bench.context("GET", PODS)
+    bench.auditor.begin(context)
+    bench.auditor.complete(context, Response(200))
+    assert (bench.auditor.failures, bench.sink.lines) == (1, [])
+    assert "could not be written" in caplog.text

@@ -1,0 +1,37 @@
+"""What of requests and answers is put into an event."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import orjson
+
+from restow.audit.bodies import OBJECT_BYTES_MAX, response_body, status_part
+from restow.httpserver import Response
+from restow.request.responses import JSON_HEADERS
+
+PIECE = b"x" * OBJECT_BYTES_MAX
+
+
+def test_a_long_list_is_left_out_without_a_copy() -> None:
+    """An answer in many pieces is left out by its length: nobody waits until it is put together."""
+    answer = Response(200, [PIECE] * 64, JSON_HEADERS)
+    tracemalloc.start()
+    try:
+        found = response_body(answer, omits_managed_fields=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.is_cut
+    assert not found.text
+    assert peak < len(PIECE)
+
+
+def test_an_answer_in_pieces() -> None:
+    """A short answer in pieces is written down whole, and so is the status of a refusal."""
+    sent = {"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}
+    text = orjson.dumps(sent)
+    answer = Response(409, [text[:9], text[9:]], JSON_HEADERS)
+    assert orjson.loads(response_body(answer, omits_managed_fields=False).text) == sent
+    assert b'"reason":"Conflict"' in status_part(answer, is_secret=False)
+    assert not response_body(Response(200, [], JSON_HEADERS), omits_managed_fields=False).is_cut

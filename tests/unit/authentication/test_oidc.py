@@ -1,0 +1,360 @@
+"""Tokens of issuers: good ones, bad ones, and issuers that do not behave."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from restow.aio import Runtime, SimulatedClock
+from restow.apimachinery.jwt import encode_base64
+from restow.apimachinery.status_error import StatusError
+from restow.authentication import Authentication, TokenAuthenticator
+from restow.authentication.oidc import OidcAuthenticator
+from restow.authentication.oidc_config import (
+    ClaimMappings,
+    ClaimRule,
+    ExtraMapping,
+    Issuer,
+    JwtAuthenticator,
+    Mapped,
+    UserRule,
+)
+from restow.authentication.oidc_keys import (
+    ASK_AGAIN_SECONDS,
+    DOCUMENT_BYTES_MAX,
+    FETCH_SECONDS_MAX,
+    FRESH_SECONDS,
+    RETRY_SECONDS,
+)
+from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver.response import Response
+from restow.registry.errors import DoAgain
+from restow.request.context import User
+from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.unit.authentication.issuers import (
+    AUDIENCE,
+    DISCOVERY,
+    JWKS,
+    FakeIssuer,
+    forged,
+    json,
+    never,
+    redirect,
+)
+
+AGAIN_MAX = 4
+NAMES = ClaimMappings(
+    username=Mapped(claim="sub", prefix="oidc:"), groups=Mapped(claim="groups", prefix="oidc:")
+)
+
+
+class World:
+    """An issuer, a server that trusts it, and time that moves when told to."""
+
+    def __init__(self, issuer: FakeIssuer) -> None:
+        self.issuer = issuer
+        self.clock = SimulatedClock()
+        self.runtime = Runtime.simulated(1, clock=self.clock)
+        self.issuers = OidcAuthenticator(self.runtime)
+        self.chain = Authentication(
+            [TokenAuthenticator({"static": User("bob")}), self.issuers],
+        )
+
+    def trust(self, mappings: ClaimMappings = NAMES, **more: Any) -> None:
+        issuer = Issuer(
+            url=self.issuer.url,
+            audiences=(AUDIENCE,),
+            certificate_authority=more.pop("ca_pem", self.issuer.ca_pem),
+        )
+        self.issuers.take([JwtAuthenticator(issuer=issuer, claim_mappings=mappings, **more)])
+
+    def claims(self, **more: Any) -> dict[str, Any]:
+        now = int(self.clock.wall().timestamp())
+        told = {"iss": self.issuer.url, "aud": AUDIENCE, "sub": "jane", "exp": now + 3600, **more}
+        return {name: value for name, value in told.items() if value is not None}
+
+    def token(self, **more: Any) -> str:
+        return self.issuer.key.sign(self.claims(**more))
+
+    async def user(self, token: str) -> User:
+        """As a request has it: done again while something is lacking."""
+        for _ in range(AGAIN_MAX):
+            try:
+                return self.chain.authenticate(_request(token))
+            except DoAgain as lack:
+                await lack.settle()
+        raise AssertionError("there is no end to it")
+
+    async def refused(self, token: str) -> bool:
+        with pytest.raises(StatusError) as error:
+            await self.user(token)
+        return (error.value.code, str(error.value)) == (401, "Unauthorized")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return make_certificate(tmp_path_factory.mktemp("issuer"), name="issuer")
+
+
+@pytest_asyncio.fixture
+async def world(files: CertificateFiles) -> AsyncIterator[World]:
+    issuer = FakeIssuer(files)
+    await issuer.start()
+    made = World(issuer)
+    yield made
+    await made.issuers.close()
+    await issuer.stop()
+
+
+async def test_a_token_stands_for_its_user(world: World) -> None:
+    """Its keys are fetched once, and the request that came first has waited for them."""
+    world.trust()
+    user = await world.user(world.token(groups=["a", "b"], jti="7"))
+    assert user == User(
+        "oidc:jane",
+        ("oidc:a", "oidc:b", "system:authenticated"),
+        "",
+        (("authentication.kubernetes.io/credential-id", ("JTI=7",)),),
+    )
+    assert (await world.user(world.token(groups="one"))).groups[0] == "oidc:one"
+    assert world.issuer.asked == [DISCOVERY, JWKS]
+
+
+Claims = Callable[[int], dict[str, Any]]
+BAD_CLAIMS: dict[str, Claims] = {
+    "another audience": lambda _: {"aud": "other"},
+    "no audience": lambda _: {"aud": None},
+    "an audience that is a number": lambda _: {"aud": 7},
+    "an empty list of audiences": lambda _: {"aud": []},
+    "no end": lambda _: {"exp": None},
+    "an end that is over": lambda now: {"exp": now - 1},
+    "an end that is a text": lambda now: {"exp": str(now + 60)},
+    "an end beyond all time": lambda _: {"exp": 10**18},
+    "a beginning to come": lambda now: {"nbf": now + 400},
+    "no name": lambda _: {"sub": None},
+    "an empty name": lambda _: {"sub": ""},
+    "a name that is a number": lambda _: {"sub": 7},
+    "groups that are a number": lambda _: {"groups": 7},
+    "a group that is a number": lambda _: {"groups": ["a", 7]},
+    "too many groups": lambda _: {"groups": ["g"] * 1001},
+}
+
+
+async def test_a_token_with_bad_claims_is_a_401(world: World) -> None:
+    """Each by itself makes it good for nothing."""
+    world.trust()
+    now = int(world.clock.wall().timestamp())
+    await world.user(world.token())
+    for case, claims in BAD_CLAIMS.items():
+        assert await world.refused(world.token(**claims(now))), case
+
+
+async def test_a_token_that_is_not_signed_by_the_issuer_is_a_401(world: World) -> None:
+    """Whatever it says of how it is signed, and by which key. Nobody is asked for such a word."""
+    world.trust()
+    good = world.token()
+    await world.user(good)
+    key_id = world.issuer.key.public.key_id
+    jwk = orjson.dumps(world.issuer.key.public.as_jwk())
+    head, body, signature = good.split(".")
+    other = encode_base64(orjson.dumps(world.claims(sub="eve")))
+    signed = f"{encode_base64(orjson.dumps({'alg': 'HS256', 'kid': key_id}))}.{body}"
+    by_public_key = hmac.digest(jwk, signed.encode(), hashlib.sha256)
+    cases = {
+        "no signature": f"{head}.{body}.",
+        "alg none": forged({"alg": "none", "kid": key_id}, world.claims(), b""),
+        "alg none with a signature": forged({"alg": "none", "kid": key_id}, world.claims(), b"x"),
+        "the public key as a secret": f"{signed}.{encode_base64(by_public_key)}",
+        "other claims": f"{head}.{other}.{signature}",
+        "a cut signature": f"{head}.{body}.{signature[:-4]}",
+        "a key of its own": forged(
+            {"alg": "ES256", "kid": key_id, "jwk": world.issuer.key.public.as_jwk()},
+            world.claims(),
+            b"x" * 64,
+        ),
+        "another algorithm": forged({"alg": "RS256", "kid": key_id}, world.claims(), b"x" * 256),
+    }
+    for case, token in cases.items():
+        assert await world.refused(token), case
+    assert world.issuer.asked == [DISCOVERY, JWKS]
+
+
+async def test_a_key_that_is_not_known_is_asked_for_but_not_often(world: World) -> None:
+    """An issuer that signs with another key is asked again; for strangers' words not each time."""
+    world.trust()
+    await world.user(world.token())
+    world.issuer.rotate()
+    assert await world.refused(world.token())  # too soon after the first
+    await world.clock.advance(ASK_AGAIN_SECONDS)
+    assert (await world.user(world.token())).name == "oidc:jane"
+    assert world.issuer.asked == [DISCOVERY, JWKS] * 2
+    for name in ("../../x", "k" * 200, "other"):
+        assert await world.refused(forged({"alg": "ES256", "kid": name}, world.claims(), b"x" * 64))
+    assert world.issuer.asked == [DISCOVERY, JWKS] * 2
+
+
+async def test_a_key_that_is_taken_back_is_good_for_nothing_after_a_while(world: World) -> None:
+    """Keys are fetched now and then although nobody misses one."""
+    world.trust()
+    old = world.token()
+    await world.user(old)
+    world.issuer.rotate()
+    world.issuer.asked_something.clear()
+    await world.clock.advance(FRESH_SECONDS)
+    await world.issuer.asked_something.wait()
+    while len(world.issuer.asked) < 4:
+        await world.clock.settle()
+    assert (await world.user(world.token())).name == "oidc:jane"
+    await world.clock.advance(ASK_AGAIN_SECONDS)
+    assert await world.refused(old)
+
+
+BAD_ISSUERS: dict[str, tuple[str, Callable[[FakeIssuer], Any], str]] = {
+    "a redirect of the document": (
+        DISCOVERY, lambda it: redirect(f"{it.url}/else"), "has answered 302"),
+    "a redirect of the keys": (JWKS, lambda it: redirect(f"{it.url}/else"), "has answered 302"),
+    "an error": (JWKS, lambda _: json({}, code=500), "has answered 500"),
+    "another issuer": (
+        DISCOVERY, lambda it: json({"issuer": f"{it.url}/", "jwks_uri": f"{it.url}{JWKS}"}),
+        "that of another issuer"),
+    "keys without TLS": (
+        DISCOVERY, lambda it: json({"issuer": it.url, "jwks_uri": "http://localhost/keys"}),
+        "names no jwks_uri"),
+    "a document too large": (
+        DISCOVERY, lambda _: Response(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "more than"),
+    "no JSON": (JWKS, lambda _: Response(200, b"{"), "no JSON object"),
+    "a list": (JWKS, lambda _: json([]), "no JSON object"),
+    "no keys": (JWKS, lambda _: json({"keys": []}), "none of its keys is good"),
+    "keys that are none": (JWKS, lambda _: json({"keys": [7, {}, {"kty": "oct", "k": "AA"}]}),
+        "none of its keys is good"),
+    "keys that are no list": (JWKS, lambda _: json({"keys": {}}), "holds no list of keys"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_ISSUERS)
+async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
+    world: World, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is followed or guessed; others are let in as before; when it is well again, so are
+    its tokens."""
+    path, answer, why = BAD_ISSUERS[case]
+    well = world.issuer.answers[path]
+    world.issuer.answers["/else"] = well
+    world.issuer.answers[path] = lambda: answer(world.issuer)
+    world.trust()
+    token = world.token()
+    with caplog.at_level(logging.DEBUG):
+        assert await world.refused(token)
+    assert "/else" not in world.issuer.asked
+    (trouble,) = world.issuers.troubles()
+    assert why in trouble[1]
+    assert why in caplog.text
+    assert token not in caplog.text
+    assert token.split(".")[2] not in caplog.text
+    assert (await world.user("static")).name == "bob"
+    world.issuer.answers[path] = well
+    await world.clock.advance(RETRY_SECONDS)
+    assert (await world.user(token)).name == "oidc:jane"
+    assert not list(world.issuers.troubles())
+
+
+async def test_an_issuer_that_does_not_answer_holds_nobody_up_for_long(world: World) -> None:
+    """Its tokens are a 401 when the time is over, and others did not wait at all."""
+    world.issuer.answers[DISCOVERY] = never
+    world.trust()
+    with pytest.raises(DoAgain) as lack:
+        world.chain.authenticate(_request(world.token()))
+    assert (await world.user("static")).name == "bob"
+    await world.issuer.asked_something.wait()
+    await world.clock.advance(FETCH_SECONDS_MAX)
+    await lack.value.settle()
+    assert await world.refused(world.token())
+
+
+async def test_an_issuer_is_known_by_its_authority(world: World, tmp_path: Path) -> None:
+    """Whoever answers in its place with a certificate of another authority is not asked."""
+    other = make_certificate(tmp_path, name="other")
+    world.trust(ca_pem=other.ca_file.read_text())
+    assert await world.refused(world.token())
+    assert world.issuer.asked == []
+
+
+async def test_tokens_of_others_are_not_looked_at(world: World) -> None:
+    """They are for others to know, and no reason to ask anybody."""
+    world.trust()
+    await world.user(world.token())
+    for token in (world.token(iss="https://other"), world.token(iss=None), "a.b.c", "x"):
+        assert world.issuers.user_of(token) is None
+        assert await world.refused(token)
+    assert world.issuer.asked == [DISCOVERY, JWKS]
+
+
+async def test_rules_and_expressions_decide(world: World) -> None:
+    """Claims that are demanded, users that are not wanted, and names that are made."""
+    mappings = ClaimMappings(
+        username=Mapped(expression="'x:' + claims.sub"),
+        groups=Mapped(expression="claims.?roles.orValue([]).map(each, 'r:' + each)"),
+        uid=Mapped(claim="sub"),
+        extra=(ExtraMapping(key="acme.io/big", value_expression="claims.n > 3 ? 'yes' : ''"),),
+    )
+    world.trust(
+        mappings,
+        claim_validation_rules=(
+            ClaimRule(claim="hd", required_value="acme"),
+            ClaimRule(expression="claims.n < 10", message="too much"),
+        ),
+        user_validation_rules=(UserRule(expression="!user.username.startsWith('x:system:')"),),
+    )
+    user = await world.user(world.token(hd="acme", n=4, roles=["a"]))
+    assert user == User(
+        "x:jane", ("r:a", "system:authenticated"), "jane", (("acme.io/big", ("yes",)),)
+    )
+    for bad in (
+        {"n": 4},
+        {"hd": "other", "n": 4},
+        {"hd": "acme", "n": 11},
+        {"hd": "acme"},
+        {"hd": "acme", "n": "4"},
+        {"hd": "acme", "n": 4, "sub": "system:admin"},
+        {"hd": "acme", "n": 4, "roles": [7]},
+    ):
+        assert await world.refused(world.token(**bad)), bad
+
+
+async def test_an_address_must_be_verified(world: World) -> None:
+    """An email that its issuer does not vouch for names nobody."""
+    world.trust(ClaimMappings(username=Mapped(claim="email", prefix="")))
+    address = "jane@example.com"
+    assert (await world.user(world.token(email=address))).name == address
+    assert (await world.user(world.token(email=address, email_verified=True))).name == address
+    for said in (False, "true", 1):
+        assert await world.refused(world.token(email=address, email_verified=said))
+
+
+async def test_issuers_can_come_change_and_go(world: World) -> None:
+    """From one request to the next those are trusted who are named then; one that stays as it was
+    is not asked again."""
+    token = world.token()
+    assert await world.refused(token)
+    world.trust()
+    assert (await world.user(token)).name == "oidc:jane"
+    world.trust()
+    assert (await world.user(token)).name == "oidc:jane"
+    assert world.issuer.asked == [DISCOVERY, JWKS]
+    world.trust(ClaimMappings(username=Mapped(claim="sub", prefix="other:")))
+    assert (await world.user(token)).name == "other:jane"
+    world.issuers.take([])
+    assert await world.refused(token)
+
+
+def _request(token: str) -> Request:
+    lines = [("authorization", f"Bearer {token}")]
+    return Request("GET", "/api", "", Headers(lines), b"", Peer(1), 0.0)

@@ -1,0 +1,143 @@
+"""Health checks, the hooks of a start among them, and what their metrics say."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from restow.aio import SimulatedClock
+from restow.endpoints.health import Health, Probe
+from restow.endpoints.hooks import (
+    IDENTITY_LEASE_COLLECTOR,
+    IDENTITY_LEASE_CONTROLLER,
+    STORAGE_VERSION_UPDATER,
+    Hooks,
+)
+from restow.httpserver.request import Headers, Peer, Request
+from restow.request.context import Context
+from restow.request.metrics import HealthMetrics, Metrics
+from restow.request.request_info import parse_request
+
+PROBES: tuple[Probe, ...] = ("healthz", "livez", "readyz")
+UPDATER = f"poststarthook/{STORAGE_VERSION_UPDATER}"
+
+
+def ask(health: Health, probe: Probe, name: str = "", query: str = "") -> tuple[int, str]:
+    request = Request("GET", f"/{probe}", query, Headers([]), b"", Peer(1), 0.0)
+    answer = health.answer(Context(request, parse_request("GET", f"/{probe}?{query}")), probe, name)
+    assert isinstance(answer.body, bytes)
+    return answer.status, answer.body.decode()
+
+
+def samples(health: Health) -> dict[tuple[str, ...], float]:
+    """Each sample of the metrics: its name, the values of its labels, and its own."""
+    document = HealthMetrics(states=health.states, counts=health.counts).document().decode()
+    return {
+        (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(document)
+        for sample in family.samples
+    }
+
+
+def test_names_are_those_of_kubernetes() -> None:
+    """What people have in their dashboards is found here."""
+    assert [STORAGE_VERSION_UPDATER, IDENTITY_LEASE_CONTROLLER, IDENTITY_LEASE_COLLECTOR] == [
+        "built-in-resources-storage-version-updater",
+        "start-kube-apiserver-identity-lease-controller",
+        "start-kube-apiserver-identity-lease-garbage-collector",
+    ]
+
+
+def test_hook() -> None:
+    """Unfinished is a 500 that hides the reason, told only where one asks for the check itself."""
+    health = Health()
+    health.add("ping", lambda: None)
+    hook = Hooks(health, SimulatedClock(), livez_grace_seconds=0).add(STORAGE_VERSION_UPDATER)
+    for probe in PROBES:
+        assert ask(health, probe) == (
+            500,
+            f"[+]ping ok\n[-]{UPDATER} failed: reason withheld\n{probe} check failed\n",
+        )
+        assert ask(health, probe, UPDATER) == (500, "internal server error: not finished\n")
+        assert ask(health, probe, query=f"exclude={UPDATER}") == (200, "ok")
+        assert ask(health, probe, query=f"verbose&exclude={UPDATER}") == (
+            200,
+            f"[+]ping ok\n[+]{UPDATER} excluded: ok\n{probe} check passed\n",
+        )
+        assert ask(health, probe, "poststarthook/none")[0] == 404
+    hook.fail("no lease")
+    assert ask(health, "readyz")[0] == 500
+    assert ask(health, "readyz", UPDATER) == (500, "internal server error: no lease\n")
+    hook.finish()
+    for probe in PROBES:
+        assert ask(health, probe) == (200, "ok")
+        assert ask(health, probe, UPDATER) == (200, "ok")
+        assert ask(health, probe, query="verbose") == (
+            200,
+            f"[+]ping ok\n[+]{UPDATER} ok\n{probe} check passed\n",
+        )
+
+
+def test_exclude_of_nothing() -> None:
+    """A name that is no check is reported, not obeyed in silence."""
+    health = Health()
+    health.add("ping", lambda: None)
+    code, text = ask(health, "readyz", query="verbose&exclude=pong")
+    assert (code, text.splitlines()) == (
+        200,
+        [
+            "[+]ping ok",
+            'warn: some health checks cannot be excluded: no matches for "pong"',
+            "readyz check passed",
+        ],
+    )
+
+
+async def test_livez_waits_for_a_slow_start() -> None:
+    """/livez gives an unfinished start its time, and a given-up one none; the others give none."""
+    clock, health = SimulatedClock(), Health()
+    hooks = Hooks(health, clock, livez_grace_seconds=60)
+    slow, failed = hooks.add("slow"), hooks.add("failed")
+    assert [ask(health, probe)[0] for probe in PROBES] == [500, 200, 500]
+    await clock.advance(59)
+    assert ask(health, "livez")[0] == 200
+    failed.fail("no way")
+    assert ask(health, "livez", "poststarthook/failed")[0] == 500
+    assert ask(health, "livez", "poststarthook/slow")[0] == 200
+    failed.finish()
+    await clock.advance(1)
+    assert ask(health, "livez")[0] == 500
+    slow.finish()
+    assert [ask(health, probe)[0] for probe in PROBES] == [200, 200, 200]
+
+
+def test_metrics() -> None:
+    """A gauge says how each check is now, asked or not; a counter what probes were told."""
+    health = Health()
+    hook = Hooks(health, SimulatedClock(), livez_grace_seconds=60).add(STORAGE_VERSION_UPDATER)
+    health.add("storage", lambda: "gone", "healthz", "readyz")
+    name = f"name={UPDATER}"
+    found = samples(health)
+    assert found == {
+        ("kubernetes_healthcheck", name, "type=healthz"): 0,
+        ("kubernetes_healthcheck", name, "type=livez"): 1,
+        ("kubernetes_healthcheck", name, "type=readyz"): 0,
+        ("kubernetes_healthcheck", "name=storage", "type=healthz"): 0,
+        ("kubernetes_healthcheck", "name=storage", "type=readyz"): 0,
+    }, "to scrape is not to probe"
+    ask(health, "readyz")
+    hook.finish()
+    for _ in range(2):
+        ask(health, "readyz")
+    ask(health, "readyz", query=f"exclude={UPDATER}")
+    ask(health, "readyz", UPDATER)
+    found = samples(health)
+    assert found["kubernetes_healthcheck", name, "type=readyz"] == 1
+    total = "kubernetes_healthchecks_total"
+    assert {key: value for key, value in found.items() if key[0] == total} == {
+        (total, name, "status=error", "type=readyz"): 1,
+        (total, name, "status=success", "type=readyz"): 2,
+        (total, "name=storage", "status=error", "type=readyz"): 4,
+    }
+    assert b"healthcheck" not in Metrics().document()

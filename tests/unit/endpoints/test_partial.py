@@ -1,0 +1,64 @@
+"""The metadata-only forms of objects and lists."""
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.endpoints.partial import (
+    META_V1BETA1,
+    metadata_bytes,
+    partial_list,
+    partial_list_bytes,
+    partial_object,
+    partial_object_bytes,
+)
+
+_KEYS = st.sampled_from(["metadata", "kind", "spec", "a"])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+_OBJECTS = st.dictionaries(_KEYS, _VALUES, max_size=4)
+
+
+def test_only_the_metadata_stays() -> None:
+    """The form has its own kind and version, and of the object only the metadata."""
+    found = partial_object({"kind": "Secret", "metadata": {"name": "a"}, "data": {"x": "eQ=="}})
+    assert found == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": "a"},
+    }
+
+
+@given(_OBJECTS)
+def test_bytes_and_dicts_agree_on_one_object(obj: dict[str, object]) -> None:
+    """Cutting the metadata out of bytes gives what decoding and picking it gives."""
+    assert orjson.loads(partial_object_bytes(orjson.dumps(obj))) == partial_object(obj)
+
+
+@given(st.lists(_OBJECTS, max_size=3))
+def test_bytes_and_dicts_agree_on_a_list(objects: list[dict[str, object]]) -> None:
+    """The same holds for a list, in an older version too."""
+    metadata = {"resourceVersion": "7"}
+    encoded = partial_list_bytes(
+        [orjson.dumps(obj) for obj in objects],
+        metadata=orjson.dumps(metadata),
+        api_version=META_V1BETA1,
+    )
+    expected = partial_list(objects, metadata=metadata, api_version=META_V1BETA1)
+    assert orjson.loads(encoded) == expected
+
+
+def test_metadata_is_taken_as_it_stands() -> None:
+    """The bytes of the metadata are not touched, so numbers and order stay."""
+    assert metadata_bytes(b'{"spec":[1],"metadata": {"b":1.0,"a":2}}').strip() == b'{"b":1.0,"a":2}'
+
+
+def test_what_is_not_json_is_refused() -> None:
+    """A broken object is an error and not an empty one."""
+    with pytest.raises(msgspec.DecodeError):
+        metadata_bytes(b'{"metadata":')

@@ -1,0 +1,86 @@
+"""Gets that wait for the store, and what becomes of them if the world changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from restow.aio import Tasks
+from restow.registry.catalog import builtin_catalog
+from restow.storage.interface import Revision
+from restow.storage.memory import MemoryStorage
+from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map, start_server
+from tests.unit.endpoints.custom_kinds import gadgets
+
+
+class _Slow(MemoryStorage):
+    """A store that has to be asked for its revision, and answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.asked = asyncio.Event()
+
+    def revision_now(self) -> Revision | None:
+        return None
+
+    async def revision(self) -> Revision:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().revision()
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[_Slow]:
+    storage = _Slow()
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+async def server(storage: _Slow) -> AsyncIterator[RunningServer]:
+    server = await start_server(storage, builtin_catalog())
+    namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}
+    assert (await server.client.post("/api/v1/namespaces", namespace)).status == 201
+    assert (await server.client.post(CONFIG_MAPS, config_map("a", {"b": "1"}))).status == 201
+    assert (await server.client.get(f"{CONFIG_MAPS}/a")).status == 200
+    yield server
+    await server.stop()
+
+
+async def _begun(server: RunningServer, storage: _Slow) -> asyncio.Task[int]:
+    """A get of the object, waiting for the store; its status, when it is there."""
+
+    async def status() -> int:
+        return (await server.client.get(f"{CONFIG_MAPS}/a")).status
+
+    storage.may_answer.clear()
+    storage.asked.clear()
+    begun = asyncio.create_task(status())
+    await storage.asked.wait()
+    return begun
+
+
+async def test_what_is_hosted_changes_while_a_get_waits(
+    server: RunningServer, storage: _Slow
+) -> None:
+    """A get that has waited is done again when its path may mean something else by now."""
+    begun = await _begun(server, storage)
+    server.assembly.app._server.catalog.host(gadgets())
+    storage.may_answer.set()
+    assert await begun == 200
+
+
+async def test_a_get_that_cannot_be_done_again_is_answered(
+    server: RunningServer, storage: _Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a task to do it again in, a get that has waited is told to come back."""
+    begun = await _begun(server, storage)
+    tasks: Tasks = server.assembly.app._server.tasks
+    monkeypatch.setattr(tasks, "tasks_max", 0)
+    server.assembly.app._server.catalog.host(gadgets())
+    storage.may_answer.set()
+    assert await asyncio.wait_for(begun, 5) == 503

@@ -1,0 +1,81 @@
+"""Header lines that the application wants in whatever answer a request gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from restow.httpserver import (
+    Deferred,
+    PullStream,
+    PushStream,
+    Request,
+    Response,
+    StreamWriter,
+    Tunnel,
+    TunnelEnd,
+)
+from tests.unit.httpserver.conftest import Harness, request_bytes
+
+
+def _fail(_request: Request) -> Any:
+    raise RuntimeError("no")
+
+
+def _overdue(request: Request) -> Any:
+    request.answer_by_seconds = request.received_seconds
+    return Deferred()
+
+
+def _push(_request: Request) -> Any:
+    def start(writer: StreamWriter) -> None:
+        writer.write(b"x")
+        writer.close()
+
+    return PushStream(200, start)
+
+
+def _tunnel(_request: Request) -> Any:
+    def start(end: TunnelEnd) -> None:
+        end.close()
+
+    return Tunnel(start, b"Upgrade: websocket\r\n")
+
+
+async def _later() -> Response:
+    await asyncio.sleep(0)
+    return Response(200)
+
+
+ACTS: list[tuple[Callable[[Request], Any], int]] = [
+    (lambda _: Response(200), 200),
+    (lambda _: Response(204), 204),
+    (lambda _: Response(200, close=True), 200),
+    (lambda _: _later(), 200),
+    (lambda _: PullStream(200, iter([b"x"]), length=1), 200),
+    (_push, 200),
+    (_tunnel, 101),
+    (_fail, 500),
+    (_overdue, 504),
+]
+
+
+@pytest.mark.parametrize(("act", "status"), ACTS)
+async def test_all_answers_have_them(
+    harness: Harness, act: Callable[[Request], Any], status: int
+) -> None:
+    """Whole answers, streams, tunnels, and the listener's own refusals carry the lines, once."""
+
+    def marked(request: Request) -> Any:
+        request.answer_lines = b"X-Mark: 1\r\n"
+        return act(request)
+
+    harness.app.paths["/a"] = marked
+    await harness.start()
+    client = await harness.connect()
+    client.send(request_bytes("GET", "/a"))
+    answer = await client.answer(head_only=True)
+    assert (answer.status, answer.headers["x-mark"]) == (status, "1")

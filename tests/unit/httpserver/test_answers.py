@@ -1,0 +1,351 @@
+"""Answers that take time: their order, what happens when the client leaves, and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from restow.httpserver import Deferred, PushStream, Request, Response, Shielded, Tunnel
+from tests.unit.httpserver.conftest import Harness, request_bytes, short, until
+
+
+async def later(body: bytes, seconds: float = 0.01) -> Response:
+    await asyncio.sleep(seconds)
+    return Response(200, body)
+
+
+def deferred_answer(request: Request) -> Deferred:
+    deferred = Deferred()
+    body = request.path.encode()
+    asyncio.get_running_loop().call_later(0.01, deferred.resolve, Response(200, body))
+    return deferred
+
+
+async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
+    """Answers at once, from tasks, from promises kept later or already, leave in turn."""
+    await harness.start()
+    app = harness.app
+
+    def known(request: Request) -> Deferred:
+        deferred = Deferred()
+        deferred.resolve(Response(200, request.path.encode()))
+        return deferred
+
+    kinds = {
+        "now": lambda request: Response(200, request.path.encode()),
+        "task": lambda request: later(request.path.encode()),
+        "shield": lambda request: Shielded(later(request.path.encode())),
+        "deferred": deferred_answer,
+        "known": known,
+    }
+    paths = []
+    for number in range(12):
+        for kind, act in kinds.items():
+            path = f"/{kind}/{number}"
+            app.paths[path] = act
+            paths.append(path)
+    client = await harness.connect()
+    client.send(b"".join(request_bytes("GET", path) for path in paths))
+    for path in paths:
+        assert (await client.answer()).body == path.encode()
+    assert [request.path for request in app.seen] == paths
+
+
+async def test_one_request_at_a_time(harness: Harness) -> None:
+    """The next request of a connection is not begun before the last one is answered."""
+    await harness.start()
+    waiting: list[Deferred] = []
+
+    def wait(_: Request) -> Deferred:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    harness.app.paths["/wait"] = wait
+    client = await harness.connect()
+    client.send(request_bytes("GET", "/wait") * 2 + request_bytes("POST", "/", body=b"x" * 300_000))
+    for number in range(2):
+        await until(lambda: len(waiting) > number)  # noqa: B023  (used at once)
+        await asyncio.sleep(0.02)
+        assert len(harness.app.seen) == number + 1
+        waiting[number].resolve(Response(200, b"%d" % number))
+        waiting[number].resolve(Response(500, b"ignored"))
+        assert (await client.answer()).body == b"%d" % number
+    assert len((await client.answer()).body) == 300_002
+
+
+async def test_many_pipelined_requests(harness: Harness) -> None:
+    """Thousands at once are all answered, in turns that leave room for other connections."""
+    await harness.start()
+    client, other = await harness.connect(), await harness.connect()
+    count = 5_000
+    client.send(b"".join(request_bytes("GET", f"/{number}") for number in range(count)))
+    other.get("/other")
+    assert (await other.answer()).body == b"/other|"
+    for number in range(count):
+        assert (await client.answer()).body == b"/%d|" % number
+
+
+async def test_a_client_that_does_not_read_is_not_served_on(harness: Harness) -> None:
+    """Unread answers stop the requests behind them; when they are read, the rest follows."""
+    await harness.start(limits=short(write_high_water_bytes=100_000, write_bytes_max=100_000))
+    harness.app.paths["/"] = lambda _: Response(200, b"x" * 1_000_000)
+    client = await harness.connect()
+    count = 60
+    client.send(request_bytes("GET", "/") * count)
+    await asyncio.sleep(0.2)
+    assert len(harness.app.seen) < count // 2
+    for _ in range(count):
+        assert len((await client.answer()).body) == 1_000_000
+
+
+@pytest.mark.parametrize("half", [False, True])
+async def test_a_client_that_leaves_ends_its_work(harness: Harness, half: bool) -> None:
+    """A task is cancelled and a promise released when the client closes, wholly or by half."""
+    listener = await harness.start()
+    ended: list[str] = []
+
+    async def work() -> Response:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            ended.append("task")
+            raise
+        return Response(200)
+
+    harness.app.paths["/task"] = lambda _: work()
+    harness.app.paths["/deferred"] = lambda _: Deferred(lambda: ended.append("deferred"))
+    for path in ("/task", "/deferred"):
+        client = await harness.connect()
+        client.get(path)
+        await until(lambda: listener.counters.answers_pending == 1)
+        if half:
+            client.writer.write_eof()
+        else:
+            client.writer.close()
+        await until(lambda: listener.counters.answers_pending == 0)
+    await until(lambda: ended == ["task", "deferred"])
+
+
+async def test_shielded_work_is_finished(harness: Harness) -> None:
+    """A write that was begun goes on without its client."""
+    listener = await harness.start()
+    done = asyncio.Event()
+
+    async def write() -> Response:
+        await asyncio.sleep(0.05)
+        done.set()
+        return Response(201)
+
+    harness.app.paths["/"] = lambda _: Shielded(write())
+    client = await harness.connect()
+    client.get()
+    await until(lambda: listener.counters.answers_pending == 1)
+    await client.close()
+    await until(lambda: listener.counters.connections_open == 0)
+    async with asyncio.timeout(5):
+        await done.wait()
+
+
+async def test_too_many_answers_are_waited_for(harness: Harness) -> None:
+    """Beyond the limit a request is told to come back."""
+    await harness.start(limits=short(answers_pending_max=1))
+    harness.app.paths["/"] = lambda _: later(b"late", 0.3)
+    first, second = await harness.connect(), await harness.connect()
+    first.get()
+    await until(lambda: len(harness.app.seen) == 1)
+    second.get()
+    answer = await second.answer()
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert (await first.answer()).body == b"late"
+
+
+async def test_a_forgotten_answer(harness: Harness) -> None:
+    """A promise that nobody keeps ends in 504, and what is resolved later is dropped."""
+    await harness.start(limits=short(answer_seconds=0.1))
+    forgotten: list[Deferred] = []
+    abandoned: list[bool] = []
+
+    def forget(_: Request) -> Deferred:
+        forgotten.append(Deferred(lambda: abandoned.append(True)))
+        return forgotten[-1]
+
+    harness.app.paths["/"] = forget
+    client = await harness.connect()
+    client.get()
+    assert (await client.answer()).status == 504
+    assert abandoned == [True]
+    forgotten[0].resolve(Response(200))
+    assert await client.rest() == b""
+
+
+async def test_an_abandoned_answer_is_closed(harness: Harness) -> None:
+    """A stream or a tunnel that comes after its client has left, or as a second answer, is closed,
+    so that it releases what it holds."""
+    counters = (await harness.start()).counters
+    deferred = Deferred()
+    harness.app.paths["/"] = lambda _: deferred
+    client = await harness.connect()
+    client.get()
+    await until(lambda: counters.answers_pending == 1)
+    client.writer.close()
+    await until(lambda: counters.answers_pending == 0)
+    closed: list[str] = []
+    answers = (
+        PushStream(200, lambda _: None, on_dropped=lambda: closed.append("stream")),
+        Tunnel(lambda _: None, b"", on_dropped=lambda: closed.append("tunnel")),
+    )
+    for answer in answers:
+        deferred.resolve(answer)
+    assert closed == ["stream", "tunnel"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", 408),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n", 408),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n", 408),
+    ],
+)
+async def test_slow_senders_have_a_deadline(harness: Harness, begin: bytes, status: int) -> None:
+    """A head or body that trickles in is cut off in time, however steadily it trickles."""
+    await harness.start(limits=short(head_seconds=0.2, body_seconds=0.2, idle_seconds=5))
+    client = await harness.connect()
+    client.send(begin)
+
+    async def trickle() -> None:
+        while True:
+            client.send(b"a")
+            await asyncio.sleep(0.02)
+
+    trickling = asyncio.create_task(trickle())
+    try:
+        assert (await client.answer()).status == status
+    finally:
+        trickling.cancel()
+    assert harness.app.seen == []
+
+
+async def test_silent_and_idle_connections_are_closed(harness: Harness) -> None:
+    """One that never says a word, and one that has nothing more to say, are closed without one."""
+    await harness.start(limits=short(head_seconds=0.1, idle_seconds=0.2))
+    silent, idle, blank = [await harness.connect() for _ in range(3)]
+    idle.get()
+    assert (await idle.answer()).status == 200
+    blank.send(b"\r\n")
+    for client in (silent, idle, blank):
+        assert await client.rest() == b""
+
+
+async def test_an_unfinished_request_is_refused(harness: Harness) -> None:
+    """A client that stops in the middle is answered 400, and the application not asked."""
+    await harness.start()
+    for data in (b"GET / HT", request_bytes("POST", "/", "Content-Length: 5") + b"abc"):
+        client = await harness.connect()
+        client.send(data)
+        await asyncio.sleep(0.02)
+        client.writer.write_eof()
+        assert (await client.answer()).status == 400
+    assert harness.app.seen == []
+
+
+async def test_work_that_was_cancelled_elsewhere(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If what a task waits for is cancelled by somebody else, the client is told at once."""
+    await harness.start()
+
+    async def work() -> Response:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+        return Response(200)
+
+    harness.app.paths["/"] = lambda _: work()
+    client = await harness.connect()
+    client.get()
+    assert (await client.answer()).status == 500
+    assert "CancelledError" in caplog.text
+
+
+async def test_a_refusal_without_a_form(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal goes out even if the form for it fails."""
+
+    def form(status: int, message: str) -> tuple[str, bytes]:
+        raise RuntimeError("no form")
+
+    await harness.start(error_body=form, limits=short(head_seconds=0.1))
+    client = await harness.connect()
+    client.send(b"GET / HTT")
+    assert (await client.answer()).status == 408
+    assert "no form" in caplog.text
+
+
+async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
+    """Connections have TCP keep-alive on, so that an open watch does not outlive its client."""
+    listener = await harness.start()
+    client = await harness.connect()
+    client.get()
+    await client.answer()
+    [connection] = listener._shared.connections
+    plug = connection._transport.get_extra_info("socket")
+    assert plug.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+
+@pytest.mark.parametrize("seconds", [0.05, -1.0])
+async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, seconds: float) -> None:
+    """What comes too late is replaced by a 504, without waiting for the sweep; work that must
+    not be cut off goes on, and whatever it then says is dropped."""
+    await harness.start()
+    ended: list[str] = []
+
+    async def work(name: str) -> Response:
+        try:
+            await asyncio.sleep(0.3)
+            ended.append(f"{name} done")
+        except asyncio.CancelledError:
+            ended.append(f"{name} cancelled")
+            raise
+        return Response(200)
+
+    def due(request: Request) -> None:
+        request.answer_by_seconds = request.received_seconds + seconds
+
+    def task(request: Request) -> object:
+        due(request)
+        return work("task")
+
+    def shielded(request: Request) -> object:
+        due(request)
+        return Shielded(work("shielded"))
+
+    def deferred(request: Request) -> object:
+        due(request)
+        return Deferred(lambda: ended.append("deferred abandoned"))
+
+    harness.app.paths.update({"/task": task, "/shielded": shielded, "/deferred": deferred})
+    async with asyncio.timeout(0.25):
+        for path in harness.app.paths:
+            answer, rest = await harness.ask(request_bytes("GET", path))
+            assert (answer.status, answer.headers["connection"], rest) == (504, "close", b"")
+    await until(lambda: len(ended) == 3)
+    assert sorted(ended) == ["deferred abandoned", "shielded done", "task cancelled"]
+
+
+async def test_an_answer_in_time_is_not_disturbed(harness: Harness) -> None:
+    """A deadline that was met does not touch what comes after it."""
+    await harness.start()
+
+    def act(request: Request) -> object:
+        request.answer_by_seconds = request.received_seconds + 0.2
+        return later(b"in time")
+
+    harness.app.paths["/"] = act
+    client = await harness.connect()
+    for _ in range(3):
+        client.get("/")
+        assert (await client.answer()).body == b"in time"
+        await asyncio.sleep(0.1)

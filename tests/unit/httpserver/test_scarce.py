@@ -1,0 +1,210 @@
+"""When connections are scarce, and when somebody is refused again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from restow.httpserver import PushStream, Request, Response, StreamWriter
+from tests.unit.httpserver.conftest import Client, Harness, request_bytes, short, until
+
+
+def known(request: Request) -> Response:
+    request.peer.is_known = True
+    return Response(200, b"known")
+
+
+async def asked(client: Client, path: str) -> int:
+    client.get(path)
+    return (await client.answer()).status
+
+
+async def test_strangers_make_room(harness: Harness) -> None:
+    """At the limit a new connection takes the place of the oldest stranger; those who have shown
+    who they are keep theirs."""
+    harness.app.paths["/known"] = known
+    listener = await harness.start(limits=short(connections_max=4))
+    first = await harness.connect()
+    assert await asked(first, "/known") == 200
+    strangers = [await harness.connect() for _ in range(3)]
+    assert await asked(strangers[1], "/") == 200
+    newcomer = await harness.connect()
+    assert await strangers[0].rest() == b""
+    assert await asked(newcomer, "/known") == 200
+    for client in (first, strangers[1], strangers[2], newcomer):
+        assert await asked(client, "/known") == 200
+    assert listener.counters.connections_displaced == 1
+    last = await harness.connect()
+    assert (await last.answer()).status == 503
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Le"])
+async def test_a_flood_of_silent_connections(harness: Harness, begun: bytes) -> None:
+    """However many say nothing or half a request, a client that speaks finds room each time."""
+    listener = await harness.start(limits=short(connections_max=20))
+    for _ in range(60):
+        client = await harness.connect()
+        if begun:
+            client.send(begun)
+    speaker = await harness.connect()
+    assert await asked(speaker, "/") == 200
+    await until(lambda: listener.counters.connections_open <= 20)
+    assert listener.counters.connections_refused == 0
+
+
+async def test_who_is_being_served_does_not_make_room(harness: Harness) -> None:
+    """A stranger whose answer is under way is not cut off for another."""
+    writers: list[StreamWriter] = []
+    done = asyncio.Event()
+
+    async def work() -> Response:
+        await done.wait()
+        return Response(200, b"done")
+
+    harness.app.paths["/watch"] = lambda _: PushStream(200, writers.append)
+    harness.app.paths["/work"] = lambda _: work()
+    await harness.start(limits=short(connections_max=2))
+    watcher, worker = await harness.connect(), await harness.connect()
+    watcher.get("/watch")
+    await watcher.reader.readuntil(b"\r\n\r\n")
+    worker.get("/work")
+    await until(lambda: len(harness.app.seen) == 2)
+    refused = await harness.connect()
+    assert (await refused.answer()).status == 503
+    writers[0].write(b"event")
+    assert await watcher.chunk() == b"event"
+    done.set()
+    assert (await worker.answer()).body == b"done"
+
+
+async def test_connections_from_one_address(harness: Harness) -> None:
+    """Where it is asked for, one address may have so many; when one is over, another may come."""
+    listener = await harness.start(limits=short(connections_per_address_max=2))
+    first, second = await harness.connect(), await harness.connect()
+    third = await harness.connect()
+    assert (await third.answer()).status == 503
+    assert await asked(second, "/") == 200
+    await first.close()
+    await third.close()
+    await until(lambda: listener.counters.connections_open == 1)
+    assert await asked(await harness.connect(), "/") == 200
+    for client in harness.clients:
+        await client.close()
+    await until(lambda: listener.counters.connections_open == 0)
+    assert listener._shared.addresses == {}
+    assert listener._shared.strangers == {}
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+@pytest.mark.parametrize("pipelined", [True, False])
+async def test_who_is_refused_again_and_again_is_slowed_down(
+    harness: Harness, status: int, pipelined: bool
+) -> None:
+    """After some refusals a connection is read no more for a while; the others are, meanwhile."""
+    harness.app.paths["/no"] = lambda _: Response(status)
+    limits = short(refusals_free=3, refusal_seconds=60, refusal_seconds_max=60)
+    listener = await harness.start(limits=limits)
+    client, other = await harness.connect(), await harness.connect()
+    if pipelined:
+        client.send(request_bytes("GET", "/no") * 5)
+    for _ in range(4):
+        if not pipelined:
+            client.get("/no")
+        assert (await client.answer()).status == status
+    if not pipelined:
+        client.get("/no")
+    assert listener.counters.requests_slowed == 1
+    for _ in range(3):
+        assert await asked(other, "/") == 200
+    assert harness.app.lines().count("GET /no") == 4
+
+
+async def test_who_is_slowed_down_is_answered_in_the_end(harness: Harness) -> None:
+    """Its requests are answered one by one, in their order, and then as quickly as before."""
+    harness.app.paths["/no"] = lambda _: Response(401)
+    limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
+    listener = await harness.start(limits=limits)
+    client = await harness.connect()
+    client.send(request_bytes("GET", "/no") * 9 + request_bytes("GET", "/last"))
+    assert [(await client.answer()).status for _ in range(9)] == [401] * 9
+    assert (await client.answer()).body == b"/last|"
+    assert listener.counters.requests_slowed == 8
+    assert await asked(client, "/") == 200
+
+
+async def test_a_good_request_is_the_end_of_it(harness: Harness) -> None:
+    """Refusals count only in a row."""
+    harness.app.paths["/no"] = lambda _: Response(403)
+    listener = await harness.start(limits=short(refusals_free=2))
+    client = await harness.connect()
+    for path, status in (("/no", 403), ("/no", 403), ("/", 200)) * 4:
+        assert await asked(client, path) == status
+    assert listener.counters.requests_slowed == 0
+
+
+@pytest.mark.parametrize(("status", "slowed"), [(401, 3), (403, 0), (429, 0)])
+async def test_who_is_known_may_be_refused_often(
+    harness: Harness, status: int, slowed: int
+) -> None:
+    """Rights that somebody lacks slow down nobody; only a credential that has become bad does."""
+
+    def refuse(request: Request) -> Response:
+        request.peer.is_known = True
+        return Response(status)
+
+    harness.app.paths["/no"] = refuse
+    limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
+    listener = await harness.start(limits=limits)
+    client = await harness.connect()
+    client.send(request_bytes("GET", "/no") * 4 + request_bytes("GET", "/last"))
+    assert [(await client.answer()).status for _ in range(4)] == [status] * 4
+    assert (await client.answer()).body == b"/last|"
+    assert listener.counters.requests_slowed == slowed
+
+
+async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> None:
+    """Nobody waits for the turn of one that is slowed down."""
+    harness.app.paths["/no"] = lambda _: Response(401)
+    limits = short(refusals_free=1, refusal_seconds=60, refusal_seconds_max=60)
+    listener = await harness.start(limits=limits)
+    client = await harness.connect()
+    assert await asked(client, "/no") == 401
+    assert await asked(client, "/no") == 401
+    await listener.stop(grace_seconds=0.1)
+    assert await client.rest() == b""
+
+
+class Work:
+    """Something to await that notes whether it was begun or given up."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self._ended = ended
+
+    def __await__(self):  # type: ignore[no-untyped-def]
+        self._ended.append("begun")
+        yield from asyncio.Event().wait().__await__()
+
+    def close(self) -> None:
+        self._ended.append("given up")
+
+
+async def test_work_that_never_began_is_given_up(harness: Harness) -> None:
+    """A client that leaves in the same breath, and one for whom there is no task: both are told."""
+    ended: list[str] = []
+    listener = await harness.start(limits=short(answers_pending_max=1))
+    harness.app.paths["/"] = lambda _: Work(ended)
+    first, second = await harness.connect(), await harness.connect()
+    first.get("/")
+    await until(lambda: ended == ["begun"])
+    second.get("/")
+    assert (await second.answer()).status == 503
+    assert ended == ["begun", "given up"]
+    await first.close()
+    await until(lambda: not len(listener._shared.tasks))
+    [connection] = listener._shared.connections
+    ended.clear()
+    connection.data_received(request_bytes("GET", "/"))
+    connection.eof_received()
+    await until(lambda: not len(listener._shared.tasks))
+    assert ended == ["given up"]

@@ -1,0 +1,241 @@
+"""TLS: versions, protocols, client certificates, and new certificates without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from restow.aio import Runtime
+from restow.apiserver.pki import ensure_pki
+from restow.httpserver import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
+from restow.httpserver.tls import whole_chain
+from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.unit.httpserver.conftest import (
+    Client,
+    Harness,
+    client_context,
+    request_bytes,
+    short,
+    until,
+)
+
+
+def material(files: CertificateFiles, *cas: Path) -> TlsMaterial:
+    return TlsMaterial(
+        TlsFiles(cert_file=files.cert_file, key_file=files.key_file, client_ca_files=cas)
+    )
+
+
+async def test_requests_over_tls(harness: Harness, certificates: CertificateFiles) -> None:
+    """TLS 1.3 and HTTP/1.1 are chosen though h2 is offered; large bodies pass both ways."""
+    await harness.start(tls=material(certificates))
+    harness.app.paths["/list"] = lambda _: PullStream(200, iter([b"x" * 100_000] * 50))
+    client = await harness.connect(context=client_context(certificates.ca_file))
+    tls = client.writer.get_extra_info("ssl_object")
+    assert (tls.version(), tls.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
+    client.send(request_bytes("POST", "/", body=b"x" * 2_000_000))
+    assert len((await client.answer()).body) == 2_000_002
+    client.get("/list")
+    assert len((await client.answer()).body) == 5_000_000
+    client.get("/last", "Connection: close")
+    assert (await client.answer()).body == b"/last|"
+    assert await client.rest() == b""
+    assert harness.app.seen[0].peer.certificate is None
+
+
+async def test_a_client_certificate_is_shown(harness: Harness, tmp_path: Path) -> None:
+    """With one, the application sees user and groups; without one, requests pass too."""
+    pki = ensure_pki(tmp_path / "pki", Runtime.system())
+    await harness.start(tls=TlsMaterial(pki.tls_files()))
+    context = ssl.create_default_context(cafile=pki.ca_file)
+    plain = await harness.connect(context=context)
+    plain.get()
+    assert (await plain.answer()).status == 200
+    assert harness.app.seen[0].peer.certificate is None
+    context.load_cert_chain(pki.directory / "admin.crt", pki.directory / "admin.key")
+    client = await harness.connect(context=context)
+    for _ in range(2):
+        client.get()
+        assert (await client.answer()).status == 200
+    first, second = (request.peer.certificate for request in harness.app.seen[1:])
+    assert first is second
+    assert first is not None
+    assert (first.common_name, first.organizations) == ("restow-admin", ("system:masters",))
+    assert first.not_before_epoch_seconds < first.not_after_epoch_seconds
+    assert ssl.DER_cert_to_PEM_cert(first.der).encode().strip() == pki.admin_cert_pem.strip()
+
+
+async def ask_over(harness: Harness, context: ssl.SSLContext) -> None:
+    client = await harness.connect(context=context)
+    client.get()
+    await client.answer()
+
+
+async def test_strangers_certificates_are_refused(
+    harness: Harness, certificates: CertificateFiles, tmp_path: Path
+) -> None:
+    """Another authority's certificate, or a server's certificate, does not get through."""
+    pki = ensure_pki(tmp_path / "pki", Runtime.system())
+    await harness.start(tls=TlsMaterial(pki.tls_files()))
+    serving = CertificateFiles(pki.ca_file, pki.serving_cert_file, pki.serving_key_file)
+    for files in (certificates, serving):
+        context = client_context(pki.ca_file, files=files)
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await ask_over(harness, context)
+    assert harness.app.seen == []
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
+async def test_old_versions_are_refused(harness: Harness, certificates: CertificateFiles) -> None:
+    """TLS 1.2 is served, 1.1 is not, and a connection without TLS gets nothing."""
+    listener = await harness.start(tls=material(certificates))
+    context = client_context(certificates.ca_file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    client = await harness.connect(context=context)
+    client.get()
+    assert (await client.answer()).status == 200
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await harness.connect(context=context)
+    plain = await Client.connect(listener.port)
+    plain.get()
+    assert b"HTTP" not in await plain.rest()
+    await plain.close()
+    assert len(harness.app.seen) == 1
+
+
+async def test_suites_of_the_newest_version_alone(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """Who names only suites of TLS 1.3 gets no other version with suites that nobody has named."""
+    files = TlsFiles(cert_file=certificates.cert_file, key_file=certificates.key_file)
+    policy = TlsPolicy(cipher_suites=("TLS_AES_256_GCM_SHA384",))
+    await harness.start(tls=TlsMaterial(files, policy))
+    context = client_context(certificates.ca_file)
+    client = await harness.connect(context=context)
+    client.get()
+    assert (await client.answer()).status == 200
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await harness.connect(context=context)
+
+
+async def test_sessions_are_not_resumed(harness: Harness, certificates: CertificateFiles) -> None:
+    """Every handshake is a full one, so a client certificate is looked at every time."""
+    await harness.start(tls=material(certificates, certificates.ca_file))
+    client = await harness.connect(context=client_context(certificates.ca_file))
+    client.get()
+    await client.answer()
+    session = client.writer.get_extra_info("ssl_object").session
+    assert session is None or not session.has_ticket
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_certificates_are_reloaded(harness: Harness, tmp_path: Path, named: bool) -> None:
+    """New connections see the new certificate, with and without a server name; old ones go on."""
+    old = make_certificate(tmp_path / "old", name="old")
+    new = make_certificate(tmp_path / "new", name="new")
+    used = tmp_path / "used"
+    shutil.copytree(tmp_path / "old", used)
+    files = CertificateFiles(used / "ca.pem", used / "cert.pem", used / "key.pem")
+    listener = await harness.start(tls=material(files, files.ca_file))
+
+    async def connect(trusted: CertificateFiles, shown: CertificateFiles) -> Client:
+        context = client_context(trusted.ca_file, files=shown)
+        if not named:
+            context.check_hostname = False
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", listener.port, ssl=context, server_hostname="localhost" if named else ""
+        )
+        client = Client(reader, writer)
+        harness.clients.append(client)
+        client.get()
+        assert (await client.answer()).status == 200
+        return client
+
+    before = await connect(old, old)
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        shutil.copy(tmp_path / "new" / name, used / name)
+    listener.reload()
+    after = await connect(new, new)
+    certificate = harness.app.seen[-1].peer.certificate
+    assert certificate is not None
+    assert certificate.common_name == "new"
+    (used / "key.pem").write_bytes(old.key_file.read_bytes())
+    with pytest.raises(TlsError, match="cannot be used"):
+        listener.reload()
+    await connect(new, new)
+    for client in (before, after):
+        client.get()
+        assert (await client.answer()).status == 200
+
+
+def test_files_that_cannot_be_used(certificates: CertificateFiles, tmp_path: Path) -> None:
+    """A missing or wrong file is named."""
+    for cert, key, cas in (
+        (tmp_path / "none.pem", certificates.key_file, ()),
+        (certificates.cert_file, certificates.cert_file, ()),
+        (certificates.cert_file, certificates.key_file, (tmp_path / "none.pem",)),
+    ):
+        with pytest.raises(TlsError, match="cannot be used"):
+            TlsMaterial(TlsFiles(cert_file=cert, key_file=key, client_ca_files=cas))
+
+
+async def test_a_handshake_has_a_deadline(harness: Harness, certificates: CertificateFiles) -> None:
+    """A client that connects and says nothing is gone before it is anybody."""
+    listener = await harness.start(tls=material(certificates), limits=short(handshake_seconds=0.2))
+    client = await Client.connect(listener.port)
+    assert await client.rest() == b""
+    await client.close()
+    assert listener.counters.connections_total == 0
+
+
+async def test_refusals_and_the_stop_over_tls(
+    harness: Harness, certificates: CertificateFiles
+) -> None:
+    """A refusal reaches its client, and a stop closes idle connections."""
+    listener = await harness.start(tls=material(certificates))
+    context = client_context(certificates.ca_file)
+    bad, idle = await harness.connect(context=context), await harness.connect(context=context)
+    bad.send(request_bytes("POST", "/", "Content-Length: 4000000") + b"x" * 4_000_000)
+    assert (await bad.answer()).status == 413
+    assert await bad.rest() == b""
+    idle.get()
+    await idle.answer()
+    stopping = asyncio.create_task(listener.stop())
+    assert await idle.rest() == b""
+    await idle.close()
+    await stopping
+    await until(lambda: listener.counters.connections_open == 0)
+
+
+def test_who_vouches_for_a_certificate_is_looked_up_once(
+    certificates: CertificateFiles, tmp_path: Path
+) -> None:
+    """A certificate that comes alone gets its authority behind it, if that is among those given;
+    one that has somebody behind it, or a foreign one, is left as it is."""
+    alone, authority = certificates.cert_file.read_bytes(), certificates.ca_file.read_bytes()
+    other = make_certificate(tmp_path, name="other")
+    subjects = [
+        each.subject
+        for each in x509.load_pem_x509_certificates(
+            whole_chain(alone, [other.ca_file.read_bytes(), authority, authority])
+        )
+    ]
+    assert subjects == [
+        each.subject for each in x509.load_pem_x509_certificates(alone + b"\n" + authority)
+    ]
+    for pem, known in (
+        (alone, []),
+        (alone, [other.ca_file.read_bytes()]),
+        (alone + b"\n" + authority, [authority]),
+        (authority, [authority]),
+        (b"nonsense", [authority]),
+    ):
+        assert whole_chain(pem, known) == pem

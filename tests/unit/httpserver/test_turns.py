@@ -1,0 +1,210 @@
+"""Turns: strangers get so much time together, in their order, and never none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from restow.httpserver import TlsMaterial
+from restow.httpserver.secured import RECORDS_AT_ONCE_MAX, Secured
+from restow.httpserver.turns import Turns
+from restow.testing.certificates import CertificateFiles
+from tests.unit.httpserver.conftest import (
+    WAIT_SECONDS,
+    Harness,
+    client_context,
+    request_bytes,
+    short,
+    until,
+)
+from tests.unit.httpserver.test_scarce import asked, known
+from tests.unit.httpserver.test_secured import GET, speaker
+
+
+class Costly:
+    """Work that takes time by a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self.turns = Turns(self.monotonic, seconds)
+        self.done: list[str] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def take(self, name: str, seconds: float, *, is_new: bool = False) -> bool:
+        def work() -> None:
+            self.done.append(name)
+            self.now += seconds
+
+        return self.turns.take(work, is_new=is_new)
+
+
+async def test_so_much_in_one_turn_of_the_loop() -> None:
+    """What is cheap is done at once, and of what is not, one thing in each turn, in its order."""
+    costly = Costly(1.0)
+    assert [costly.take(name, 0.4) for name in "abcd"] == [True, True, True, False]
+    costly.take("e", 2)
+    costly.take("f", 2)
+    assert (costly.done, len(costly.turns)) == (["a", "b", "c"], 3)
+    for after in ("abcde", "abcdef", "abcdef"):
+        await asyncio.sleep(0)
+        assert "".join(costly.done) == after
+    assert costly.take("g", 2)
+
+
+async def test_nobody_overtakes() -> None:
+    """Who comes while others stand in line stands behind them, also when there is time left."""
+    costly = Costly(1.0)
+    costly.take("a", 1)
+    costly.take("b", 0.1)
+    await asyncio.sleep(0)
+    assert costly.done == ["a", "b"]
+    costly.take("c", 1)
+    costly.take("d", 0.1)
+    costly.take("e", 0.1)
+    assert costly.done == ["a", "b", "c"]
+    await asyncio.sleep(0)
+    assert costly.done == ["a", "b", "c", "d", "e"]
+
+
+async def test_the_new_and_the_others() -> None:
+    """Two lines move on by turns: however long one is, the other goes on as fast."""
+    costly = Costly(1.0)
+    costly.take("a", 1)
+    for name in "bcdef":
+        costly.take(name, 1)
+    for name in "NOP":
+        costly.take(name, 1, is_new=True)
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert "".join(costly.done) == "aNbOcPdef"
+
+
+async def test_a_part_of_what_has_its_turn() -> None:
+    """Work that is asked for by work does not stand in line once more."""
+    turns = Turns(time.monotonic, 1e-9)
+    done: list[str] = []
+
+    def outer() -> None:
+        assert turns.take(lambda: done.append("inner"))
+        done.append("outer")
+
+    assert turns.take(lambda: None)
+    assert not turns.take(outer)
+    await asyncio.sleep(0)
+    assert done == ["inner", "outer"]
+
+
+async def test_trouble_is_nobody_elses() -> None:
+    """Work that fails keeps nobody else from their turn."""
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    costly = Costly(1.0)
+
+    def fail() -> None:
+        costly.now += 1
+        raise RuntimeError("as it should here")
+
+    costly.take("a", 1)
+    costly.turns.take(fail)
+    costly.take("b", 1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (costly.done, told) == (["a", "b"], ["as it should here"])
+
+
+async def test_strangers_wait_for_each_other_alone(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """With next to no time for strangers each of them gets its answer, in however many turns: to be
+    accepted, the handshake, the request, and a body longer than is held while it waits."""
+    harness.app.paths["/known"] = known
+    await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    context = client_context(certificates.ca_file)
+    clients = await asyncio.gather(*(harness.connect(context=context) for _ in range(20)))
+    for client in clients:
+        client.send(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000
+        )
+    for client in clients:
+        assert len((await client.answer()).body) == 500_002
+    assert await asyncio.gather(*(asked(client, "/known") for client in clients)) == [200] * 20
+    assert await asyncio.gather(*(asked(client, "/") for client in clients)) == [200] * 20
+
+
+async def test_who_ends_in_line_is_answered(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A client that closes its half of the socket behind its request has its turn all the same."""
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9, idle_seconds=1000))
+    clients = [await speaker(harness, certificates) for _ in range(20)]
+    for client in clients:
+        client.writer.write(await client.greet() + client.sealed(GET))
+        client.writer.write_eof()
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+        assert await client.answer() == b""
+    await until(lambda: listener.counters.connections_open == 0)
+
+
+async def test_a_stop_waits_for_the_line(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A request that has come before the stop is answered, also if nobody has looked at it yet."""
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    clients = [await speaker(harness, certificates) for _ in range(20)]
+    for client in clients:
+        client.writer.write(await client.greet())
+    await until(lambda: listener.counters.connections_open == 20)
+    for client in clients:
+        client.writer.write(client.sealed(GET))
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(listener._shared.turns) <= 5:  # noqa: ASYNC110 - it moves on in each turn
+            await asyncio.sleep(0)
+    stopping = asyncio.create_task(listener.stop(grace_seconds=WAIT_SECONDS))
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+    await stopping
+
+
+async def test_no_room_for_what_strangers_send(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """When others have sent all that can be held, whoever says little is served all the same."""
+    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    budget = listener._shared.budgets.unauthenticated
+    assert budget.take(budget.bytes_max)
+    clients = [await speaker(harness, certificates) for _ in range(10)]
+    for client in clients:
+        client.writer.write(await client.greet() + client.sealed(GET))
+    for client in clients:
+        assert (await client.answer()).endswith(b"/|")
+    budget.give_back(budget.bytes_max)
+
+
+async def test_short_records(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """Of a request in records of one byte only some are decrypted in a turn, and none is lost."""
+    listener = await harness.start(tls=tls)
+    client = await speaker(harness, certificates)
+    client.writer.write(await client.greet())
+    await until(lambda: listener.counters.connections_open == 1)
+    (connection,) = listener._shared.connections
+    secured = connection._transport
+    assert isinstance(secured, Secured)
+    sizes: list[int] = []
+    hand_on = secured._hand_on
+
+    def watched(data: bytes) -> None:
+        sizes.append(len(data))
+        hand_on(data)
+
+    secured._hand_on = watched
+    request = request_bytes("GET", "/" + "x" * 500)
+    client.writer.write(b"".join(client.sealed(bytes([byte])) for byte in request))
+    assert (await client.answer()).endswith(b"x|")
+    assert sum(sizes) == len(request)
+    assert max(sizes) <= RECORDS_AT_ONCE_MAX

@@ -1,0 +1,307 @@
+"""Seats for requests that wait: how many, for whom, and that all are given back."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restow.apimachinery.status_error import StatusError
+from restow.httpserver import Headers, Peer, PushStream, Request, Response, Tunnel
+from restow.httpserver.response import Answer
+from restow.httpserver.stream import StreamWriter
+from restow.httpserver.tunnel import TunnelEnd
+from restow.request.context import ANONYMOUS, Context, User
+from restow.request.limits import (
+    SCARCE_SECONDS,
+    InFlight,
+    InFlightOptions,
+    Room,
+    Seat,
+    Seated,
+)
+from restow.request.request_info import parse_request
+
+ALICE, BOB = User("alice"), User("bob")
+MASTER = User("root", ("system:masters",))
+
+
+class Time:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def context_of(user: User, method: str, target: str) -> Context:
+    path, _, query = target.partition("?")
+    request = Request(method, path, query, Headers([]), b"", Peer(1), 0.0)
+    context = Context(request, parse_request(method, target))
+    context.user = user
+    return context
+
+
+def fill(room: Room, user: str, count: int) -> list[Seat]:
+    """Take so many seats, or as many as there are."""
+    return [room.take(user) for _ in range(count) if room.has_seat_for(user)]
+
+
+@pytest.mark.parametrize("seats", [1, 2, 7])
+def test_one_user_may_have_all_of_few_seats(seats: int) -> None:
+    """Alone, a user gets as many as there are, and not one more; then there are as many again."""
+    room = Room(seats, Time())
+    held = fill(room, "alice", seats + 1)
+    assert len(held) == seats
+    for seat in held:
+        seat.leave()
+        seat.leave()
+    assert (room.taken, room.held) == (0, {})
+    assert len(fill(room, "alice", seats + 1)) == seats
+
+
+def test_zero_is_no_limit() -> None:
+    """Without a limit nobody is sent away."""
+    room = Room(0, Time())
+    assert len(fill(room, "alice", 5_000)) == 5_000
+
+
+def test_a_flood_leaves_room_for_others() -> None:
+    """One user takes most of many seats, and a hundred others still find one each, at once."""
+    room = Room(400, Time())
+    assert len(fill(room, "flood", 1_000)) == 350
+    assert all(len(fill(room, f"user-{number}", 1)) == 1 for number in range(50))
+    assert room.taken == 400
+
+
+def test_who_was_sent_away_is_next() -> None:
+    """After a refusal the flood gets no more than its share, until nobody was refused for long."""
+    time = Time()
+    room = Room(4, time)
+    flood = fill(room, "flood", 4)
+    assert not room.has_seat_for("alice")
+    flood.pop().leave()
+    assert not room.has_seat_for("flood")
+    alice = fill(room, "alice", 1)
+    assert len(alice) == 1
+    flood.pop().leave()
+    assert not room.has_seat_for("flood")
+    time.now += SCARCE_SECONDS
+    assert room.has_seat_for("flood")
+
+
+@given(
+    seats=st.integers(1, 40),
+    steps=st.lists(
+        st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 5)), max_size=200
+    ),
+)
+def test_rules_of_rooms(seats: int, steps: list[tuple[str, bool, int]]) -> None:
+    """Never more seats than there are; who holds none is sent away only when all are taken; and in
+    the end all are given back."""
+    time = Time()
+    room = Room(seats, time)
+    held: dict[str, list[Seat]] = {}
+    for user, comes, seconds in steps:
+        time.now += seconds
+        if not comes and held.get(user):
+            held[user].pop().leave()
+        elif comes:
+            has_seat = room.has_seat_for(user)
+            if not held.get(user):
+                assert has_seat or room.taken == seats
+            if has_seat:
+                held.setdefault(user, []).append(room.take(user))
+        counts = {name: len(each) for name, each in held.items() if each}
+        assert room.held == counts
+        assert room.taken == sum(counts.values()) <= seats
+    for each in held.values():
+        for seat in each:
+            seat.leave()
+    assert (room.taken, room.held) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "room"),
+    [
+        ("GET", "/api/v1/pods", "reads"),
+        ("GET", "/apis", "reads"),
+        ("GET", "/metrics", "reads"),
+        ("POST", "/api/v1/namespaces", "writes"),
+        ("DELETE", "/api/v1/namespaces/a/pods", "writes"),
+        ("PATCH", "/api/v1/namespaces/a/pods/b/status", "writes"),
+        ("GET", "/api/v1/pods?watch=1", "streams"),
+        ("GET", "/api/v1/watch/pods", "streams"),
+        ("GET", "/apis/a.b/v1/namespaces/a/things/b/log", "streams"),
+        ("POST", "/apis/a.b/v1/namespaces/a/things/b/exec", "streams"),
+        ("GET", "/healthz", None),
+        ("GET", "/livez/ping", None),
+        ("GET", "/readyz/", None),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", None),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", None),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "reads"),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", "writes"),
+    ],
+)
+def test_which_room(method: str, target: str, room: str | None) -> None:
+    """Reads, writes and streams have seats of their own; health and elections need none."""
+    flights = InFlight(Time())
+    expected = None if room is None else getattr(flights, room)
+    assert flights.room_of(parse_request(method, target)) is expected
+
+
+def test_masters_are_exempt() -> None:
+    """A master is let in when all seats are taken, and holds none."""
+    flights = InFlight(Time(), InFlightOptions(reads_max=1))
+    first = context_of(ALICE, "GET", "/api/v1/pods")
+    flights.check(first)
+    assert flights.take(first) is not None
+    master = context_of(MASTER, "GET", "/api/v1/pods")
+    flights.check(master)
+    assert flights.take(master) is None
+    with pytest.raises(StatusError) as refused:
+        flights.check(context_of(BOB, "GET", "/api/v1/pods"))
+    assert (refused.value.code, refused.value.reason) == (429, "TooManyRequests")
+    assert refused.value.message == "Too many requests, please try again later."
+    assert refused.value.retry_after_seconds == 1
+
+
+def test_a_seat_taken_before_it_was_known_who_asks() -> None:
+    """Who waits to be known holds a seat of nobody's; it becomes his own, or a master's none."""
+    flights = InFlight(Time(), InFlightOptions(reads_max=2))
+    for user, holders in ((ALICE, {"alice": 1}), (MASTER, {})):
+        context = context_of(ANONYMOUS, "GET", "/api/v1/pods")
+        flights.check(context)
+        seat = flights.take(context)
+        assert seat is not None
+        assert flights.reads.held == {ANONYMOUS.name: 1}
+        context.user = user
+        flights.check(context)
+        assert flights.take(context) is seat
+        assert flights.reads.held == holders
+        seat.leave()
+    assert flights.reads.taken == 0
+
+
+async def _given(answer: Answer) -> Answer:
+    return answer
+
+
+async def _failing() -> Answer:
+    raise ValueError("no")
+
+
+async def _waiting() -> Answer:
+    await asyncio.Event().wait()
+    return Response(200)
+
+
+async def _ended(work: Awaitable[Answer]) -> object:
+    try:
+        return await work
+    except (ValueError, asyncio.CancelledError) as error:
+        return error
+
+
+async def test_work_leaves_its_seat_however_it_ends() -> None:
+    """Done, failed, cancelled, or given up before it began: the seat is free."""
+    room = Room(8, Time())
+    await _ended(Seated(_given(Response(200)), room.take("alice")))
+    await _ended(Seated(_failing(), room.take("alice")))
+    task = asyncio.ensure_future(_ended(Seated(_waiting(), room.take("alice"))))
+    await asyncio.sleep(0)
+    assert room.taken == 1
+    task.cancel()
+    await task
+    Seated(_waiting(), room.take("alice")).close()
+    assert (room.taken, room.held) == (0, {})
+
+
+async def _within(work: Awaitable[Answer]) -> Answer:
+    return await work
+
+
+@pytest.mark.parametrize("has_seat", [True, False])
+async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
+    """Given up before it has begun, it leaves no coroutine behind that nobody waits for."""
+    room = Room(8, Time())
+    inner = _waiting()
+    Seated(_within(inner), room.take("alice") if has_seat else None, inner).close()
+    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
+    assert room.taken == 0
+    inner = _given(Response(200))
+    answer = await Seated(_within(inner), room.take("alice") if has_seat else None, inner)
+    assert isinstance(answer, Response)
+    assert room.taken == 0
+
+
+class Channel:
+    """A connection that takes everything."""
+
+    def stream_overfull(self) -> bool:
+        return False
+
+    def stream_done(self) -> None: ...
+
+    def stream_abort(self) -> None: ...
+
+    def tunnel_pause(self) -> None: ...
+
+    def tunnel_resume(self) -> None: ...
+
+    def tunnel_done(self) -> None: ...
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "cut"])
+async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
+    """Whoever ends a watch or a tunnel, its seat is held until then, and free from then on."""
+    room = Room(8, Time(), is_of_streams=True)
+    closed: list[str] = []
+    stream = await Seated(_given(PushStream(200, lambda _: None)), room.take("alice"))
+    assert isinstance(stream, PushStream)
+    writer = StreamWriter(Channel(), lambda _: None, chunked=True)
+    writer.on_close = lambda: closed.append("stream")
+    stream.start(writer)
+    tunnel = await Seated(_given(Tunnel(lambda _: None, b"")), room.take("alice"))
+    assert isinstance(tunnel, Tunnel)
+    tunnel_end = TunnelEnd(Channel(), lambda _: None)
+    tunnel_end.on_close = lambda: closed.append("tunnel")
+    tunnel.start(tunnel_end)
+    assert room.taken == 2
+    for each in (writer, tunnel_end):
+        getattr(each, end)()
+        getattr(each, end)()
+    assert room.taken == 0
+    assert closed == (["stream", "tunnel"] if end == "cut" else [])
+
+
+async def test_a_stream_that_nobody_takes() -> None:
+    """Its producer is told, and the seat is free."""
+    room = Room(8, Time(), is_of_streams=True)
+    dropped: list[str] = []
+    stream = PushStream(200, lambda _: None, on_dropped=lambda: dropped.append("stream"))
+    answer = await Seated(_given(stream), room.take("alice"))
+    assert isinstance(answer, PushStream)
+    answer.close()
+    assert (room.taken, dropped) == (0, ["stream"])
+
+
+def test_watches_of_one_user() -> None:
+    """A user has a limit of his own; others are not touched by it."""
+    flights = InFlight(Time(), InFlightOptions(streams_per_user_max=2))
+    watch = "/api/v1/pods?watch=1"
+    for _ in range(2):
+        context = context_of(ALICE, "GET", watch)
+        flights.check(context)
+        flights.take(context)
+    with pytest.raises(StatusError) as refused:
+        flights.check(context_of(ALICE, "GET", watch))
+    assert refused.value.code == 429
+    flights.check(context_of(BOB, "GET", watch))
+    assert flights.streams.refused == 1

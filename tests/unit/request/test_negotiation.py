@@ -1,0 +1,63 @@
+"""The choice of a form by the header Accept."""
+
+from __future__ import annotations
+
+import pytest
+
+from restow.apimachinery.status import StatusError
+from restow.request.negotiation import As, Form, Protobuf, Purpose, negotiate
+
+PB = "application/vnd.kubernetes.protobuf"
+GO = f"{PB},application/json"
+META = ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+AS_META: As = "PartialObjectMetadata"
+TABLE = ";as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("accept", "protobuf", "form"),
+    [
+        ("", "preferred", Form()),
+        ("*/*", "preferred", Form()),
+        ("application/json, */*", "preferred", Form()),
+        ("application/yaml", "preferred", Form("yaml")),
+        (GO, "preferred", Form("protobuf", or_json=True)),
+        (GO, "spared", Form()),
+        (GO, "metadata", Form()),
+        (f"{PB}, */*", "preferred", Form("protobuf", or_json=True)),
+        (f"{PB}, */*", "spared", Form()),
+        (f"application/json,{PB}", "preferred", Form()),
+        (f"application/json;q=0.5,{PB}", "preferred", Form("protobuf", or_json=True)),
+        (f"{PB},application/yaml", "spared", Form("protobuf")),
+        (PB, "preferred", Form("protobuf")),
+        (PB, "spared", Form("protobuf")),
+        (f"{PB};stream=watch", "spared", Form("protobuf")),
+        (f"{PB}{META}", "metadata", Form("protobuf", AS_META)),
+        # The same form in JSON will do; a whole object in its place would not.
+        (f"{PB}{META},application/json{META},application/json", "spared", Form("json", AS_META)),
+        (f"{PB}{META},application/json", "spared", Form("protobuf", AS_META)),
+        (f"{PB}{TABLE},application/json{TABLE}", "preferred", Form("json", "Table")),
+    ],
+)
+def test_the_form_of_an_object(accept: str, protobuf: Protobuf, form: Form) -> None:
+    """Protobuf comes where it is preferred or nothing else is taken; JSON wherever it will do."""
+    assert negotiate(accept, "object", protobuf) == form
+
+
+@pytest.mark.parametrize(
+    ("accept", "purpose", "protobuf"),
+    [
+        ("text/html", "object", "preferred"),
+        (PB, "object", "metadata"),
+        (f"{PB};q=0", "object", "preferred"),
+        (f"{PB}{TABLE}", "object", "preferred"),
+        (f"{PB}{META}", "review", "preferred"),
+        ("application/yaml", "watch", "preferred"),
+        ("application/cbor", "object", "preferred"),
+    ],
+)
+def test_what_cannot_be_served(accept: str, purpose: Purpose, protobuf: Protobuf) -> None:
+    """If no clause can be served, that is a 406."""
+    with pytest.raises(StatusError) as refused:
+        negotiate(accept, purpose, protobuf)
+    assert refused.value.code == 406
