@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.apimachinery import codec, jwt, protobuf, quantity
+from restow.apimachinery import body_codec, codec, jwt, protobuf, quantity
 from restow.apimachinery.json_patch import JsonPatch
 from restow.apimachinery.jwt_keys import KeySet, SigningKey, read_signing_key
 from restow.apimachinery.merge_patch import apply_merge_patch
@@ -70,7 +70,7 @@ def _json(data: bytes) -> None:
 
 
 def _yaml(data: bytes) -> None:
-    decoded = codec.decode(data, codec.YAML)
+    decoded = body_codec.decode(data, codec.YAML)
     assert codec.decode(codec.encode(decoded.value)).value == decoded.value
 
 

@@ -12,7 +12,7 @@ The checks run on every write, so they are made of calls that cost about as much
 - Integers: the parser makes floats of large ones. Only if there are nineteen digits in a row
   somewhere, the slow parser looks whether they are one.
 
-Not here: what an object means, and protobuf.
+Not here: what an object means, YAML (`yaml_codec`), and protobuf.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from restow.apimachinery.status import (
     bad_request,
     body_too_large,
     internal,
-    unsupported_media_type,
 )
 
 BODY_SIZE_MAX: Final = 3 * 1024 * 1024
@@ -60,25 +59,11 @@ class Decoded(NamedTuple):
     duplicates: tuple[str, ...] = ()
 
 
-def decode(
-    body: bytes,
-    media_type: str = JSON,
-    *,
-    size_max: int = BODY_SIZE_MAX,
-    find_duplicates: bool = True,
-) -> Decoded:
-    """The object in the body of a request; a 4xx if there is none.
+def decode(body: bytes, *, size_max: int = BODY_SIZE_MAX, find_duplicates: bool = True) -> Decoded:
+    """The object in a body of JSON; a 4xx if there is none.
 
     Call this outside the event loop when `takes_long` says so.
     """
-    if media_type == JSON:
-        pass  # what nearly everybody says, word for word
-    elif is_yaml(media_type):
-        from restow.apimachinery import yaml_codec  # noqa: PLC0415 - few servers ever need it
-
-        return yaml_codec.decode(body, size_max=size_max)
-    elif media_type_name(media_type) != JSON:
-        raise unsupported_media_type(MEDIA_TYPES)
     value, duplicates = decode_value(body, size_max=size_max, find_duplicates=find_duplicates)
     if type(value) is not dict:
         raise not_an_object()

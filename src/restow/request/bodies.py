@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.apimachinery import codec, field_errors, protobuf, status
+from restow.apimachinery import body_codec, codec, field_errors, protobuf, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind
 from restow.registry.definition import Object, Resource
@@ -39,7 +39,7 @@ def read_object(
     if known is not None and content_type == codec.JSON:
         decoded = _decode_known(context, resource, known)
     if decoded is None:
-        decoded = codec.decode(context.request.body, content_type)
+        decoded = body_codec.decode(context.request.body, content_type)
     return complete(context, resource, decoded.value, decoded.duplicates)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.apimachinery import codec, protobuf, status
+from restow.apimachinery import body_codec, codec, protobuf, status
 from restow.apimachinery.typed_json import check
 from restow.kinds.types import load_types
 from restow.request.bodies import PROTOBUF
@@ -30,7 +30,7 @@ def read_options(context: Context) -> dict[str, Any]:
         envelope = protobuf.read_envelope(body)
         _check_kind(envelope.kind)
         return protobuf.decode(struct, envelope.raw)
-    value = codec.decode(body, content_type).value
+    value = body_codec.decode(body, content_type).value
     _check_kind(value.get("kind"))
     return check(struct, value).value
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.apimachinery import codec
+from restow.apimachinery import body_codec, codec
 from restow.storage.interface import Key, Put, Transaction
 from restow.testing.api_client import MERGE_PATCH, YAML, ApiClient
 from tests.conformance.api.objects import CRON_JOB_KEY, DEPLOYMENT, OLD_CRON_JOB
@@ -160,14 +160,14 @@ async def test_what_the_server_owns_cannot_be_changed(api: ApiClient) -> None:
 async def test_yaml_is_read_in_a_thread(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes long, and others have their turns meanwhile: whichever path it is sent to."""
     threads: list[threading.Thread] = []
-    decode = codec.decode
+    decode = body_codec.decode
 
     def noting(body: bytes, media_type: str = codec.JSON, **options: Any) -> codec.Decoded:
         threads.append(threading.current_thread())
         return decode(body, media_type, **options)
 
     assert (await api.post(DEPLOYMENTS, DEPLOYMENT)).status == 201
-    monkeypatch.setattr(codec, "decode", noting)
+    monkeypatch.setattr(body_codec, "decode", noting)
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     for method, path, body, code in (
         ("POST", CONFIG_MAPS, b"metadata: {name: a}", 201),

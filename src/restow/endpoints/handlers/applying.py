@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.apply.schema import from_struct
 from restow.apimachinery.apply.values import ApplySchemaError, check
 from restow.endpoints.handlers.committing import Writing
@@ -144,7 +144,7 @@ def _read(context: Context) -> Object:
     if not body.strip():
         return {}
     try:
-        decoded = codec.decode(body, YAML)
+        decoded = body_codec.decode(body, YAML)
     except status.BadRequest as error:
         raise status.bad_request(f"error decoding YAML: {error.message}") from error
     if decoded.duplicates:

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import Cause
@@ -121,7 +121,7 @@ class Withdrawing:
 def read_report(context: Context) -> StorageVersionReport:
     """What the body says. Raises 400, 413, 415 or 422."""
     content_type = context.request.headers.get("content-type") or ""
-    body = codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
+    body = body_codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
     try:
         said = msgspec.convert(body, StorageVersionReport)
     except msgspec.ValidationError as error:

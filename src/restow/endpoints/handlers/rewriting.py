@@ -28,7 +28,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import Cause
 from restow.endpoints.continue_tokens import Place
@@ -119,7 +119,7 @@ def read_wish(context: Context) -> Wish:
     body: Object = {}
     if context.request.body:
         content_type = context.request.headers.get("content-type") or ""
-        body = codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
+        body = body_codec.decode(context.request.body, content_type, size_max=BODY_BYTES_MAX).value
     causes = [
         field_errors.forbidden(name[:TEXT_LENGTH_MAX], "there is no such field")
         for name in body

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from restow.apimachinery import codec, protobuf
+from restow.apimachinery import body_codec, codec, protobuf
 from restow.apimachinery.conversion import Converter
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
@@ -75,7 +75,7 @@ class SentKind:
             check_type(self._resource, context, said, envelope.kind)
             obj = self._resource.shape.decode_protobuf(self._api_version, envelope.raw)
         else:
-            decoded = codec.decode(context.request.body, content_type)
+            decoded = body_codec.decode(context.request.body, content_type)
             obj, duplicates = decoded.value, decoded.duplicates
             obj = {**obj, "apiVersion": self._known(obj.get("apiVersion"))}
         return complete(context, self._resource, obj, duplicates)

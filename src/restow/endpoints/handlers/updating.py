@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from msgspec.structs import replace
 
-from restow.apimachinery import codec, field_errors, status
+from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.authorization.rules import refusal
@@ -221,7 +221,7 @@ def _read_scale(context: Context) -> Any:
     content_type = context.request.headers.get("content-type") or ""
     if codec.media_type_name(content_type) == PROTOBUF:
         return read_message(context.request.body)
-    return codec.decode(context.request.body, content_type).value
+    return body_codec.decode(context.request.body, content_type).value
 
 
 async def change_scale(
