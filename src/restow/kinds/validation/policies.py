@@ -21,7 +21,7 @@ from restow.apimachinery.name_formats import (
 )
 from restow.apimachinery.structural.cel import CompileError, types
 from restow.apimachinery.structural.cel.admission import Scope
-from restow.apimachinery.structural.cel.syntax import RESERVED
+from restow.apimachinery.structural.cel.keywords import KEYWORDS
 from restow.kinds.validation.fields import Causes, Object, listed, part
 from restow.kinds.validation.match_rules import check_match_resources, check_selector
 
@@ -34,7 +34,6 @@ _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _NOT_FOUND_ACTIONS: Final = ("Deny", "Allow")
 _TEXT_OR_NULL: Final = (types.STRING, types.NULL)
 _NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
-_NOT_NAMES: Final = RESERVED | {"true", "false", "null", "in"}
 _REINVOCATIONS: Final = ("IfNeeded", "Never")
 _PATCHES: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 _BOTH_EMPTY: Final = "validations or auditAnnotations must contain at least one item"
@@ -197,7 +196,7 @@ def _check_variable(scope: Scope, variable: Object, where: str) -> Causes:
     name, source = variable.get("name") or "", variable.get("expression") or ""
     if not name.strip():
         causes.append(errors.required(f"{where}.name", "name is not specified"))
-    elif _NAME.fullmatch(name) is None or name in _NOT_NAMES:
+    elif _NAME.fullmatch(name) is None or name in KEYWORDS:
         why = "must be a valid CEL identifier"
         causes.append(errors.invalid(f"{where}.name", name, why))
     if not source.strip():

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from restow.apimachinery.structural.cel import types
-from restow.apimachinery.structural.cel.syntax import RESERVED
+from restow.apimachinery.structural.cel.keywords import KEYWORDS
 from restow.apimachinery.structural.cel.values import (
     NANOSECOND,
     CelError,
@@ -263,7 +263,6 @@ def parse_moment(text: str) -> int:
     return seconds * NANOSECOND + int(f"{(fraction or '')[:9]:0<9}")
 
 
-_KEYWORDS: Final = RESERVED | {"true", "false", "null", "in"}
 _SPELLED: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _TO_SPELL: Final = re.compile(r"__|[-./]")
 _SPELLABLE: Final = re.compile(r"[a-zA-Z0-9_./-]+", re.ASCII)
@@ -273,6 +272,6 @@ def escape(name: str) -> str | None:
     """How CEL spells the name of a field; None if it cannot."""
     if not name or name[0].isdigit() or _SPELLABLE.fullmatch(name) is None:
         return None
-    if name in _KEYWORDS:
+    if name in KEYWORDS:
         return f"__{name}__"
     return _TO_SPELL.sub(lambda match: _SPELLED[match.group()], name)

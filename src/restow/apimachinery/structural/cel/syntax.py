@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from restow.apimachinery.structural.cel.keywords import RESERVED
 from restow.apimachinery.structural.cel.nodes import (
     Call,
     Conditional,
@@ -27,29 +28,6 @@ from restow.apimachinery.type_values import INT64_MAX, INT64_MIN
 EXPRESSION_LENGTH_MAX: Final = 100_000
 # Each level takes a few Python frames, here and in all that walks over an expression.
 DEPTH_MAX: Final = 60
-
-RESERVED: Final = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
-
 
 LINE_SHOWN_MAX: Final = 200
 """Of a line that is longer, only what is around the problem is shown."""
