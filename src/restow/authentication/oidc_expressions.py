@@ -16,10 +16,10 @@ from typing import Any, Final
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.checker import Variable
-from restow.apimachinery.structural.cel.declarations import Declared
 from restow.apimachinery.structural.cel.environment import RULES
 from restow.apimachinery.structural.cel.evaluate import compile_node
 from restow.apimachinery.structural.cel.program import CompileError, Program, check_expression
+from restow.apimachinery.structural.cel.types import Declared
 
 EXPRESSION_LENGTH_MAX: Final = 16_384
 KEPT_MAX: Final = 1_024

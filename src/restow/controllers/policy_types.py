@@ -23,9 +23,9 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import Scope
-from restow.apimachinery.structural.cel.declarations import Declared
 from restow.apimachinery.structural.cel.object_types import declare_custom, declare_struct
 from restow.apimachinery.structural.cel.program import CompileError
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.types import UnknownType
 from restow.kinds.derived_types import all_types
 from restow.registry.catalog import Catalog

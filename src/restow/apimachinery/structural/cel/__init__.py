@@ -14,7 +14,7 @@ from restow.apimachinery.structural.cel.budget import (
     RULE_COST_MAX,
     SCHEMA_COST_MAX,
 )
-from restow.apimachinery.structural.cel.declarations import Declared, declare
+from restow.apimachinery.structural.cel.declarations import declare
 from restow.apimachinery.structural.cel.environment import RULES, Environment
 from restow.apimachinery.structural.cel.functions import Overload
 from restow.apimachinery.structural.cel.program import (
@@ -24,6 +24,7 @@ from restow.apimachinery.structural.cel.program import (
     compile_expression,
 )
 from restow.apimachinery.structural.cel.rules import RuleNode, RuleResult, compile_rules, run_rules
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import CelError
 
 __all__ = [

@@ -23,7 +23,7 @@ from typing import Any, Final
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.checker import Variable
-from restow.apimachinery.structural.cel.declarations import Declared, parse_moment
+from restow.apimachinery.structural.cel.declarations import parse_moment
 from restow.apimachinery.structural.cel.environment import RULES
 from restow.apimachinery.structural.cel.evaluate import compile_node
 from restow.apimachinery.structural.cel.library_authorizer import (
@@ -38,6 +38,7 @@ from restow.apimachinery.structural.cel.program import (
     check_expression,
 )
 from restow.apimachinery.structural.cel.run import Trial
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import CelError, Timestamp
 
 OBJECT: Final = "object"

@@ -11,8 +11,9 @@ from typing import Final
 
 from restow.apimachinery import field_errors
 from restow.apimachinery.status_error import Cause
-from restow.apimachinery.structural.cel.declarations import REQUEST_SIZE_MAX, Declared, declare
+from restow.apimachinery.structural.cel.declarations import REQUEST_SIZE_MAX, declare
 from restow.apimachinery.structural.cel.spans import UNBOUNDED
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.schema import Schema
 
 RULE_COST_MAX: Final = 10_000_000

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.conversions import text_to_duration, text_to_timestamp
-from restow.apimachinery.structural.cel.declarations import Declared
 from restow.apimachinery.structural.cel.environment import Environment
 from restow.apimachinery.structural.cel.functions import Overload
 from restow.apimachinery.structural.cel.nodes import (
@@ -29,7 +28,7 @@ from restow.apimachinery.structural.cel.nodes import (
     Node,
     Select,
 )
-from restow.apimachinery.structural.cel.types import BOOL, DYN, INT, STRING, Type
+from restow.apimachinery.structural.cel.types import BOOL, DYN, INT, STRING, Declared, Type
 from restow.apimachinery.structural.cel.values import CelError, Uint
 from restow.apimachinery.structural.patterns import compile_pattern
 

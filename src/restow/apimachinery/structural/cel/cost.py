@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.call_cost import CallCost, Entry, Path
-from restow.apimachinery.structural.cel.declarations import Declared
 from restow.apimachinery.structural.cel.nodes import (
     Call,
     Conditional,
@@ -36,6 +35,7 @@ from restow.apimachinery.structural.cel.spans import (
     capped,
     fixed,
 )
+from restow.apimachinery.structural.cel.types import Declared
 
 
 class _Local(NamedTuple):

@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode
 from binascii import Error as BadBase64
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.keywords import KEYWORDS
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import (
     NANOSECOND,
     CelError,
-    Convert,
     Duration,
     Timestamp,
 )
@@ -35,28 +34,6 @@ _DURATION_SIZES: Final = (3, 32)
 _DATE_SIZES: Final = (12, 12)
 _TIME_SIZES: Final = (21, 32)
 _BYTES_OF_CHARACTER: Final = 4
-
-
-@dataclass(slots=True, eq=False)
-class Declared:
-    """The type of one node of a schema."""
-
-    type: types.Type = types.DYN
-    schema: Schema | None = None
-    fields: dict[str, Declared] = field(default_factory=dict)
-    """By the name that CEL has for them."""
-    names: dict[str, str] = field(default_factory=dict)
-    """From CEL's name of a field to its own."""
-    item: Declared | None = None
-    """Of a list, or the values of a map."""
-    key: Declared | None = None
-    size_max: int = 0
-    """Items, entries, or bytes of a text; zero if there is no such thing."""
-    json_size_min: int = 0
-    convert: Convert | None = None
-    """Makes the value that CEL sees; None if it is the JSON value itself."""
-    is_ordered: bool = True
-    """Whether the order of items counts when lists are compared."""
 
 
 def declare(schema: Schema, *, is_root: bool = False) -> Declared | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from restow.apimachinery.structural.cel.declarations import Declared
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import cel_equal, contains
 from restow.apimachinery.structural.ratchet import by_list_key, list_key
 

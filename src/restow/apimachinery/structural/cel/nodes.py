@@ -9,12 +9,10 @@ Not here: reading an expression (`syntax`), names and types (`checker`), and eva
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from restow.apimachinery.structural.cel.declarations import Declared
-    from restow.apimachinery.structural.cel.functions import Overload
-    from restow.apimachinery.structural.cel.types import Type
+from restow.apimachinery.structural.cel.functions import Overload
+from restow.apimachinery.structural.cel.types import Declared, Type
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from restow.apimachinery.structural.cel import types
-from restow.apimachinery.structural.cel.declarations import Declared, escape
+from restow.apimachinery.structural.cel.declarations import escape
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.schema import Schema
 from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Struct, UnknownType
 from restow.apimachinery.types import Type as FieldType

@@ -12,12 +12,12 @@ from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.checker import Checker, Variable
 from restow.apimachinery.structural.cel.cost import estimate
-from restow.apimachinery.structural.cel.declarations import Declared
 from restow.apimachinery.structural.cel.environment import RULES, Environment
 from restow.apimachinery.structural.cel.evaluate import compile_node
 from restow.apimachinery.structural.cel.nodes import Node
 from restow.apimachinery.structural.cel.run import Evaluate, Run, Trial
 from restow.apimachinery.structural.cel.syntax import SyntaxProblem, parse, told_at
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import CelError, CostExceeded, TrialOver
 
 SELF: Final = "self"

@@ -17,7 +17,7 @@ from restow.apimachinery.status_error import Cause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
-from restow.apimachinery.structural.cel.declarations import Declared, declare, escape
+from restow.apimachinery.structural.cel.declarations import declare, escape
 from restow.apimachinery.structural.cel.field_paths import FieldPathError, read_field_path
 from restow.apimachinery.structural.cel.program import (
     OLD_SELF,
@@ -26,6 +26,7 @@ from restow.apimachinery.structural.cel.program import (
     Program,
     compile_expression,
 )
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import NONE, CelError, some
 from restow.apimachinery.structural.ratchet import Correlated, by_list_key, list_key
 from restow.apimachinery.structural.schema import Rule, Schema

@@ -1,15 +1,15 @@
 """Types of CEL, and whether a value of one may stand where another is asked for.
 
-Not here: the types of schemas (`declarations`), and functions.
+Not here: how a schema is declared (`declarations`), and functions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-if TYPE_CHECKING:
-    from restow.apimachinery.structural.cel.declarations import Declared
+from restow.apimachinery.structural.cel.values import Convert
+from restow.apimachinery.structural.schema import Schema
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,6 +60,28 @@ A: Final = Type("$A")
 B: Final = Type("$B")
 
 SCALARS: Final = frozenset({BOOL, INT, UINT, DOUBLE, DURATION, TIMESTAMP})
+
+
+@dataclass(slots=True, eq=False)
+class Declared:
+    """The type of one node of a schema."""
+
+    type: Type = DYN
+    schema: Schema | None = None
+    fields: dict[str, Declared] = field(default_factory=dict)
+    """By the name that CEL has for them."""
+    names: dict[str, str] = field(default_factory=dict)
+    """From CEL's name of a field to its own."""
+    item: Declared | None = None
+    """Of a list, or the values of a map."""
+    key: Declared | None = None
+    size_max: int = 0
+    """Items, entries, or bytes of a text; zero if there is no such thing."""
+    json_size_min: int = 0
+    convert: Convert | None = None
+    """Makes the value that CEL sees; None if it is the JSON value itself."""
+    is_ordered: bool = True
+    """Whether the order of items counts when lists are compared."""
 
 
 def list_of(item: Type) -> Type:
