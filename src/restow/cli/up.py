@@ -35,7 +35,6 @@ from restow.localcluster.supervisor import Supervisor
 from restow.storage.errors import OpenRefused
 
 EXIT_REFUSED = 1
-CONTROLLERS: Final = "controllers"
 
 EPILOG = """\
   restow up
@@ -136,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
                 Layout(arguments.data_dir.absolute()),
                 view=view,
                 runtime=Runtime.system(),
-                has_controllers=_has_controllers() and not arguments.no_controllers,
+                has_controllers=not arguments.no_controllers,
             )
         )
     except (ClusterError, PkiError, ReleaseError, OSError) as error:
@@ -158,12 +157,6 @@ def release_name(text: str) -> str:
     """A name as it is; a file by its whole path, since servers may be started elsewhere."""
     path = Path(text)
     return str(path.absolute()) if path.exists() else text
-
-
-def _has_controllers() -> bool:
-    from restow.cli.main import COMMANDS
-
-    return any(command.name == CONTROLLERS for command in COMMANDS)
 
 
 class PlainView:
