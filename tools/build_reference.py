@@ -26,7 +26,7 @@ from restow.aio import Runtime
 from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
-from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, make_whole_parser
 from restow.cli.tree import Argument, Group, Node, Option, whole_tree
 from restow.kinds.definitions import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
@@ -64,7 +64,7 @@ def pages() -> dict[str, str]:
     """Each page by its file name, as it should be."""
     return {
         "apis.md": _page(apis(builtin_catalog())),
-        "commands.md": _page(commands(whole_tree())),
+        "commands.md": _page(commands(whole_tree(make_whole_parser()))),
         "metrics.md": _page(metrics()),
     }
 

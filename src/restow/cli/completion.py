@@ -47,5 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    print(SCRIPTS[arguments.shell](whole_tree(), shipped_releases()), end="")
+    tree = whole_tree(arguments.make_whole_parser())
+    print(SCRIPTS[arguments.shell](tree, shipped_releases()), end="")
     return 0

@@ -173,6 +173,14 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     return parser, parsers
 
 
+def make_whole_parser() -> argparse.ArgumentParser:
+    """A parser with the arguments of all commands. Loads the module of each: it takes a moment."""
+    parser, parsers = make_parser()
+    for command in COMMANDS:
+        command.load().add_arguments(parsers[command.name])
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -187,6 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_arguments(parsers[called.name])
         arguments = parser.parse_args(words)
         arguments.words = tuple(words)  # for a command that starts others like itself
+        arguments.make_whole_parser = make_whole_parser  # for the command that lists them all
         return module.run(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -14,8 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from restow.cli.main import COMMANDS, make_parser
-
 BRIEF_CHARACTERS_MAX: Final = 72
 _DEFAULT: Final = re.compile(r"(?:^|; )default(?:: | (?=\d))(.+)$")
 _EXIT_CODES: Final = re.compile(r"^Exit codes: (.+?)\.?\s*(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -106,11 +104,8 @@ class Node:
             yield from child.walk()
 
 
-def whole_tree() -> Node:
-    """`restow` with all its commands. Loads the module of each, so it takes a moment."""
-    parser, parsers = make_parser()
-    for command in COMMANDS:
-        command.load().add_arguments(parsers[command.name])
+def whole_tree(parser: argparse.ArgumentParser) -> Node:
+    """`restow` with all its commands, from a parser that has the arguments of each."""
     return _node(parser, (parser.prog,), summary=parser.description or "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from restow.cli.completion import SCRIPTS
-from restow.cli.main import COMMANDS, main
+from restow.cli.main import COMMANDS, main, make_whole_parser
 from restow.cli.tree import Node, brief, whole_tree
 from restow.kinds.releases import shipped_releases
 
@@ -26,7 +26,7 @@ ASK_FISH = "source $argv[1]; complete -C 'restow serve --guarantee '"
 
 @pytest.fixture(scope="module")
 def tree() -> Node:
-    return whole_tree()
+    return whole_tree(make_whole_parser())
 
 
 @pytest.fixture(scope="module")
