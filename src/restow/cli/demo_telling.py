@@ -29,7 +29,7 @@ from rich.text import Text
 
 from restow.cli.demo_board import Board
 from restow.cli.foreign_text import shown
-from restow.cli.status import PHASE_STYLES, progress_of
+from restow.cli.status_tables import PHASE_STYLES, progress_of
 
 WIDTH_OF_FILES: Final = 1_000
 """Wide enough that no line is broken: programs read these."""

@@ -1,7 +1,7 @@
 """`restow status`: what is stored how, who agrees on it, what is being migrated, and by whom.
 
-It only reads. The looking is in `restow.migration.overview`; here are the words of the command,
-its tables and its JSON.
+It only reads. The looking is in `restow.migration.overview`; here are the words of the command.
+Its tables and its JSON are in `status_tables`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,15 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
 
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.cli.connecting import add_connection, find_cluster
-from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.running import run_async
+from restow.cli.status_tables import fields_of, print_all
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -33,24 +26,9 @@ from restow.client import (
     ConfigInvalid,
     NoSuchResource,
 )
-from restow.migration.encryption_keys import labels_of
-from restow.migration.migrator.progress import duration_text
 from restow.migration.overview import look
-from restow.migration.overview_keys import KeysSeen, key_problems
-from restow.migration.overview_values import (
-    Hash,
-    MigrationSeen,
-    Overview,
-    ResourceSeen,
-    Verdict,
-    agreement_of,
-)
-from restow.migration.times import time_text
+from restow.migration.overview_values import Overview
 
-WIDTH_OF_FILES = 1_000
-"""Wide enough that no line is broken: programs read these."""
-SUCCEEDED_SHOWN_MAX = 3
-FAILED_SHOWN_MAX = 10
 REQUEST_SECONDS_MAX = 20.0
 INTERVAL_SECONDS = 0.5
 """Between two drawings of -w, at least."""
@@ -76,18 +54,6 @@ lines, or line of JSON, whenever something has changed. It survives restarts of 
 
 Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
 """
-
-_STYLES = {
-    Verdict.OK: "green",
-    Verdict.UNREADABLE: "red",
-    Verdict.MIGRATING: "cyan",
-    Verdict.TO_MIGRATE: "yellow",
-    Verdict.DISAGREEING: "red",
-    Verdict.UNKNOWN: "",
-    Verdict.LEFT_ALONE: "",
-    Verdict.GONE: "",
-}
-PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,299 +117,6 @@ async def _follow(config: ClientConfig, arguments: argparse.Namespace) -> None:
             interval=arguments.interval or INTERVAL_SECONDS,
             hints=Hints.of(arguments),
         )
-
-
-def print_all(
-    view: Overview,
-    console: Console | None = None,
-    *,
-    hints: Hints,
-    resources: Sequence[ResourceSeen] | None = None,
-) -> None:
-    """The whole overview; of the resources only some, if these are given."""
-    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    console = console or Console(width=width, highlight=False, markup=False, emoji=False)
-    if view.servers:
-        console.print(_servers(view))
-        console.print()
-    if view.resources:
-        chosen = view.resources if resources is None else resources
-        console.print(resources_table(chosen, labels=_labels(view)))
-        if (more := len(view.resources) - len(chosen)) > 0:
-            console.print(f"… and {more:,} more")
-        for names, problem in key_problems((each.resource, each.keys) for each in view.resources):
-            console.print(shown(f"{names}: {problem.what}: {problem.advice}"), soft_wrap=True)
-        for each in view.resources:
-            if each.remark:
-                text = shown(f"{each.resource}: {hints.complete(each.remark)}")
-                console.print(text, soft_wrap=True)
-        console.print()
-    if view.migrations:
-        console.print(_migrations(view))
-        _print_failures(console, view)
-        console.print()
-    if view.leaders:
-        console.print(_leaders(view))
-        console.print()
-    console.print(hints.complete(_summary(view)), soft_wrap=True)
-    for note in view.notes:
-        console.print(f"note: {shown(hints.complete(note))}", soft_wrap=True)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
-def _servers(view: Overview) -> Table:
-    """With what they are only where some are not main servers."""
-    shows_component = any(each.is_aggregated for each in view.servers)
-    table = _table("SERVER", *(["COMPONENT"] if shows_component else []), "HOST", "RENEWED", "")
-    for each in view.servers:
-        remark = Text("ok", style="green") if each.is_live else Text("expired", style="red")
-        table.add_row(
-            Text(shown(each.id)),
-            *([Text(shown(each.component))] if shows_component else []),
-            Text(shown(each.host) or "–"),
-            ago(each.renewed, view),
-            remark,
-        )
-    return table
-
-
-def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, str]) -> Table:
-    """Of encryption keys only where there are any: `labels` are how they are called."""
-    headings = ["RESOURCE", "WRITTEN AS", "MAY BE STORED AS", "SERVERS", ""]
-    if labels:
-        headings[3:3] = ["WRITTEN WITH", "MAY BE STORED UNDER"]
-    table = _table(*headings)
-    for each in resources:
-        cells = [
-            Text(shown(each.resource)),
-            Text(shown(str(each.written)) or "–"),
-            Text(shown(_stored_as(each)) or "?"),
-            Text(shown(agreement_of(each))),
-            Text(each.verdict.value, style=_STYLES[each.verdict]),
-        ]
-        if labels:
-            cells[3:3] = _key_cells(each.keys, labels)
-        table.add_row(*cells)
-    return table
-
-
-def _stored_as(seen: ResourceSeen) -> str:
-    """The versions; a hash that nobody knows is shown where somebody may look for it."""
-    is_served = seen.verdict not in (Verdict.LEFT_ALONE, Verdict.GONE)
-    texts = [str(each) if is_served else each.words for each in seen.persisted]
-    return ", ".join(dict.fromkeys(texts))
-
-
-def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:
-    if keys is None:
-        return [Text("–"), Text("–")]
-    counts = Counter(key for _, key in keys.servers)
-    written = labels.get(keys.agreed, "?")
-    if keys.differ:
-        parts = [f"{count} {labels[key]}" for key, count in sorted(counts.items())]
-        return [
-            Text(shown(", ".join(parts)), style="red"),
-            Text(shown(", ".join(labels[key] for key in keys.persisted))),
-        ]
-    stored = Text(shown(", ".join(labels[key] for key in keys.persisted)))
-    if keys.waiting:
-        wanted = ", ".join(sorted({labels[key] for _, key in keys.waiting}))
-        return [Text(shown(f"{written}, {wanted} waits"), style="yellow"), stored]
-    return [Text(shown(written)), stored]
-
-
-def _labels(view: Overview) -> dict[str, str]:
-    """How the keys are called that anything is said of; empty where nobody encrypts."""
-    seen = [each.keys for each in view.resources if each.keys is not None]
-    return labels_of(key for keys in seen for key in keys.all_ids)
-
-
-def _migrations(view: Overview) -> Table:
-    table = _table("MIGRATION", "RESOURCE", "STATUS", "PROGRESS", "AGE")
-    for each in _chosen(view.migrations):
-        table.add_row(
-            Text(shown(each.name)),
-            Text(shown(each.resource)),
-            Text(each.phase, style=PHASE_STYLES.get(each.phase, "")),
-            Text(shown(progress_of(each))),
-            ago(each.created, view, suffix=""),
-        )
-    return table
-
-
-def _chosen(migrations: list[MigrationSeen]) -> list[MigrationSeen]:
-    """All that run, all that failed and were not superseded, and the last that have succeeded."""
-    oldest = datetime.fromisoformat("1970-01-01T00:00:00Z")
-    migrations = sorted(migrations, key=lambda each: each.finished or oldest, reverse=True)
-    is_open = [each for each in migrations if each.is_open]
-    failed = [each for each in migrations if each.phase == "Failed" and not each.is_superseded]
-    succeeded = [each for each in migrations if each.phase == "Succeeded"]
-    return is_open + failed + succeeded[:SUCCEEDED_SHOWN_MAX]
-
-
-def progress_of(migration: MigrationSeen) -> str:
-    """How far it is: what the migrator says in words, or else from its counts."""
-    if migration.message:
-        return migration.message
-    counts = migration.progress
-    scanned, remaining = counts.get("scanned"), counts.get("remaining")
-    if not isinstance(scanned, int):
-        return "–"
-    parts = [f"{scanned:,} objects"]
-    if isinstance(remaining, int) and remaining:
-        parts = [f"{scanned:,} of about {scanned + remaining:,} objects"]
-    if isinstance(rate := counts.get("objectsPerSecond"), int | float) and rate:
-        parts.append(f"{rate:,.0f}/s")
-    if isinstance(left := counts.get("secondsLeft"), int | float) and migration.is_open:
-        parts.append(f"{duration_text(round(left))} left")
-    if isinstance(failed := counts.get("failed"), int) and failed:
-        parts.append(f"{failed:,} failed")
-    return ", ".join(parts)
-
-
-def _print_failures(console: Console, view: Overview) -> None:
-    for migration in _chosen(view.migrations):
-        if not migration.failed_objects:
-            continue
-        console.print(f"failed in {shown(migration.name)}:", soft_wrap=True)
-        for each in migration.failed_objects[:FAILED_SHOWN_MAX]:
-            place = "/".join(filter(None, (each.get("namespace"), each.get("name"))))
-            why = f"{each.get('reason')}: {each.get('message')}"
-            console.print(f"  {shown(place)}: {shown(why)}", soft_wrap=True)
-        if (more := len(migration.failed_objects) - FAILED_SHOWN_MAX) > 0:
-            console.print(f"  … and {more:,} more: -o json shows them")
-
-
-def _leaders(view: Overview) -> Table:
-    table = _table("CONTROLLER", "LEADER", "RENEWED", "")
-    for each in view.leaders:
-        remark = Text("ok", style="green") if each.is_live else Text("nobody leads", style="yellow")
-        table.add_row(
-            Text(f"{each.namespace}/{each.name}"),
-            Text(shown(each.holder) or "–"),
-            ago(each.renewed, view),
-            remark,
-        )
-    return table
-
-
-def _summary(view: Overview) -> str:
-    counts = dict.fromkeys(Verdict, 0)
-    for each in view.resources:
-        counts[each.verdict] += 1
-    parts = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]
-    many = len(view.resources)
-    text = f"{many} resource{'s' * (many != 1)} of {view.server}: {', '.join(parts) or 'none'}"
-    running = sum(each.is_open for each in view.migrations)
-    if view.migrations:
-        ended = Counter(
-            "superseded" if each.is_superseded else each.phase.lower()
-            for each in view.migrations
-            if not each.is_open
-        )
-        words = [f"{running} under way"] if running else []
-        words += [f"{count} {phase}" for phase, count in sorted(ended.items())]
-        text += f"; migrations: {', '.join(words)}"
-    if not any(each.is_live for each in view.leaders):
-        text += "; no controllers run (restow controllers)"
-    return text
-
-
-def ago(moment: datetime | None, view: Overview, *, suffix: str = " ago") -> Text:
-    """How long ago something was, by our clock."""
-    if moment is None:
-        return Text("–")
-    seconds = round((view.moment - moment).total_seconds())
-    return Text(f"{duration_text(max(seconds, 0))}{suffix}")
-
-
-def fields_of(view: Overview) -> dict[str, Any]:
-    """The overview as docs/reference/status.md describes it."""
-    return {
-        "server": view.server,
-        "time": _time(view.moment),
-        "resources": [_resource_fields(each) for each in view.resources],
-        "migrations": [_migration_fields(each) for each in view.migrations],
-        "servers": [
-            {
-                "id": each.id,
-                "component": each.component,
-                "host": each.host,
-                "renewTime": _time(each.renewed),
-                "live": each.is_live,
-            }
-            for each in view.servers
-        ],
-        "controllers": [
-            {
-                "name": each.name,
-                "namespace": each.namespace,
-                "leader": each.holder,
-                "renewTime": _time(each.renewed),
-                "live": each.is_live,
-            }
-            for each in view.leaders
-        ],
-        "notes": view.notes,
-    }
-
-
-def _resource_fields(seen: ResourceSeen) -> dict[str, Any]:
-    return {
-        "resource": seen.resource,
-        "verdict": seen.verdict.value,
-        "remark": seen.remark or None,
-        "written": _hash_fields(seen.written) if seen.written.hash else None,
-        "persisted": [_hash_fields(each) for each in seen.persisted],
-        "heartbeatTime": _time(seen.heartbeat),
-        "servers": [{"id": server, "version": version} for server, version in seen.servers],
-        "components": list(seen.components),
-        "stores": list(seen.stores),
-        "encryption": None if seen.keys is None else _key_fields(seen.keys),
-    }
-
-
-def _key_fields(keys: KeysSeen) -> dict[str, Any]:
-    problem = keys.problem
-    return {
-        "key": keys.agreed or None,
-        "persisted": list(keys.persisted),
-        "servers": [{"id": server, "key": key} for server, key in keys.servers],
-        "waiting": [{"id": server, "key": key} for server, key in keys.waiting],
-        "blockedBy": [{"id": server, "key": key} for server, key in keys.blind],
-        "problem": None if problem is None else problem.what,
-        "advice": None if problem is None else problem.advice,
-    }
-
-
-def _hash_fields(value: Hash) -> dict[str, str]:
-    return {"hash": value.hash, "version": value.version}
-
-
-def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
-    return {
-        "name": seen.name,
-        "apiVersion": seen.api_version,
-        "resource": seen.resource,
-        "status": seen.phase,
-        "superseded": seen.is_superseded,
-        "proven": seen.is_proven,
-        "message": seen.message,
-        "progress": seen.progress,
-        "failedObjects": seen.failed_objects,
-        "creationTime": _time(seen.created),
-        "finishTime": _time(seen.finished),
-    }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else time_text(moment)
 
 
 def _interval(text: str) -> float:

@@ -9,7 +9,7 @@ The API is asked only when something begins or breaks off, and for discovery whe
 come and go. Time passes by itself: ages are drawn anew, and a server whose lease runs out is shown
 as expired, without asking anyone.
 
-Not here: the tables (`status`).
+Not here: the tables (`status_tables`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
-from restow.cli.status import fields_of, print_all
+from restow.cli.status_tables import fields_of, print_all
 from restow.client import (
     ApiClient,
     Change,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from restow.cli import status
+from restow.cli import status_tables
 from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.migration.overview_values import (
@@ -118,7 +118,7 @@ def view() -> Overview:
 def printed(width: int, seen: Overview | None = None) -> list[str]:
     console = Console(width=width, color_system=None, highlight=False, markup=False, record=True)
     with console.capture() as capture:
-        status.print_all(seen or view(), console, hints=Hints())
+        status_tables.print_all(seen or view(), console, hints=Hints())
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
@@ -162,7 +162,7 @@ def test_a_superseded_failure_is_only_counted() -> None:
     lines = printed(200, seen)
     assert not any(line.startswith(("old", "failed in old")) for line in lines)
     assert any("migrations: 1 succeeded, 1 superseded" in line for line in lines)
-    fields = status.fields_of(seen)["migrations"]
+    fields = status_tables.fields_of(seen)["migrations"]
     assert [(each["name"], each["superseded"]) for each in fields] == [
         ("old", True),
         ("new", False),
@@ -177,7 +177,7 @@ def test_narrow_terminals_fold_and_lose_nothing() -> None:
 
 def test_json_has_everything() -> None:
     """What programs read is the same, with all migrations and all failed objects."""
-    fields = json.loads(json.dumps(status.fields_of(view())))
+    fields = json.loads(json.dumps(status_tables.fields_of(view())))
     assert fields["time"] == "2026-01-01T12:00:00Z"
     assert fields["resources"][1] == {
         "resource": "pods",
@@ -218,7 +218,7 @@ def test_components_are_shown_where_there_are_some() -> None:
     assert head.split()[:2] == ["SERVER", "COMPONENT"]
     assert first.split()[:2] == ["apiserver-a", "kube-apiserver"]
     assert others[1].split()[:2] == ["c", "aggregated-x"]
-    assert status.fields_of(seen)["servers"][2]["component"] == "aggregated-x"
+    assert status_tables.fields_of(seen)["servers"][2]["component"] == "aggregated-x"
 
 
 @pytest.fixture(scope="module")

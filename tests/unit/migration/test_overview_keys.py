@@ -20,7 +20,7 @@ from restow.apis.names import (
     STORES_ANNOTATION,
 )
 from restow.apis.storage_scan import StoredCount
-from restow.cli import status
+from restow.cli import status_tables
 from restow.cli.hints import Hints
 from restow.client import ApiResource, Discovered
 from restow.client.discovery import ApiGroup
@@ -107,7 +107,7 @@ def printed(*resources: ResourceSeen) -> str:
     sheet = io.StringIO()
     view = Overview("https://there", Runtime.system().clock.wall(), resources=list(resources))
     console = Console(file=sheet, width=300, highlight=False, markup=False)
-    status.print_all(view, console, hints=Hints())
+    status_tables.print_all(view, console, hints=Hints())
     return sheet.getvalue()
 
 
@@ -126,7 +126,7 @@ def test_one_key_for_all() -> None:
     assert "WRITTEN WITH" in text
     assert "aesgcm:key1" in text
     assert K1 not in text
-    fields = status._resource_fields(found)["encryption"]
+    fields = status_tables._resource_fields(found)["encryption"]
     assert (fields["key"], fields["persisted"], fields["problem"]) == (K1, [K1], None)
     assert fields["servers"] == [{"id": "a", "key": K1}, {"id": "b", "key": K1}]
 
@@ -161,7 +161,7 @@ def test_a_key_that_is_waited_for() -> None:
     assert "aesgcm:key1, aesgcm:key2 waits" in text
     assert "a would write with aesgcm:key2, but b cannot read aesgcm:key2" in text
     assert "add aesgcm:key2 to the encryption configuration of those servers" in text
-    fields = status._resource_fields(found)["encryption"]
+    fields = status_tables._resource_fields(found)["encryption"]
     assert fields["blockedBy"] == [{"id": "b", "key": K2}]
     assert fields["waiting"] == [{"id": "a", "key": K2}]
     soon = report(
@@ -313,4 +313,4 @@ def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: Verdict)
     if found.verdict is not Verdict.OK:
         how = f"under the encryption key {stored}" if stored else "without encryption"
         assert f"2 of its values are stored {how}, such as /registry/secrets/default/a" in text
-        assert status._resource_fields(found)["remark"] == found.remark
+        assert status_tables._resource_fields(found)["remark"] == found.remark
