@@ -6,19 +6,38 @@ Not here: what a watcher sends (`watching`), and conversion (`translating`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from restow.endpoints.handlers.server import Server
+from restow.aio import Runtime, Tasks
 from restow.endpoints.handlers.translating import Translation, Waiting
 from restow.registry.definition import Resource
+from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
+
+
+class Host(Protocol):
+    """The parts of a server that watches use."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    @property
+    def store(self) -> ResourceStore: ...
+
+    @property
+    def tasks(self) -> Tasks: ...
+
+    @property
+    def fan_outs(self) -> dict[str, FanOut]:
+        """By root of keys: the watchers of each resource."""
 
 
 class FanOut:
     """All watchers of one cache, flushed together once per turn of the loop."""
 
-    def __init__(self, server: Server, cache: WatchCache) -> None:
-        self._server = server
-        self._clock = server.runtime.clock
+    def __init__(self, host: Host, cache: WatchCache) -> None:
+        self._host = host
+        self._clock = host.runtime.clock
         self.cache = cache
         self._watchers: dict[Waiting, None] = {}  # in order of arrival
         self._scheduled = False
@@ -34,7 +53,9 @@ class FanOut:
         """Where all who want a version wait for it."""
         found = self._translations.get(api_version)
         if found is None:
-            found = Translation(self._server, resource, api_version)
+            found = Translation(
+                resource, api_version, store=self._host.store, tasks=self._host.tasks
+            )
             self._translations[api_version] = found
         return found
 
@@ -42,7 +63,7 @@ class FanOut:
         if not self._watchers:
             self.cache.listen(self._changed)
             if not self.cache.is_closed:  # else another cache has its place, and it ends at once
-                self._server.fan_outs[self.cache.root] = self
+                self._host.fan_outs[self.cache.root] = self
         self._watchers[watcher] = None
 
     def discard(self, watcher: Waiting) -> None:
@@ -50,8 +71,8 @@ class FanOut:
         if not self._watchers:
             self.cache.unlisten(self._changed)
             # Or it would keep the objects of a kind that is gone.
-            if self._server.fan_outs.get(self.cache.root) is self:
-                del self._server.fan_outs[self.cache.root]
+            if self._host.fan_outs.get(self.cache.root) is self:
+                del self._host.fan_outs[self.cache.root]
 
     def shared(self, cursor: int, key: object, make: Callable[[], bytes]) -> bytes:
         """Bytes that several watchers want in one flush; made once.
@@ -82,7 +103,7 @@ class FanOut:
             self._shared = None
 
 
-def fan_out_of(server: Server, cache: WatchCache) -> FanOut:
+def fan_out_of(host: Host, cache: WatchCache) -> FanOut:
     """The fan-out of a cache; there is one for as long as somebody watches it."""
-    found = server.fan_outs.get(cache.root)
-    return found if found is not None and found.cache is cache else FanOut(server, cache)
+    found = host.fan_outs.get(cache.root)
+    return found if found is not None and found.cache is cache else FanOut(host, cache)

@@ -7,13 +7,11 @@ about access (`review_checks`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from restow.apimachinery import status
 from restow.apimachinery.rbac import Rule
 from restow.apimachinery.rbac_objects import rules_object
-from restow.authentication.service_accounts import Identified
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.review_checks import check_access, selector_errors
 from restow.endpoints.handlers.server import Server
@@ -25,21 +23,6 @@ from restow.request.bodies import must_wait, read_later, read_object
 from restow.request.context import Context, User
 from restow.request.request_info import RequestInfo
 from restow.request.responses import respond_object
-
-
-class Judge(Protocol):
-    """Who knows about users and rights."""
-
-    def allows(self, user: User, info: RequestInfo) -> bool: ...
-
-    def reason(self, user: User, info: RequestInfo) -> str:
-        """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
-
-    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
-        """All rules that a user has in a namespace, and what else there should be."""
-
-    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
-        """Whose a token is, as `token_review` asks."""
 
 
 def review(server: Server, context: Context) -> Promise:

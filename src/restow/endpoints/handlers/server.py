@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from restow.admission import Chain
 from restow.aio import Runtime, Tasks
 from restow.apimachinery import status
+from restow.apimachinery.rbac import Rule
+from restow.authentication.service_accounts import Identified
 from restow.endpoints.continue_tokens import ContinueTokens
+from restow.endpoints.handlers.fan_out import FanOut
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
+from restow.request.context import User
 from restow.request.parameters import WATCH_SECONDS_MIN
+from restow.request.request_info import RequestInfo
 from restow.storageversion.store_scan import StoreScanner
 
-if TYPE_CHECKING:
-    from restow.endpoints.handlers.reviews import Judge
-    from restow.endpoints.handlers.watching import FanOut
-
 RETRY_SECONDS: Final = 1
+
+
+class Judge(Protocol):
+    """Who knows about users and rights."""
+
+    def allows(self, user: User, info: RequestInfo) -> bool: ...
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+        """All rules that a user has in a namespace, and what else there should be."""
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
+        """Whose a token is, as `token_review` asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

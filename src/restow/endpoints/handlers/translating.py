@@ -14,12 +14,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from restow.aio import TasksClosed, TasksFull
+from restow.aio import Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
-from restow.endpoints.handlers.server import Server
 from restow.registry.custom.conversion import ConversionRefused
 from restow.registry.definition import Resource
+from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,11 @@ class Waiting(Protocol):
 class Translation:
     """One version of one resource, for all who watch it so."""
 
-    def __init__(self, server: Server, resource: Resource, api_version: str) -> None:
-        self._server = server
+    def __init__(
+        self, resource: Resource, api_version: str, *, store: ResourceStore, tasks: Tasks
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
         self._resource = resource
         self._api_version = api_version
         self._wanted: dict[Waiting, Sequence[Entry]] = {}
@@ -57,7 +60,7 @@ class Translation:
         if not self._is_running:
             self._is_running = True
             try:
-                self._server.tasks.spawn(f"convert to {self._api_version}", self._run())
+                self._tasks.spawn(f"convert to {self._api_version}", self._run())
             except (TasksFull, TasksClosed):
                 self._is_running = False
                 del self._wanted[watcher]
@@ -72,7 +75,7 @@ class Translation:
         if entry[1] == self._api_version:
             return entry
         found = self._at_hand.get(entry[0])
-        return found or self._server.store.known(self._resource, entry, self._api_version)
+        return found or self._store.known(self._resource, entry, self._api_version)
 
     async def _run(self) -> None:
         try:
@@ -111,9 +114,7 @@ class Translation:
     async def _convert(self, entries: Collection[Entry]) -> StatusError | None:
         """Have objects at hand; or why they cannot be had."""
         try:
-            found = await self._server.store.in_version(
-                self._resource, list(entries), self._api_version
-            )
+            found = await self._store.in_version(self._resource, list(entries), self._api_version)
         except StatusError as error:
             return error
         except Exception as error:  # the edge of a task: whoever waits must hear of it
