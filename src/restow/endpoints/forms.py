@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
+from restow.aio import Clock
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.endpoints.handlers.server import Server
 from restow.endpoints.partial import partial_list_bytes, partial_object_bytes
 from restow.endpoints.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
 from restow.endpoints.tables.registry import columns_of
@@ -26,32 +26,31 @@ def check_form(context: Context) -> None:
         include_object(context)
 
 
-def object_in_form(server: Server, context: Context, body: bytes) -> bytes:
+def object_in_form(context: Context, body: bytes, *, clock: Clock) -> bytes:
     """One object as the form of the request asks."""
     if context.form.as_kind == "Table":
         obj = orjson.loads(body)
-        return _table(server, context, [obj], obj.get("metadata") or {})
+        return _table(context, [obj], obj.get("metadata") or {}, clock=clock)
     return partial_object_bytes(body)
 
 
 def list_in_form(
-    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+    context: Context, bodies: list[bytes], metadata: dict[str, Any], *, clock: Clock
 ) -> Response:
     """A list as the form of the request asks."""
     if context.form.as_kind == "Table":
-        table = _table(server, context, [orjson.loads(body) for body in bodies], metadata)
+        objects = [orjson.loads(body) for body in bodies]
+        table = _table(context, objects, metadata, clock=clock)
         return respond(context, 200, table)
     return respond(context, 200, partial_list_bytes(bodies, metadata=orjson.dumps(metadata)))
 
 
-def event_in_form(
-    server: Server, context: Context, body: bytes, *, with_definitions: bool
-) -> bytes:
+def event_in_form(context: Context, body: bytes, *, clock: Clock, with_definitions: bool) -> bytes:
     """The object of a watch event as the form of the request asks."""
     if context.form.as_kind == "Table":
         obj = orjson.loads(body)
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return _table(server, context, [obj], metadata, with_definitions=with_definitions)
+        return _table(context, [obj], metadata, clock=clock, with_definitions=with_definitions)
     return partial_object_bytes(body)
 
 
@@ -66,11 +65,11 @@ def include_object(context: Context) -> IncludeObject:
 
 
 def _table(
-    server: Server,
     context: Context,
     objects: list[dict[str, Any]],
     metadata: dict[str, Any],
     *,
+    clock: Clock,
     with_definitions: bool = True,
 ) -> bytes:
     assert context.resource is not None
@@ -78,7 +77,7 @@ def _table(
         columns_of(context.resource, context.info.version, context.info.subresource),
         objects,
         metadata=metadata,
-        now=server.runtime.clock.wall(),
+        now=clock.wall(),
         include_object=include_object(context),
         with_definitions=with_definitions,
     )

@@ -43,7 +43,7 @@ async def _answer(server: Server, context: Context) -> Answer:
         obj = {"kind": "ComponentStatus", "apiVersion": "v1", **await _store(server)}
         body = orjson.dumps(obj)
         if context.form.as_kind:
-            body = object_in_form(server, context, body)
+            body = object_in_form(context, body, clock=server.runtime.clock)
         return respond(context, 200, body)
     selection = Selection(resource_of(context), info)
     body = orjson.dumps(await _store(server))

@@ -91,7 +91,7 @@ def _created(server: Server, context: Context, written: Written) -> Response:
         context.warn(f"{kind.group_resource} are stored, but nothing acts on them in this release")
     body = written.body
     if context.form.as_kind:
-        body = object_in_form(server, context, body)
+        body = object_in_form(context, body, clock=server.runtime.clock)
     return respond(context, 201, body)
 
 

@@ -58,7 +58,7 @@ async def _delete(server: Server, context: Context) -> Response:
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
         if context.form.as_kind:
-            body = object_in_form(server, context, body)
+            body = object_in_form(context, body, clock=server.runtime.clock)
         return respond(context, 200 if written.removed else stays_code, body)
     uid = orjson.loads(written.body)["metadata"].get("uid", "")
     details = {"name": info.name, "group": resource.group, "kind": resource.plural, "uid": uid}

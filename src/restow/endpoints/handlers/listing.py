@@ -389,7 +389,7 @@ def _list_of(
     if wants_message(context, bodies.nbytes):
         return _list_in_messages(server, context, bodies.items, metadata)
     if context.form.as_kind:
-        return list_in_form(server, context, bodies.items, metadata)
+        return list_in_form(context, bodies.items, metadata, clock=server.runtime.clock)
     resource = resource_of(context)
     head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         orjson.dumps(resource.kind.list_kind),

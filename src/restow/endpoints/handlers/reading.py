@@ -61,7 +61,7 @@ def answer_from(server: Server, context: Context, cache: WatchCache) -> Response
     else:
         body = server.store.body_of(resource, entry, resource.api_version(info.version))
     if context.form.as_kind:
-        body = object_in_form(server, context, body)
+        body = object_in_form(context, body, clock=server.runtime.clock)
     return respond(context, 200, body)
 
 

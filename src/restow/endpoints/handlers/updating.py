@@ -205,7 +205,7 @@ def written_answer(server: Server, context: Context, written: Written) -> Respon
         scale = scale_of_object(resource, context.info.version, orjson.loads(body))
         body = orjson.dumps(scale)
     if context.form.as_kind:
-        body = object_in_form(server, context, body)
+        body = object_in_form(context, body, clock=server.runtime.clock)
     return respond(context, 201 if written.created else 200, body)
 
 

@@ -361,7 +361,10 @@ class Watcher:
         body = self._server.store.body_of(self._resource, entry, self._version)
         if self._form[1]:
             body = event_in_form(
-                self._server, self._context, body, with_definitions=not self._told_columns
+                self._context,
+                body,
+                clock=self._server.runtime.clock,
+                with_definitions=not self._told_columns,
             )
             self._told_columns = True
         return encode_chunk(self._event(what, body))
@@ -399,7 +402,9 @@ class Watcher:
         kind = self._resource.kind.kind
         body = orjson.dumps({"kind": kind, "apiVersion": self._version, "metadata": metadata})
         if self._form[1]:
-            body = event_in_form(self._server, self._context, body, with_definitions=False)
+            body = event_in_form(
+                self._context, body, clock=self._server.runtime.clock, with_definitions=False
+            )
         return encode_chunk(self._event(b"BOOKMARK", body))
 
     def _bookmark_and_again(self) -> None:
