@@ -8,21 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from restow.aio import Clock, InvariantViolation, Tasks
 from restow.httpserver.limits import Budgets, Limits
 from restow.httpserver.reader import Lines
+from restow.httpserver.request import Peer
 from restow.httpserver.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
-from restow.httpserver.states import ANSWERING, STREAMING
+from restow.httpserver.states import ANSWERING, STREAMING, State
 from restow.httpserver.turns import Turns
-
-if TYPE_CHECKING:
-    from restow.httpserver.connection import Connection
 
 ROOM_LOOKS_MAX: Final = 16
 """Connections that are looked at for one that makes room; those that do not are not asked again
 before the others."""
+
+
+class Connection(Protocol):
+    """A connection, as the listener and the others see it."""
+
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is half-read or being answered."""
+
+    def check(self, now_seconds: float) -> None:
+        """Enforce the deadlines."""
+
+    def end_push_stream(self) -> None: ...
+
+    def close_if_idle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 @dataclass(slots=True)

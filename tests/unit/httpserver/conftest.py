@@ -22,6 +22,7 @@ from restow.httpserver import (
     TlsFiles,
     TlsMaterial,
 )
+from restow.httpserver.connection import Connection
 from restow.testing.certificates import CertificateFiles, make_certificate
 
 WAIT_SECONDS = 10.0
@@ -171,6 +172,13 @@ class Harness:
         client = await Client.connect(self.listeners[-1].port, context=context)
         self.clients.append(client)
         return client
+
+    @property
+    def connection(self) -> Connection:
+        """The only connection of the last listener."""
+        (found,) = self.listeners[-1]._shared.connections
+        assert isinstance(found, Connection)
+        return found
 
     async def ask(self, data: bytes) -> tuple[Answered, bytes]:
         """Send bytes on a connection of their own: the first answer, and all that follows."""

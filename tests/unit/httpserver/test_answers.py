@@ -285,12 +285,11 @@ async def test_a_refusal_without_a_form(harness: Harness, caplog: pytest.LogCapt
 
 async def test_vanished_peers_are_asked_for(harness: Harness) -> None:
     """Connections have TCP keep-alive on, so that an open watch does not outlive its client."""
-    listener = await harness.start()
+    await harness.start()
     client = await harness.connect()
     client.get()
     await client.answer()
-    [connection] = listener._shared.connections
-    plug = connection._transport.get_extra_info("socket")
+    plug = harness.connection._transport.get_extra_info("socket")
     assert plug.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
 

@@ -202,7 +202,7 @@ async def test_work_that_never_began_is_given_up(harness: Harness) -> None:
     assert ended == ["begun", "given up"]
     await first.close()
     await until(lambda: not len(listener._shared.tasks))
-    [connection] = listener._shared.connections
+    connection = harness.connection
     ended.clear()
     connection.data_received(request_bytes("GET", "/"))
     connection.eof_received()

@@ -308,7 +308,7 @@ async def unread(harness: Harness, client: Speaker) -> StreamWriter:
     harness.app.paths["/"] = lambda _: PushStream(200, writers.append)
     client.writer.write(await client.greet() + client.sealed(GET))
     await until(lambda: bool(writers))
-    (transport,) = (each._transport for each in harness.listeners[-1]._shared.connections)
+    transport = harness.connection._transport
     while transport.get_write_buffer_size() == 0:
         writers[0].write(b"x" * 10_000)
         await asyncio.sleep(0)
@@ -411,8 +411,7 @@ async def test_the_library_keeps_little(
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
     await until(lambda: open_count(harness) == 1)
-    (connection,) = harness.listeners[-1]._shared.connections
-    secured = connection._transport
+    secured = harness.connection._transport
     assert isinstance(secured, Secured)
     send = secured._send
 
@@ -474,7 +473,7 @@ async def test_what_is_over_does_not_begin_again(
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
     await until(lambda: len(harness.app.seen) == 1)
-    (connection,) = listener._shared.connections
+    connection = harness.connection
     client.writer.write(client.sealed(GET))
     await until(lambda: connection._reading_paused)
     client.writer.write(client.sealed(GET))

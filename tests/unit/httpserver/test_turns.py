@@ -192,8 +192,7 @@ async def test_short_records(
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
     await until(lambda: listener.counters.connections_open == 1)
-    (connection,) = listener._shared.connections
-    secured = connection._transport
+    secured = harness.connection._transport
     assert isinstance(secured, Secured)
     sizes: list[int] = []
     hand_on = secured._hand_on
