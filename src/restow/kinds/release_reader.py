@@ -3,7 +3,7 @@
 It is read from nodes that know their lines, and no values are built that are not wanted: so five
 hundred kinds take a few hundredths of a second, and a key that stands twice is seen.
 
-Not here: what a release is (`releases`), and the file it comes from.
+Not here: what a release is (`release_values`), and the file it comes from.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Final, cast, get_args
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.kinds.builtin import all_kinds, find_kind, group_order
 from restow.kinds.definitions import Kind
-from restow.kinds.release_yaml import Items, Node, Pairs, Text, YamlProblem, compose
-from restow.kinds.releases import (
+from restow.kinds.release_values import (
     ConversionName,
     Release,
     ReleaseError,
@@ -25,6 +24,7 @@ from restow.kinds.releases import (
     SchemaName,
     builtin_release_kind,
 )
+from restow.kinds.release_yaml import Items, Node, Pairs, Text, YamlProblem, compose
 
 KINDS_MAX: Final = 5000
 VERSIONS_MAX: Final = 32

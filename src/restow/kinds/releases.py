@@ -1,24 +1,26 @@
-"""Releases: named catalogues of which kinds exist, in which versions, and which one is stored.
+"""Releases: those that are shipped, and those in files.
 
 A release is a YAML file. Reading it checks everything that can be known without a server, and each
 error names the file, the line, and what to do. docs/reference/releases.md describes the format.
 
-Not here: what a server makes of a release (`restow.registry`).
+Not here: what a release is (`release_values`), and what a server makes of one (`restow.registry`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from restow.apimachinery.conversion import Converter, renaming
-from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.builtin import all_kinds
-from restow.kinds.conversions import converter_of
-from restow.kinds.definitions import Kind, api_version
+from restow.kinds.release_values import (
+    Release,
+    ReleaseError,
+    ReleaseKind,
+    ReleaseVersion,
+    builtin_release_kind,
+)
 
 __all__ = [
     "Release",
@@ -31,92 +33,9 @@ __all__ = [
     "shipped_releases",
 ]
 
-ConversionName = Literal["builtin", "rename", "none"]
-SchemaName = Literal["builtin", "open"]
-
 DEFAULT_NAME: Final = "builtin"
 FILE_SIZE_MAX: Final = 4 * 1024 * 1024
 _SUFFIX: Final = ".yaml"
-
-
-class ReleaseError(Exception):
-    """A release that cannot be used; the text says where it is wrong and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseVersion:
-    """One version of a kind in a release."""
-
-    name: str
-    served: bool = True
-    """Clients may use it."""
-    decodable: bool = True
-    """What is stored in it can be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseKind:
-    """One kind in a release."""
-
-    definition: Kind
-    """How it behaves, whatever its versions."""
-    versions: tuple[ReleaseVersion, ...]
-    """The one to prefer first."""
-    storage: str
-    """The version that is written. Of a kind that shares a store: that store's version."""
-    conversion: ConversionName = "builtin"
-    schema: SchemaName = "builtin"
-
-    @property
-    def served_versions(self) -> tuple[str, ...]:
-        return tuple(version.name for version in self.versions if version.served)
-
-    @property
-    def decodable_versions(self) -> tuple[str, ...]:
-        return tuple(version.name for version in self.versions if version.decodable)
-
-    @property
-    def storage_api_version(self) -> str:
-        """The `apiVersion` in stored bytes."""
-        return api_version(self.definition.store.group, self.storage)
-
-    def converter(self) -> Converter:
-        """What converts objects between the versions."""
-        definition = self.definition
-        if self.conversion == "builtin":
-            return converter_of(definition.group, definition.kind)
-        names = [definition.api_version(version.name) for version in self.versions]
-        return renaming(f"{definition.group_kind}", names)
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A catalogue with a name."""
-
-    name: str
-    kinds: tuple[ReleaseKind, ...]
-
-    def kind(self, group: str, kind: str) -> ReleaseKind | None:
-        """One of its kinds, by group and kind."""
-        wanted = GroupKind(group, kind)
-        return next((each for each in self.kinds if each.definition.group_kind == wanted), None)
-
-    def resource(self, group: str, plural: str) -> ReleaseKind | None:
-        """One of its kinds, by group and plural."""
-        wanted = GroupResource(group, plural)
-        return next((each for each in self.kinds if each.definition.group_resource == wanted), None)
-
-
-def builtin_release_kind(kind: Kind) -> ReleaseKind:
-    """A built-in kind as it is when no release says otherwise."""
-    return ReleaseKind(
-        definition=kind,
-        versions=tuple(
-            ReleaseVersion(version, served=version in kind.served_versions)
-            for version in kind.versions
-        ),
-        storage=kind.storage_version,
-    )
 
 
 @cache
