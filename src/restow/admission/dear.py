@@ -25,7 +25,7 @@ from restow.admission.review import Attributes
 from restow.admission.turns import TOO_LATE, Line, LineSeat
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.request.limits import Room
+from restow.request.slots import Room
 
 COST_ON_LOOP_MAX: Final = 10_000
 """What one expression may cost, some milliseconds, before it is begun anew in a thread."""

@@ -18,7 +18,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.request.context import User
-from restow.request.limits import Room, Seat
+from restow.request.slots import Room, Seat
 
 WAITING_MAX: Final = 1_000
 """Who may wait in one line."""

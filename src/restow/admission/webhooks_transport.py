@@ -40,7 +40,7 @@ from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
 from restow.registry.definition import Object
 from restow.request.context import User
-from restow.request.limits import Room
+from restow.request.slots import Room
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """A patch of the longest object, in base64, and something besides."""

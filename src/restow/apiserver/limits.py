@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from restow.apiserver.limit_options import LimitOptions
 from restow.httpserver import Limits
-from restow.request.limits import InFlight, InFlightOptions, RequestLimits, Room
+from restow.request.limits import InFlight, InFlightOptions, RequestLimits
 from restow.request.metrics import Metrics
 from restow.request.parameters import WRITE_SECONDS_MAX, Deadlines
+from restow.request.slots import Room
 
 
 def request_limits(options: LimitOptions) -> RequestLimits:

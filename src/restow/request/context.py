@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
@@ -18,9 +18,7 @@ from restow.registry.definition import Resource
 from restow.request.messages import has_messages
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.request.request_info import RequestInfo
-
-if TYPE_CHECKING:
-    from restow.request.limits import Room, Seat
+from restow.request.slots import Room, Seat
 
 WARNINGS_MAX: Final = 64
 ANNOTATIONS_MAX: Final = 64

@@ -30,6 +30,7 @@ from restow.httpserver.tunnel import Tunnel, TunnelEnd
 from restow.request.context import Context, User
 from restow.request.parameters import DEADLINES, Deadlines
 from restow.request.request_info import RequestInfo
+from restow.request.slots import Room, Seat
 
 READS_MAX_DEFAULT: Final = 400
 WRITES_MAX_DEFAULT: Final = 200
@@ -37,10 +38,6 @@ STREAMS_MAX_DEFAULT: Final = 9_000
 """Of the connections that there may be, some are left for all else."""
 STREAMS_PER_USER_MAX_DEFAULT: Final = 1_000
 RETRY_SECONDS: Final = 1
-SCARCE_SECONDS: Final = 3.0
-"""Longer than it takes whoever was sent away to come back."""
-RESERVED_SHARE: Final = 8
-"""One of so many seats is kept for those below their share."""
 
 _READS: Final = frozenset({"get", "list", "head", "options"})
 _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
@@ -63,122 +60,6 @@ class RequestLimits:
 
     in_flight: InFlightOptions = field(default_factory=InFlightOptions)
     deadlines: Deadlines = DEADLINES
-
-
-class Seat:
-    """One seat, held until `leave`. To leave twice is to leave once."""
-
-    __slots__ = ("_room", "user")
-
-    def __init__(self, room: Room, user: str) -> None:
-        self._room: Room | None = room
-        self.user = user
-
-    @property
-    def is_of_stream(self) -> bool:
-        """Whether it is held as long as a stream lasts."""
-        return self._room is not None and self._room.is_of_streams
-
-    def leave(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.give_back(self.user)
-
-    def move_to(self, user: str) -> bool:
-        """Hold it as somebody else; False, and the seat is left, if he may have none."""
-        room = self._room
-        if room is None or user == self.user:
-            return True
-        self.leave()
-        if not room.has_seat_for(user):
-            return False
-        self._room, self.user = room, user
-        room.take_for(user)
-        return True
-
-
-class Room:
-    """Seats of one kind. Values in, values out; `held` has only those who hold some."""
-
-    __slots__ = (
-        "_free_max",
-        "_monotonic",
-        "_scarce_until",
-        "held",
-        "is_of_streams",
-        "per_user_max",
-        "refused",
-        "seats_max",
-        "taken",
-    )
-
-    def __init__(
-        self,
-        seats_max: int,
-        monotonic: Callable[[], float],
-        *,
-        per_user_max: int = 0,
-        is_of_streams: bool = False,
-    ) -> None:
-        self.seats_max = seats_max
-        self.per_user_max = per_user_max
-        self.is_of_streams = is_of_streams
-        self.taken = 0
-        self.held: dict[str, int] = {}
-        self.refused = 0
-        self._monotonic = monotonic
-        # Up to here nobody is asked how many he holds.
-        self._free_max = seats_max - seats_max // RESERVED_SHARE
-        self._scarce_until = 0.0
-
-    def has_seat_for(self, user: str) -> bool:
-        """Whether he may take one now. Nothing changes, but that a refusal is remembered."""
-        per_user_max = self.per_user_max
-        if per_user_max and self.held.get(user, 0) >= per_user_max:
-            self.refused += 1
-            return False
-        if not self.seats_max:
-            return True
-        if self.taken < self._free_max and not self._scarce_until:
-            return True
-        return self._has_scarce_seat_for(user)
-
-    def _has_scarce_seat_for(self, user: str) -> bool:
-        if self._scarce_until and self._monotonic() >= self._scarce_until:
-            self._scarce_until = 0.0
-        is_scarce = self._scarce_until > 0.0 or self.taken >= self._free_max
-        if self.taken < self.seats_max and not is_scarce:
-            return True
-        if self._is_below_share(user):
-            if self.taken < self.seats_max:
-                return True
-            self._scarce_until = self._monotonic() + SCARCE_SECONDS
-        self.refused += 1
-        return False
-
-    def _is_below_share(self, user: str) -> bool:
-        has = self.held.get(user, 0)
-        users = len(self.held) + (has == 0)
-        if self._scarce_until or self.seats_max >= RESERVED_SHARE:
-            users += 1  # the one who comes next; but the only user of few seats may have them all
-        return has < max(1, self.seats_max // users)
-
-    def take(self, user: str) -> Seat:
-        """A seat for somebody who was told in this moment that there is one."""
-        self.take_for(user)
-        return Seat(self, user)
-
-    def take_for(self, user: str) -> None:
-        self.taken += 1
-        self.held[user] = self.held.get(user, 0) + 1
-
-    def give_back(self, user: str) -> None:
-        self.taken -= 1
-        left = self.held[user] - 1
-        if left:
-            self.held[user] = left
-        else:
-            del self.held[user]
 
 
 class InFlight:

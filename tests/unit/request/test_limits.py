@@ -16,15 +16,9 @@ from restow.httpserver.response import Answer
 from restow.httpserver.stream import StreamWriter
 from restow.httpserver.tunnel import TunnelEnd
 from restow.request.context import ANONYMOUS, Context, User
-from restow.request.limits import (
-    SCARCE_SECONDS,
-    InFlight,
-    InFlightOptions,
-    Room,
-    Seat,
-    Seated,
-)
+from restow.request.limits import InFlight, InFlightOptions, Seated
 from restow.request.request_info import parse_request
+from restow.request.slots import SCARCE_SECONDS, Room, Seat
 
 ALICE, BOB = User("alice"), User("bob")
 MASTER = User("root", ("system:masters",))
