@@ -21,10 +21,10 @@ from benchmarks.migration.seeding import GROUP, NEW, PLURAL
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersion
 from restow.client import ApiClient, ApiResource, ListOptions, read_kubeconfig
+from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.passes import PageDone, Pages
 from restow.migration.migrator.patching import Patching, PatchOptions, connections_for
 from restow.migration.migrator.rewriting import Rewriting
-from restow.migration.trigger.values import MigrationRef
 
 WAYS = ("put", "patch", "rewrite")
 OnPage = Callable[[int], None]

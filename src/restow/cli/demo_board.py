@@ -42,9 +42,10 @@ from restow.client import (
 )
 from restow.localcluster.messages import Overview
 from restow.migration import requests
+from restow.migration.migration_values import Phase
 from restow.migration.overview_reading import migration_seen
 from restow.migration.overview_values import MigrationSeen
-from restow.migration.trigger.values import UNKNOWN, Phase
+from restow.migration.trigger.values import UNKNOWN
 
 WIDGETS: Final = GroupResource("example.com", "widgets")
 KIND: Final = "Widget"

@@ -22,7 +22,7 @@ from restow.aio import Randomness
 from restow.cli.demo_board import Board
 from restow.cli.demo_stage import Pace, Stage, StoryFailed
 from restow.cli.demo_telling import Narrator
-from restow.migration.trigger.values import Phase
+from restow.migration.migration_values import Phase
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"
 SERVERS: Final = 3

@@ -45,6 +45,7 @@ from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import Request
 from restow.migration import requests
+from restow.migration.migration_values import Phase
 from restow.migration.overview_reading import migrations_seen
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.preflight import ClusterView, ResourceView, read_cluster
@@ -53,7 +54,6 @@ from restow.migration.preflight.targets import running_target
 from restow.migration.preflight.values import UNKNOWN
 from restow.migration.readability import Unread, find_unread
 from restow.migration.times import read_time
-from restow.migration.trigger.values import Phase
 
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0

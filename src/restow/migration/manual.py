@@ -37,6 +37,7 @@ from restow.client import (
     uid_of,
 )
 from restow.client.lease_record import LeaseRecord
+from restow.migration.migration_values import Phase
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
 from restow.migration.migrator.engine import Engine
@@ -55,6 +56,7 @@ from restow.migration.names import (
 )
 from restow.migration.notes import Note, Notes
 from restow.migration.outlets import NO_RECORDER, NO_TRIGGER_METRICS
+from restow.migration.records import record_of
 from restow.migration.remote_apis import find_remote
 from restow.migration.requests import (
     condition,
@@ -73,7 +75,6 @@ from restow.migration.times import read_time
 from restow.migration.trigger.following import Behind, Following
 from restow.migration.trigger.looking import Known, Looker
 from restow.migration.trigger.options import Source, TriggerOptions
-from restow.migration.trigger.records import record_of
 from restow.migration.trigger.requests import has_failed_last
 from restow.migration.trigger.seeing import state_name, state_seen
 from restow.migration.trigger.sources import (
@@ -83,7 +84,6 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
-from restow.migration.trigger.values import Phase
 
 __all__ = ["ByHand", "Result", "Verdict"]
 

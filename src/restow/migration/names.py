@@ -1,7 +1,7 @@
 """Names that trigger, migrator and command line share: leases, annotations, reasons.
 
 Not here: the annotations by which servers mark their agreement (`restow.apis.names`), and those by
-which the trigger marks its requests (`trigger.records`).
+which the trigger marks its requests (`records`).
 """
 
 from typing import Final

@@ -24,6 +24,7 @@ from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.migration.migration_values import Phase
 from restow.migration.overview_keys import keys_seen
 from restow.migration.overview_values import (
     Hash,
@@ -39,7 +40,7 @@ from restow.migration.store_scan import version_hash
 from restow.migration.times import read_time
 from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.readings import reading_of
-from restow.migration.trigger.values import UNKNOWN, Phase
+from restow.migration.trigger.values import UNKNOWN
 
 __all__ = [
     "groups_stored",

@@ -14,10 +14,10 @@ from typing import Any
 
 from restow.apimachinery.names import GroupResource
 from restow.apis.names import IDENTITY_LABEL_VALUE
+from restow.migration.migration_values import Phase
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan
-from restow.migration.trigger.values import Phase
 
 __all__ = [
     "Hash",

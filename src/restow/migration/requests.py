@@ -18,6 +18,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apis.migration_v1alpha1 import GROUP
 from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.apis.resources import IN_TREE_GROUP
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
 from restow.migration.names import (
     FAILED,
     PAUSED_ANNOTATION,
@@ -26,9 +27,8 @@ from restow.migration.names import (
     RUNNING,
     SUCCEEDED,
 )
+from restow.migration.records import record_of
 from restow.migration.times import read_time
-from restow.migration.trigger.records import record_of
-from restow.migration.trigger.values import MigrationRef, MigrationSeen, Phase
 
 REQUESTS: Final = (
     GroupVersionResource(GROUP, "v1alpha1", "storageversionmigrations"),

@@ -23,11 +23,11 @@ from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
 from restow.migration.leading import Part
 from restow.migration.metrics import ControllerMetrics
+from restow.migration.migration_values import Phase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.requests import REQUESTS, phase_of
 from restow.migration.rights import ANY, OWN, RIGHTS
-from restow.migration.trigger.values import Phase
 from tests.unit.migration.running import Call, Recording, recording_client, running_server, until
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

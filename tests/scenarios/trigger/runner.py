@@ -31,14 +31,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
 from restow.migration.trigger.actions import Action, Wait
-from restow.migration.trigger.values import (
-    Census,
-    MigrationRef,
-    MigrationSeen,
-    Phase,
-    Settings,
-)
+from restow.migration.trigger.values import Census, Settings
 from tests.unit.migration.trigger.world import MIGRATION_API, START, Controller, Job, World
 
 NONE = "none"

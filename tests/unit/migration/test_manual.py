@@ -14,6 +14,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
 from restow.migration.manual import ByHand, Verdict
+from restow.migration.migration_values import Phase, Record
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Listener
@@ -25,9 +26,8 @@ from restow.migration.names import (
     TRIGGER_LEASE,
 )
 from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.records import annotations_of, record_of
 from restow.migration.requests import REQUESTS, marks_of, phase_of
-from restow.migration.trigger.records import annotations_of, record_of
-from restow.migration.trigger.values import Phase, Record
 from restow.storage.interface import Key
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite

@@ -43,11 +43,12 @@ from restow.client import (
     version_of,
 )
 from restow.migration.encryption_keys import keys_said
+from restow.migration.migration_values import Record
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Lost
 from restow.migration.remote_apis import find_remote
 from restow.migration.trigger.readings import reading_of
-from restow.migration.trigger.values import Record, StorageVersionReading
+from restow.migration.trigger.values import StorageVersionReading
 
 BY_REPORTS: Final = "second pass"
 BY_SERVER: Final = "first pass, verified by the server"

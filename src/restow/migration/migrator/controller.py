@@ -31,6 +31,7 @@ from restow.client import (
     metadata_of,
     uid_of,
 )
+from restow.migration.migration_values import Phase
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.migration.migrator.options import MigratorOptions
@@ -38,6 +39,7 @@ from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.progress import Progress
 from restow.migration.names import REASON_FAILED, REASON_NO_RESOURCE
 from restow.migration.outlets import MigratorMetrics, Recorder
+from restow.migration.records import record_of
 from restow.migration.remote_apis import find_remote
 from restow.migration.requests import (
     REQUESTS,
@@ -48,8 +50,6 @@ from restow.migration.requests import (
     ref_of,
     resource_of,
 )
-from restow.migration.trigger.records import record_of
-from restow.migration.trigger.values import Phase
 
 STARTED: Final = "MigrationStarted"
 RESUMED: Final = "MigrationResumed"

@@ -62,8 +62,8 @@ from restow.migration.names import (
     REASON_PAUSED,
     REASON_PROVEN,
 )
+from restow.migration.records import record_of
 from restow.migration.requests import has_ended, marks_of
-from restow.migration.trigger.records import record_of
 
 MESSAGE_LENGTH_MAX: Final = 1_024
 FAILURE_LENGTH_MAX: Final = 300

@@ -17,10 +17,10 @@ from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import Conflict
 from restow.apimachinery.status_error import StatusError
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
+from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost, PageDone
-from restow.migration.trigger.values import MigrationRef
 
 SUBRESOURCE: Final = "rewrite"
 REWRITE_FAILED: Final = "RewriteFailed"

@@ -26,6 +26,7 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apis.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
+from restow.migration.migration_values import Phase
 from restow.migration.migrator.following import Followed, RequestGone
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
 from restow.migration.migrator.passes import Failure
@@ -41,7 +42,6 @@ from restow.migration.names import (
 )
 from restow.migration.requests import is_proven, mapping, phase_of
 from restow.migration.times import time_text
-from restow.migration.trigger.values import Phase
 
 ATTEMPTS_MAX: Final = 8
 MESSAGE_LENGTH_MAX: Final = 1024

@@ -32,6 +32,7 @@ from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Objec
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.migration.migration_values import Phase
 from restow.migration.names import FAILED
 from restow.migration.preflight.dropping import KeyedResource, KeyedView
 from restow.migration.preflight.values import (
@@ -44,7 +45,6 @@ from restow.migration.preflight.values import (
 from restow.migration.remote_apis import API_SERVICES, remote_apis
 from restow.migration.store_scan import OnProgress, ScanFailed, StoreScan, scan_store
 from restow.migration.times import read_time
-from restow.migration.trigger.values import Phase
 
 BALLOTS: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
 

@@ -22,7 +22,9 @@ from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFoun
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
+from restow.migration.migration_values import MigrationRef
 from restow.migration.outlets import Recorder, TriggerMetrics
+from restow.migration.records import CHANGE_ANNOTATION, annotations_of
 from restow.migration.requests import is_going, ref_of
 from restow.migration.trigger.actions import (
     Action,
@@ -35,7 +37,6 @@ from restow.migration.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.migration.trigger.records import CHANGE_ANNOTATION, annotations_of
 from restow.migration.trigger.seeing import (
     Sight,
     new_state,
@@ -43,7 +44,7 @@ from restow.migration.trigger.seeing import (
     state_seen,
     status_body,
 )
-from restow.migration.trigger.values import UNKNOWN, MigrationRef, StateStatus
+from restow.migration.trigger.values import UNKNOWN, StateStatus
 
 __all__ = ["FIELD_MANAGER", "Acted", "Actor"]
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from restow.apimachinery.names import GroupResource, GroupVersionResource
+from restow.migration.migration_values import MigrationRef, Record
 from restow.migration.trigger.values import (
     Memory,
-    MigrationRef,
-    Record,
     StateSeen,
     StateStatus,
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from restow.migration.migration_values import Record
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
@@ -35,7 +36,6 @@ from restow.migration.trigger.values import (
     DiscoveryReading,
     Memory,
     Now,
-    Record,
     Settings,
     StateSeen,
     StateStatus,

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from restow.migration.migration_values import MigrationSeen, Record
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
@@ -43,9 +44,7 @@ from restow.migration.trigger.values import (
     HashReport,
     LocalReading,
     Memory,
-    MigrationSeen,
     Now,
-    Record,
     ServerHash,
     ServersReading,
     Settings,

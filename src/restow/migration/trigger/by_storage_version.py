@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from restow.migration.encryption_keys import PLAIN
+from restow.migration.migration_values import Phase, Record
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
@@ -41,8 +42,6 @@ from restow.migration.trigger.values import (
     UNKNOWN,
     Memory,
     Now,
-    Phase,
-    Record,
     Settings,
     StateSeen,
     StateStatus,

@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from restow.migration.migration_values import MigrationSeen, Phase, Record
+from restow.migration.records import name_of
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,
@@ -25,14 +27,10 @@ from restow.migration.trigger.actions import (
     Wait,
 )
 from restow.migration.trigger.hashes import is_due
-from restow.migration.trigger.records import name_of
 from restow.migration.trigger.values import (
     UNKNOWN,
     Memory,
-    MigrationSeen,
     Now,
-    Phase,
-    Record,
     Settings,
     StateSeen,
     View,

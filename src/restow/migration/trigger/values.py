@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from typing import Final, NamedTuple
 
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.migration_v1alpha1 import UNKNOWN_HASH
+from restow.migration.migration_values import MigrationSeen
 
 UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""
@@ -187,58 +187,6 @@ class StateSeen:
     """The trigger's annotation: other than before whenever the trigger has recorded a change."""
     is_verified_by_servers: bool = False
     """Whether servers record verified migrations, and objects that fail, in it themselves."""
-
-
-# Requests.
-
-
-class Phase(Enum):
-    """Where a migration request stands."""
-
-    PENDING = "Pending"
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-
-class MigrationRef(NamedTuple):
-    """One request, and not another of the same name."""
-
-    api_version: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """For what a request was made. It counts only as long as all of this is still so."""
-
-    target: str
-    """The hash to which objects are rewritten."""
-    state_uid: str
-    change: str
-    """The change mark of the state when it was made."""
-    epoch: str = ""
-    """The servers' epoch on the state when it was made."""
-    storage_version: str = ""
-    """The mark of the StorageVersion when it was made, if that was the source."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationSeen:
-    """A request as it was read."""
-
-    ref: MigrationRef
-    phase: Phase
-    record: Record | None = None
-    """None: somebody else's."""
-    finished_at: datetime | None = None
-    has_failed_objects: bool = False
-    """Whether it has failed because of objects that could not be rewritten."""
-
-    @property
-    def is_open(self) -> bool:
-        return self.phase in (Phase.PENDING, Phase.RUNNING)
 
 
 # Everything together.

@@ -17,7 +17,7 @@ import orjson
 
 from restow.client import Answer
 from restow.migration.names import PROOF_ANNOTATION
-from restow.migration.trigger.records import record_of
+from restow.migration.records import record_of
 from restow.storage.interface import Key
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.testing.sim.doors import Door

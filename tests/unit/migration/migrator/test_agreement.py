@@ -16,11 +16,11 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
+from restow.migration.migration_values import Record
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed, hash_of
 from restow.migration.migrator.controller import find_resource
 from restow.migration.migrator.passes import Lost
-from restow.migration.trigger.values import Record
 from tests.unit.client.fake_api import FakeApi
 from tests.unit.migration.migrator.world import QUICK, World, until
 

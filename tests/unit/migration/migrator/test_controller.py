@@ -14,6 +14,7 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
 from restow.client.transport import Request
+from restow.migration.migration_values import Record
 from restow.migration.migrator.controller import (
     ABORTED,
     FAILED,
@@ -36,8 +37,7 @@ from restow.migration.names import (
     REASON_PROVEN,
 )
 from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
-from restow.migration.trigger.records import annotations_of
-from restow.migration.trigger.values import Record
+from restow.migration.records import annotations_of
 from tests.unit.migration.migrator.world import (
     QUICK,
     V1,

@@ -12,6 +12,7 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import InProcessTransport
 from restow.client.transport import Request
+from restow.migration.migration_values import Record
 from restow.migration.migrator.agreement import BY_SERVER
 from restow.migration.migrator.controller import find_request_apis
 from restow.migration.migrator.engine import Engine
@@ -31,8 +32,7 @@ from restow.migration.names import (
     RUNNING,
     SUCCEEDED,
 )
-from restow.migration.trigger.records import annotations_of
-from restow.migration.trigger.values import Record
+from restow.migration.records import annotations_of
 from tests.unit.migration.migrator.definitions import (
     DEFINITIONS,
     Definitions,

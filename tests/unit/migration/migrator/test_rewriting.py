@@ -14,12 +14,12 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import ServiceUnavailable, StatusError
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
+from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost
 from restow.migration.migrator.patching import PatchOptions
 from restow.migration.migrator.rewriting import LIMIT_MIN, REWRITE_FAILED, Rewriting
-from restow.migration.trigger.values import MigrationRef
 from tests.unit.migration.migrator.world import QUICK
 
 REF = MigrationRef("migration.k8s.io/v1alpha1", "m", "u")

@@ -17,7 +17,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import Answer, ApiClient, InProcessTransport, Object
-from restow.migration.trigger.records import record_of
+from restow.migration.records import record_of
 from tests.unit.client.fake_api import FakeApi, Sent
 
 WIDGETS = GroupVersionResource("example.org", "v1", "widgets")

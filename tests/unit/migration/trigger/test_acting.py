@@ -11,6 +11,8 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import AlreadyExists, Conflict
 from restow.client import ApiClient, Object
+from restow.migration.migration_values import MigrationRef, Record
+from restow.migration.records import CHANGE_ANNOTATION, record_of
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.acting import Actor
 from restow.migration.trigger.actions import (
@@ -24,9 +26,8 @@ from restow.migration.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.migration.trigger.records import CHANGE_ANNOTATION, record_of
 from restow.migration.trigger.seeing import Sight, state_seen
-from restow.migration.trigger.values import UNKNOWN, MigrationRef, Record, StateStatus
+from restow.migration.trigger.values import UNKNOWN, StateStatus
 from tests.unit.migration.trigger.fake_kubernetes import (
     REQUESTS as REQUEST_PATH,
 )

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.records import name_of
 from restow.migration.trigger.actions import (
     CreateMigration,
     CreateState,
@@ -19,19 +21,14 @@ from restow.migration.trigger.actions import (
     UpdateState,
 )
 from restow.migration.trigger.decide import decide
-from restow.migration.trigger.records import name_of
 from restow.migration.trigger.values import (
     UNKNOWN,
     DiscoveryReading,
     HashReport,
     LocalReading,
     Memory,
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
     Reading,
-    Record,
     Settings,
     Sighting,
     StateSeen,

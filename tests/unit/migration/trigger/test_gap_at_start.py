@@ -7,15 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from restow.apimachinery.names import GroupVersionResource
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
 from restow.migration.trigger.actions import UpdateState
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (
     UNKNOWN,
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
-    Record,
     Settings,
     StateSeen,
     StateStatus,

@@ -17,6 +17,7 @@ from restow.apis.internal_v1alpha1 import (
 )
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.migration.encryption_keys import is_called, labels_of, persisted_keys
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
 from restow.migration.trigger.actions import (
     CreateMigration,
     DeleteMigration,
@@ -29,12 +30,8 @@ from restow.migration.trigger.decide import decide
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import (
     DiscoveryReading,
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
     Reading,
-    Record,
     Settings,
     StateSeen,
     StateStatus,

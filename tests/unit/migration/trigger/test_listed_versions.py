@@ -8,14 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from restow.apimachinery.names import GroupVersionResource
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
 from restow.migration.trigger.actions import CreateMigration, DeleteMigration, Narrow, Wait
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
-    Record,
     Settings,
     StateSeen,
     StateStatus,

@@ -16,23 +16,20 @@ from restow.apis.internal_v1alpha1 import (
     StorageVersionStatus,
 )
 from restow.apis.names import LOOSE_ANNOTATION
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
 from restow.migration.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
 from restow.migration.trigger.decide import decide
 from restow.migration.trigger.eligibility import Discovered, eligible, why_not
 from restow.migration.trigger.hashes import is_stale
 from restow.migration.trigger.readings import LOOSE_SECONDS_MAX, reading_of
-from restow.migration.trigger.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
 from restow.migration.trigger.values import (
     UNKNOWN,
     DiscoveryReading,
     HashReport,
     LocalReading,
     Memory,
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
-    Record,
     Settings,
     Sighting,
     StateSeen,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from restow.apimachinery.names import GroupResource
 from restow.apis.internal_v1alpha1 import name_of, resource_of_name
 from restow.apis.names import EPOCH_ANNOTATION
-from restow.migration.trigger.records import CHANGE_ANNOTATION
+from restow.migration.records import CHANGE_ANNOTATION
 from restow.migration.trigger.seeing import (
     UnreadableObject,
     new_state,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.encryption_keys import IDENTITY
+from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,
@@ -32,10 +33,7 @@ from restow.migration.trigger.values import (
     DiscoveryReading,
     LocalReading,
     Memory,
-    MigrationRef,
-    MigrationSeen,
     Now,
-    Phase,
     Reading,
     Settings,
     StateSeen,

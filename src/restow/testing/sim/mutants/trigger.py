@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from restow.apis.resources import STATES
 from restow.client import ApiClient, PatchType
+from restow.migration.migration_values import Record
 from restow.migration.trigger import acting, by_discovery, by_reports, hashes
 from restow.migration.trigger import requests as trigger_requests
 from restow.migration.trigger.looking import Looker
-from restow.migration.trigger.values import Memory, Record
+from restow.migration.trigger.values import Memory
 from restow.registry import ownership
 from restow.storageversion import rewrite
 from restow.testing.sim.mutants.mutant import Mutant, Patch

@@ -12,7 +12,7 @@ from dataclasses import astuple
 from typing import Final
 
 from restow.apimachinery.names import GroupResource
-from restow.migration.trigger.values import Record
+from restow.migration.migration_values import Record
 
 __all__ = ["CHANGE_ANNOTATION", "annotations_of", "name_of", "record_of"]
 
