@@ -26,9 +26,9 @@ from prometheus_client.registry import Collector
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.rewriting import REWRITE_FAILED
 from restow.migration.names import FAILED, SUCCEEDED
+from restow.migration.outlets import PageCounts
 from restow.migration.trigger import actions
 
 __all__ = ["CONTENT_TYPE", "ControllerMetrics"]
@@ -159,7 +159,7 @@ class ControllerMetrics(Collector):
 
     # Of the migrator.
 
-    def page(self, resource: str, done: PageDone) -> None:
+    def page(self, resource: str, done: PageCounts) -> None:
         label = self._known(resource)
         self._pages.add(label)
         self._migrated.add(label, by=done.rewritten)

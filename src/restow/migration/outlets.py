@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from restow.client.objects import Object
-from restow.migration.migrator.passes import PageDone
 
 __all__ = [
     "NO_MIGRATOR_METRICS",
     "NO_RECORDER",
     "NO_TRIGGER_METRICS",
     "MigratorMetrics",
+    "PageCounts",
     "Recorder",
     "TriggerMetrics",
 ]
@@ -47,10 +47,29 @@ class TriggerMetrics(Protocol):
         ...
 
 
+class PageCounts(Protocol):
+    """The objects of one page, by what was done with them."""
+
+    @property
+    def scanned(self) -> int: ...
+
+    @property
+    def rewritten(self) -> int: ...
+
+    @property
+    def unchanged(self) -> int: ...
+
+    @property
+    def settled(self) -> int: ...
+
+    @property
+    def failed(self) -> int: ...
+
+
 class MigratorMetrics(Protocol):
     """What the migrator counts, by the resource that is migrated."""
 
-    def page(self, resource: str, done: PageDone) -> None: ...
+    def page(self, resource: str, done: PageCounts) -> None: ...
 
     def remaining(self, resource: str, count: int | None) -> None:
         """How many objects follow; None: nobody knows."""
@@ -82,7 +101,7 @@ class _NoTriggerMetrics:
 
 
 class _NoMigratorMetrics:
-    def page(self, resource: str, done: PageDone) -> None:
+    def page(self, resource: str, done: PageCounts) -> None:
         pass
 
     def remaining(self, resource: str, count: int | None) -> None:

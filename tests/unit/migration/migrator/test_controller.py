@@ -28,7 +28,6 @@ from restow.migration.migrator.controller import (
     label_of,
 )
 from restow.migration.migrator.options import MigratorOptions
-from restow.migration.migrator.passes import PageDone
 from restow.migration.names import (
     PAUSED_ANNOTATION,
     PROOF_ANNOTATION,
@@ -36,7 +35,7 @@ from restow.migration.names import (
     REASON_NO_RESOURCE,
     REASON_PROVEN,
 )
-from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER, PageCounts
 from restow.migration.records import annotations_of
 from tests.unit.migration.migrator.world import (
     QUICK,
@@ -72,7 +71,7 @@ class Told:
         assert is_warning == (reason == FAILED or "agree" in message), (reason, message)
         self.events.append((about["metadata"]["name"], reason))
 
-    def page(self, resource: str, done: PageDone) -> None:
+    def page(self, resource: str, done: PageCounts) -> None:
         self.rewritten[resource] = self.rewritten.get(resource, 0) + done.rewritten
 
     def remaining(self, _resource: str, count: int | None) -> None:
