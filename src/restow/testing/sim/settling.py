@@ -7,24 +7,45 @@ L3  what is stored is in it, and proven so       L4  no request is left open
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from restow.storage.interface import Span
 from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.wire import LEASES_PREFIX, decode_report, report_key
 from restow.testing.sim import releases
+from restow.testing.sim.clients import Writer
 from restow.testing.sim.network import at_once
-
-if TYPE_CHECKING:
-    from restow.testing.sim.director import Director
+from restow.testing.sim.plan import Plan
+from restow.testing.sim.world import World
 
 SETTLE_SECONDS_MAX: Final = 240.0
 WRITE_SECONDS_MAX: Final = 5.0
 GADGETS_ROOT: Final = "/registry/custom.example.com/gadgets/"
 
 
-def unsettled(director: Director) -> list[str]:
+class Run(Protocol):
+    """A plan that is played in a world, as far as it is checked here."""
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def places(self) -> Sequence[str]: ...
+
+    @property
+    def writers(self) -> Sequence[Writer]: ...
+
+    @property
+    def storage_version(self) -> str:
+        """Of the custom resource."""
+
+
+def unsettled(director: Run) -> list[str]:
     """All that is not as it should be."""
     found = [*_servers(director), *_reports(director)]
     if director.plan.mode != "loose":
@@ -33,7 +54,7 @@ def unsettled(director: Director) -> list[str]:
     return found
 
 
-def _servers(director: Director) -> list[str]:
+def _servers(director: Run) -> list[str]:
     world, wanted = director.world, director.plan.releases[1]
     found = []
     for place in director.places:
@@ -53,7 +74,7 @@ def _servers(director: Director) -> list[str]:
     return found
 
 
-def _reports(director: Director) -> list[str]:
+def _reports(director: Run) -> list[str]:
     world = director.world
     ids = sorted(world.servers[place].id for place in director.places)
     wanted = {releases.NAME: releases.stored_by(director.plan.releases[1])}
@@ -73,7 +94,7 @@ def _reports(director: Director) -> list[str]:
     return found
 
 
-def _stored(director: Director) -> list[str]:
+def _stored(director: Run) -> list[str]:
     ledger, plan = director.world.ledger, director.plan
     version = releases.stored_by(plan.releases[1])
     found = []
@@ -94,7 +115,7 @@ def _stored(director: Director) -> list[str]:
     return found
 
 
-def _clients(director: Director) -> list[str]:
+def _clients(director: Run) -> list[str]:
     now = director.world.loop.time()
     return [
         f"L5: {writer.name} has not written since {now - writer.last_at:.1f} s"
