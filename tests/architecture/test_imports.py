@@ -16,14 +16,21 @@ CONTRACT = ROOT / ".importlinter"
 BREACHES = {
     "upwards": ("apimachinery/x.py", "import restow.apis", "Layers"),
     "to-a-sibling": ("endpoints/x.py", "import restow.migration", "Layers"),
-    "client-to-resources": ("client/x.py", "import restow.registry", "Layers"),
+    "client-to-registry": ("client/x.py", "import restow.registry", "Layers"),
     "client-to-storage": ("client/x.py", "import restow.storage", "Outsiders"),
-    "controllers-to-coordination": ("migration/x.py", "import restow.storageversion", "Outsiders"),
+    "client-to-encryption": ("client/x.py", "import restow.encryption", "Outsiders"),
+    "migration-to-storageversion": (
+        "migration/x.py",
+        "import restow.storageversion",
+        "Outsiders",
+    ),
     "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),
     "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
     "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),
     "grpc": ("apiserver/x.py", "import grpc.aio", "Only restow.storage.etcd"),
     "httptools": ("endpoints/app.py", "import httptools", "Only restow.httpserver"),
+    "nacl": ("storage/memory.py", "import nacl.secret", "Only restow.encryption"),
+    "cycle": ("apimachinery/b.py", "import restow.apimachinery.a", "No cycles"),
     "unlisted": ("novelty.py", "", "Layers"),
 }
 
@@ -66,7 +73,10 @@ def small_restow(tmp_path: Path) -> Path:
         (package / "storage" / folder / "__init__.py").touch()
     (package / "storage" / "sqlite" / "driver.py").write_text("import apsw\n")
     (package / "storage" / "etcd" / "driver.py").write_text("import grpc.aio\n")
-    (package / "httpserver" / "listener.py").write_text("import httptools\n")
+    (package / "httpserver" / "reader.py").write_text("import httptools\n")
+    (package / "encryption" / "providers.py").write_text("import nacl.secret\n")
+    (package / "apimachinery" / "a.py").write_text("import restow.apimachinery.b\n")
+    (package / "apimachinery" / "b.py").touch()
     (package / "testing" / "x.py").write_text("import restow.cli\nimport restow.storage\n")
     return tmp_path
 
