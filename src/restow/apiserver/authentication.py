@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cryptography import x509
-
 from restow.aio import Runtime, in_own_thread
+from restow.apimachinery.certificates import read_pem
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
@@ -237,8 +236,8 @@ def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
 
 def _read_proxies(wanted: RequestHeaderOptions, client_ca_pem: bytes) -> FrontProxyTrust:
     pem = _read_ca("--requestheader-client-ca-file", wanted.client_ca_file)
-    theirs = set(x509.load_pem_x509_certificates(pem.encode()))
-    users = set(x509.load_pem_x509_certificates(client_ca_pem)) if client_ca_pem else set()
+    theirs = set(read_pem(pem.encode()))
+    users = set(read_pem(client_ca_pem)) if client_ca_pem else set()
     if theirs & users and not wanted.allowed_names:
         raise ValueError(
             "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates;"

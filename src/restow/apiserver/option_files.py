@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-
+from restow.apimachinery.certificates import read_pem
 from restow.apiserver.certificates import PkiError
 from restow.httpserver import TlsError
 from restow.storage.private_files import FileExposed, read_kept
@@ -61,7 +60,7 @@ def read_authorities(flag: str, path: Path) -> bytes:
 def check_authorities(pem: bytes) -> None:
     """Raises PkiError for what holds no certificate."""
     try:
-        x509.load_pem_x509_certificates(pem)
+        read_pem(pem)
     except ValueError:
         # Not the words of the library: they send people to its questions and answers.
         raise PkiError("it does not hold a certificate in PEM form") from None

@@ -20,9 +20,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from cryptography import x509
 from msgspec import Struct, field
 
+from restow.apimachinery.certificates import read_pem
 from restow.apimachinery.name_formats import subdomain_problem
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.yaml_codec import YAML_SIZE_MAX, decode
@@ -219,7 +219,7 @@ def _issuer_problems(issuer: Issuer, at: str, own_issuers: tuple[str, ...]) -> I
         yield f"{at}.egressSelectorType: Invalid value: egress selection is not supported"
     if issuer.certificate_authority:
         try:
-            x509.load_pem_x509_certificates(issuer.certificate_authority.encode())
+            read_pem(issuer.certificate_authority.encode())
         except ValueError:
             yield f"{at}.certificateAuthority: Invalid value: it holds no certificate in PEM form"
 

@@ -16,9 +16,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from cryptography import x509
-
 from restow.aio import Runtime
+from restow.apimachinery.certificates import read_der
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
@@ -269,7 +268,7 @@ def _judge_server(server: ServerFacts, now: datetime) -> Iterator[Finding]:
         yield ok("servers", f"{name} is ready")
     yield from _judge_clock(server, name)
     if server.certificate:
-        certificate = x509.load_der_x509_certificate(server.certificate)
+        certificate = read_der(server.certificate)
         yield judge_certificate(f"that of {name}", certificate, now)
         host = canonical_host(server.address.rpartition(":")[0].strip("[]"))
         if (found := judge_names(f"that of {name}", certificate, host)) is not None:

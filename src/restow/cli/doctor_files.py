@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-
+from restow.apimachinery.certificates import Certificate, names_of, read_pem
 from restow.cli.doctor_findings import OTHERS, Finding, error, ok, some, unseen, warning
 
 EXPIRY_WARNED: Final = timedelta(days=30)
@@ -70,7 +69,7 @@ def _judge_file(path: Path, now: datetime) -> Iterator[Finding]:
 def judge_pem(name: str, data: bytes, now: datetime) -> Iterator[Finding]:
     """All certificates of a text."""
     try:
-        found = x509.load_pem_x509_certificates(data)
+        found = read_pem(data)
     except ValueError:
         yield error("certificate", f"{name} holds no certificate in PEM form", "make it anew")
         return
@@ -78,7 +77,7 @@ def judge_pem(name: str, data: bytes, now: datetime) -> Iterator[Finding]:
         yield judge_certificate(name, certificate, now)
 
 
-def judge_certificate(name: str, certificate: x509.Certificate, now: datetime) -> Finding:
+def judge_certificate(name: str, certificate: Certificate, now: datetime) -> Finding:
     """How long it still holds."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     check, days = "certificate", (end - now).days
@@ -97,7 +96,7 @@ def judge_certificate(name: str, certificate: x509.Certificate, now: datetime) -
     return ok(check, f"{text}, for {some(names)}" if names else text)
 
 
-def judge_names(name: str, certificate: x509.Certificate, host: str) -> Finding | None:
+def judge_names(name: str, certificate: Certificate, host: str) -> Finding | None:
     """Whether a server's certificate is for the address at which it was reached."""
     names = names_of(certificate)
     if host in names or any(_is_wildcard_of(each, host) for each in names):
@@ -107,17 +106,6 @@ def judge_names(name: str, certificate: x509.Certificate, host: str) -> Finding 
         f"{name} is not for {host}, but for {some(names) or 'no name at all'}",
         "start the server with --bind of that address, or give it a certificate with that name",
     )
-
-
-def names_of(certificate: x509.Certificate) -> list[str]:
-    """The names and addresses that it is for."""
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
-        return []  # none, or none that can be read
-    found = extension.value.get_values_for_type(x509.DNSName)
-    addresses = extension.value.get_values_for_type(x509.IPAddress)
-    return [*found, *(str(each) for each in addresses)]
 
 
 def canonical_host(host: str) -> str:
@@ -132,7 +120,7 @@ def _is_wildcard_of(name: str, host: str) -> bool:
     return name.startswith("*.") and host.partition(".")[2] == name[2:]
 
 
-def _renewal(certificate: x509.Certificate) -> str:
+def _renewal(certificate: Certificate) -> str:
     if certificate.subject == certificate.issuer:
         return "it is an authority: make new keys for the cluster, and give them to all clients"
     return "a server renews its own when it is started: restart it; others: make a new one"

@@ -17,12 +17,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from restow.aio import Clock, WorkQueue
 from restow.aio.runtime import Runtime
 from restow.apimachinery import status
+from restow.apimachinery.certificates import Certificate, read_pem, to_pem
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.definition import Object
@@ -174,18 +173,14 @@ def _joined(present: Iterable[str], own: Iterable[str]) -> list[str]:
 def _merged_pem(text: str | None, own: str, now: datetime) -> str:
     oldest = now - timedelta(seconds=EXPIRED_SECONDS)
     present, mine = (
-        [
-            each.public_bytes(Encoding.PEM).decode()
-            for each in _certificates(pem)
-            if each.not_valid_after_utc > oldest
-        ]
+        [to_pem(each).decode() for each in _certificates(pem) if each.not_valid_after_utc > oldest]
         for pem in (text or "", own)
     )
     return "".join(_joined(present, mine))
 
 
-def _certificates(text: str) -> list[x509.Certificate]:
+def _certificates(text: str) -> list[Certificate]:
     try:
-        return x509.load_pem_x509_certificates(text.encode()) if text.strip() else []
+        return read_pem(text.encode()) if text.strip() else []
     except ValueError:
         return []
