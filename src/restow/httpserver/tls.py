@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding
-
+from restow.apimachinery.certificates import whole_chain
 from restow.storage.private_files import FileExposed, read_kept
 
-CHAIN_LENGTH_MAX: Final = 8
 FILE_BYTES_MAX: Final = 1024 * 1024
 """Of a certificate file; bundles of all authorities of the world have a quarter of it."""
 
@@ -195,40 +191,6 @@ def _make_context(
         is_required = policy.client_certificates == "required"
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
-
-
-def whole_chain(pem: bytes, authorities: Iterable[bytes]) -> bytes:
-    """A certificate that comes alone, and behind it those that vouch for it, as far as they are
-    among the authorities of clients.
-
-    OpenSSL would send the same. But it would look for them, and check each, with every handshake:
-    that is a third of what a handshake costs.
-    """
-    try:
-        last, *others = x509.load_pem_x509_certificates(pem)
-        known = {each for text in authorities for each in x509.load_pem_x509_certificates(text)}
-        found = [pem]
-        while not others and last.issuer != last.subject and len(found) <= CHAIN_LENGTH_MAX:
-            above = [each for each in known if _vouches(each, last)]
-            if len(above) > 1:
-                return pem  # which one is good depends on the time: OpenSSL looks each time
-            if not above:
-                break
-            (last,) = above
-            found.append(last.public_bytes(Encoding.PEM))
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        return pem  # whoever loads it says what is wrong
-    return b"\n".join(found)
-
-
-def _vouches(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    if authority.subject != certificate.issuer:
-        return False
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 @contextmanager

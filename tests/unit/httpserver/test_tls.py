@@ -11,9 +11,9 @@ import pytest
 from cryptography import x509
 
 from restow.aio import Runtime
+from restow.apimachinery.certificates import whole_chain
 from restow.apiserver.pki import ensure_pki
 from restow.httpserver import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
-from restow.httpserver.tls import whole_chain
 from restow.testing.certificates import CertificateFiles, make_certificate
 from tests.unit.httpserver.conftest import (
     Client,
