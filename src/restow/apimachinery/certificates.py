@@ -11,7 +11,11 @@ from typing import Final, TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 CHAIN_LENGTH_MAX: Final = 8
 
@@ -41,6 +45,19 @@ def names_of(certificate: Certificate) -> list[str]:
     found = extension.value.get_values_for_type(x509.DNSName)
     addresses = extension.value.get_values_for_type(x509.IPAddress)
     return [*found, *(str(each) for each in addresses)]
+
+
+def is_key_of(key_pem: bytes, certificate: Certificate) -> bool:
+    """Whether a private key in PEM form is the one that a certificate was made for.
+
+    Raises ValueError for what holds no private key, or one that is encrypted.
+    """
+    try:
+        key = load_pem_private_key(key_pem, password=None)
+    except TypeError as error:  # it is encrypted
+        raise ValueError(str(error)) from error
+    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
 
 
 def whole_chain(pem: bytes, authorities: Iterable[bytes]) -> bytes:

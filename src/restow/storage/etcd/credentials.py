@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
-
+from restow.apimachinery.certificates import Certificate, is_key_of, read_pem
 from restow.storage.errors import OpenRefused
 from restow.storage.etcd.options import EtcdOptions, read_file
 from restow.storage.private_files import key_problem
@@ -73,14 +67,14 @@ def check_secret(path: Path) -> None:
         raise OpenRefused(problem)
 
 
-def _certificates(path: Path) -> list[x509.Certificate]:
+def _certificates(path: Path) -> list[Certificate]:
     try:
-        return x509.load_pem_x509_certificates(read_file(path) or b"")
+        return read_pem(read_file(path) or b"")
     except ValueError as error:
         raise OpenRefused(f"{path} does not hold a certificate in PEM form") from error
 
 
-def _check_time(path: Path, certificate: x509.Certificate, now: datetime) -> None:
+def _check_time(path: Path, certificate: Certificate, now: datetime) -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
         raise OpenRefused(
@@ -94,13 +88,12 @@ def _check_time(path: Path, certificate: x509.Certificate, now: datetime) -> Non
         )
 
 
-def _check_pair(cert_file: Path, certificate: x509.Certificate, key_file: Path) -> None:
+def _check_pair(cert_file: Path, certificate: Certificate, key_file: Path) -> None:
     try:
-        key = load_pem_private_key(read_file(key_file) or b"", password=None)
-    except (ValueError, TypeError) as error:  # TypeError: it is encrypted
+        is_pair = is_key_of(read_file(key_file) or b"", certificate)
+    except ValueError as error:
         raise OpenRefused(
             f"{key_file} does not hold a private key in PEM form without a password"
         ) from error
-    form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+    if not is_pair:
         raise OpenRefused(f"{cert_file} was not made for the key {key_file}")
