@@ -16,10 +16,15 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 CHAIN_LENGTH_MAX: Final = 8
 
 Certificate: TypeAlias = x509.Certificate
+
+_CLIENT_USES: Final = frozenset(
+    {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+)
 
 
 def read_pem(pem: bytes) -> list[Certificate]:
@@ -45,6 +50,29 @@ def names_of(certificate: Certificate) -> list[str]:
     found = extension.value.get_values_for_type(x509.DNSName)
     addresses = extension.value.get_values_for_type(x509.IPAddress)
     return [*found, *(str(each) for each in addresses)]
+
+
+def has_signed(authority: Certificate, certificate: Certificate) -> bool:
+    """Whether it is the certificate of an authority, whose key has signed another one."""
+    try:
+        constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints)
+        if not constraints.value.ca:
+            return False
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # noqa: BLE001  (many ways to be wrong, one answer)
+        return False
+    return True
+
+
+def is_for_clients(certificate: Certificate) -> bool:
+    """Whether clients may use it; False if its extensions cannot be read."""
+    try:
+        uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except x509.ExtensionNotFound:
+        return True
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return False
+    return not _CLIENT_USES.isdisjoint(uses.value)
 
 
 def is_key_of(key_pem: bytes, certificate: Certificate) -> bool:

@@ -23,10 +23,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from restow.aio import Runtime, read_regular_file
+from restow.apimachinery.certificates import Certificate
 from restow.apiserver import certificates as certs
 from restow.apiserver.certificates import Issuer, OwnKey, PkiError
 from restow.apiserver.option_files import FILE_BYTES_MAX, named, read_authorities, read_option
@@ -383,7 +381,7 @@ class _Maker:
             write_secret(path, certs.make_key())
         check_mode(path)
         key = certs.load_key(path, _read(path))
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
+        if not isinstance(key, OwnKey):
             raise PkiError(f"{path} does not hold an elliptic-curve key")
         return key
 
@@ -401,11 +399,11 @@ class _Maker:
         # Positive and at most 20 bytes, as the standard wants.
         return int.from_bytes(self._randomness.token_bytes(16)) | 1
 
-    def _is_fresh(self, certificate: x509.Certificate) -> bool:
+    def _is_fresh(self, certificate: Certificate) -> bool:
         left = certificate.not_valid_after_utc - self._now
         return left > timedelta(days=RENEWAL_DAYS) and self._now >= certificate.not_valid_before_utc
 
-    def _is_good(self, certificate: x509.Certificate, key: OwnKey, issuer: Issuer) -> bool:
+    def _is_good(self, certificate: Certificate, key: OwnKey, issuer: Issuer) -> bool:
         fresh = self._is_fresh(certificate)
         return fresh and certs.belongs(certificate, key) and issuer.has_signed(certificate)
 
@@ -426,7 +424,7 @@ def _joined(pems: list[bytes]) -> bytes:
     return b"".join(pem if pem.endswith(b"\n") else pem + b"\n" for pem in pems)
 
 
-def _existing(path: Path) -> x509.Certificate | None:
+def _existing(path: Path) -> Certificate | None:
     return certs.load_certificate(path, _read(path)) if path.exists() else None
 
 
