@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from restow.apimachinery.yaml_documents import dump_document
 from restow.apiserver.pki import ADMIN_USER, Pki, write_secret
 from restow.storage.private_files import make_directory
 
@@ -45,7 +44,7 @@ def write_kubeconfig(
         server_url=server_url, pki=pki, extra=extra, needs_certificate=needs_certificate
     )
     make_directory(path.parent)
-    write_secret(path, yaml.safe_dump(document, sort_keys=False).encode())
+    write_secret(path, dump_document(document).encode())
 
 
 def make_kubeconfig(

@@ -18,11 +18,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import yaml
-
 from restow.aio import Runtime, end_process
 from restow.apimachinery.status import Forbidden
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.yaml_documents import dump_documents
 from restow.cli.argument_types import port, whole_number
 from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
@@ -215,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run and not arguments.install:
         return _say("--dry-run: only with --install", EXIT_USAGE)
     if arguments.dry_run:
-        print(yaml.safe_dump_all(DEFINITIONS.values(), sort_keys=False), end="")
+        print(dump_documents(DEFINITIONS.values()), end="")
         return 0
     try:
         host = socket.gethostname()

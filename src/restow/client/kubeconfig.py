@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import yaml
-
+from restow.apimachinery.yaml_documents import load_document
 from restow.client.config import (
     NAMESPACE_DEFAULT,
     ClientConfig,
@@ -196,10 +195,10 @@ def _read(path: Path) -> _Section:
         size = path.stat().st_size
         if size > FILE_BYTES_MAX:
             raise ConfigInvalid(f"{path}: larger than {FILE_BYTES_MAX} bytes: no kubeconfig")
-        document = yaml.safe_load(path.read_bytes())
+        document = load_document(path.read_bytes())
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigInvalid(f"{path}: not YAML: {str(error)[:500]}") from error
     if document is None:
         return {}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, cast, get_args
 
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
+from restow.apimachinery.yaml_nodes import Items, Node, Pairs, Text, YamlProblem, compose
 from restow.kinds.builtin import all_kinds, find_kind, group_order
 from restow.kinds.definitions import Kind
 from restow.kinds.release_values import (
@@ -24,7 +25,6 @@ from restow.kinds.release_values import (
     SchemaName,
     builtin_release_kind,
 )
-from restow.kinds.release_yaml import Items, Node, Pairs, Text, YamlProblem, compose
 
 KINDS_MAX: Final = 5000
 VERSIONS_MAX: Final = 32

@@ -1,9 +1,9 @@
-"""The part of YAML that releases are written in: texts, lists and mappings, each with its line.
+"""YAML as texts, lists and mappings, each with its line; releases are read from these.
 
 Built from the parser's events and not by the library's composer, which goes as deep as the text
 does and takes the process with it. It is also twice as fast.
 
-Not here: what a release may say.
+Not here: what a release may say (`restow.kinds.release_reader`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,34 @@
+"""Whole YAML documents in files of trusted users: kubeconfigs and manifests.
+
+Not here: YAML of requests, which has limits (`yaml_codec`), of responses (`yaml_encoding`), and
+of releases, with line numbers (`yaml_nodes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+__all__ = ["dump_document", "dump_documents", "load_document"]
+
+
+def load_document(data: bytes) -> Any:
+    """The value of the only document. Raises ValueError; does not limit size or depth."""
+    try:
+        return yaml.safe_load(data)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def dump_document(document: Any) -> str:
+    """One document, with keys in their order."""
+    text: str = yaml.safe_dump(document, sort_keys=False)
+    return text
+
+
+def dump_documents(documents: Iterable[Any]) -> str:
+    """Several documents, with keys in their order."""
+    text: str = yaml.safe_dump_all(documents, sort_keys=False)
+    return text
