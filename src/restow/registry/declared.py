@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jsonschema_rs
-
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.apply.schema import DEDUCED, Node
 from restow.apimachinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
+from restow.apimachinery.json_schema import JsonSchema
 from restow.apimachinery.status_error import Cause
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.definitions import STATUS, Kind, api_version
@@ -37,9 +36,7 @@ class DeclaredShape:
         """`schemas` by `apiVersion`; None means that anything is accepted."""
         self.schemas = schemas
         self._validators = {
-            version: jsonschema_rs.validator_for(dict(schema))
-            for version, schema in schemas.items()
-            if schema is not None
+            version: JsonSchema(schema) for version, schema in schemas.items() if schema is not None
         }
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
@@ -58,12 +55,12 @@ class DeclaredShape:
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
     ) -> list[Cause]:
         validator = self._validators.get(version)
-        if validator is None or validator.is_valid(new):
+        if validator is None or validator.accepts(new):
             return []
         causes: list[Cause] = []
-        for error in validator.iter_errors(new):
-            path = _path(error.instance_path)
-            causes.append(field_errors.invalid(path, _at(new, error.instance_path), error.message))
+        for error in validator.errors(new):
+            path = _path(error.path)
+            causes.append(field_errors.invalid(path, _at(new, error.path), error.message))
             if len(causes) == CAUSES_MAX:
                 break
         return causes
