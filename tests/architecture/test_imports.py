@@ -25,13 +25,46 @@ BREACHES = {
         "Outsiders",
     ),
     "dashboard-to-storage": ("dashboard/x.py", "import restow.storage", "Outsiders"),
-    "testing": ("cli/x.py", "import restow.testing", "Nobody imports the testing"),
+    "testing": ("cli/x.py", "import restow.testing", "No package imports restow.testing"),
     "apsw": ("storage/memory.py", "import apsw", "Only restow.storage.sqlite"),
     "grpc": ("apiserver/x.py", "import grpc.aio", "Only restow.storage.etcd"),
     "httptools": ("endpoints/app.py", "import httptools", "Only restow.httpserver"),
+    "google": ("storage/memory.py", "import google.protobuf", "Only restow.storage.etcd"),
     "nacl": ("storage/memory.py", "import nacl.secret", "Only restow.encryption"),
+    "cryptography": ("cli/x.py", "import cryptography.x509", "Only apimachinery, encryption"),
+    "cryptography-in-a-home": (
+        "apiserver/x.py",
+        "import cryptography.x509",
+        "Only apimachinery, encryption",
+    ),
+    "re2": ("kinds/x.py", "import re2", "Only restow.apimachinery.structural"),
+    "jsonschema": ("registry/x.py", "import jsonschema_rs", "Only restow.apimachinery uses json"),
+    "yaml": ("client/x.py", "import yaml", "Only restow.apimachinery uses PyYAML"),
+    "isal": ("endpoints/x.py", "import isal", "Only restow.request"),
+    "prometheus": ("request/x.py", "import prometheus_client", "Only request.metrics"),
+    "rich": ("migration/x.py", "import rich.table", "Only restow.cli uses rich"),
+    "uvloop": ("apiserver/x.py", "import uvloop", "Only restow.cli uses uvloop"),
     "cycle": ("apimachinery/b.py", "import restow.apimachinery.a", "No cycles"),
     "unlisted": ("novelty.py", "", "Layers"),
+}
+
+# Libraries where they may be used.
+HOMES = {
+    "storage/sqlite/driver.py": "import apsw",
+    "storage/etcd/driver.py": "import grpc.aio",
+    "storage/etcd/messages.py": "import google.protobuf",
+    "encryption/kms_channel.py": "import grpc.aio",
+    "encryption/kms_messages.py": "import google.protobuf",
+    "encryption/providers.py": "import nacl.secret, cryptography.exceptions",
+    "httpserver/reader.py": "import httptools",
+    "apimachinery/structural/patterns.py": "import re2, jsonschema_rs",
+    "apimachinery/certificates.py": "import cryptography.x509",
+    "apimachinery/yaml_codec.py": "import yaml",
+    "apiserver/certificates.py": "import cryptography.x509",
+    "request/responses.py": "import isal",
+    "request/metrics.py": "import prometheus_client",
+    "migration/metrics.py": "import prometheus_client",
+    "cli/running.py": "import rich.table, uvloop",
 }
 
 
@@ -67,14 +100,11 @@ def small_restow(tmp_path: Path) -> Path:
             (package / layer / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text("import restow.cli\n")
+    for path, line in HOMES.items():
+        (package / path).parent.mkdir(exist_ok=True)
+        (package / path).parent.joinpath("__init__.py").touch()
+        (package / path).write_text(line + "\n")
     (package / "cli" / "main.py").write_text("import restow.storage.sqlite.driver\n")
-    for folder in ("sqlite", "etcd"):
-        (package / "storage" / folder).mkdir()
-        (package / "storage" / folder / "__init__.py").touch()
-    (package / "storage" / "sqlite" / "driver.py").write_text("import apsw\n")
-    (package / "storage" / "etcd" / "driver.py").write_text("import grpc.aio\n")
-    (package / "httpserver" / "reader.py").write_text("import httptools\n")
-    (package / "encryption" / "providers.py").write_text("import nacl.secret\n")
     (package / "apimachinery" / "a.py").write_text("import restow.apimachinery.b\n")
     (package / "apimachinery" / "b.py").touch()
     (package / "testing" / "x.py").write_text("import restow.cli\nimport restow.storage\n")
