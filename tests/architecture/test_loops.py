@@ -49,4 +49,4 @@ def test_tasks_that_do_not_end_are_loops(package: str) -> None:
 
 def test_loops_are_found() -> None:
     """The check can fail."""
-    assert "_follow" in set(spawned(SOURCE / "resources" / "caches.py", "spawn_loop"))
+    assert "_follow" in set(spawned(SOURCE / "registry" / "caches.py", "spawn_loop"))
