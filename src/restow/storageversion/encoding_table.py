@@ -1,4 +1,4 @@
-"""How this server writes each resource now: the policy that `resources` asks before every write.
+"""How this server writes each resource now: the policy that `registry` asks before every write.
 
 A resource that is not in the table is not written. What is in it carries the fence: the guards that
 go into the write's own transaction. Not here: how a resource gets into the table (`registrar`).

@@ -4,7 +4,7 @@ A `Resource` is made in some microseconds: what needs the schemas of its version
 It behaves as the reference's custom resources do: an update must say which state it was made from,
 never creates, and a write of the status changes nothing but the status.
 
-Not here: following definitions (`coordination`), fields of objects (`shape`), and who may write.
+Not here: following definitions (`storageversion`), fields of objects (`shape`), and who may write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""For the tests of the census: a real etcd, shared by the tests of a module."""
+"""A real etcd, shared by the tests of a module."""
 
 from collections.abc import Iterator
 
