@@ -5,12 +5,14 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import restow
 
+ROOT = Path(__file__).parents[2]
 PACKAGE = Path(restow.__file__).parent
 PACKAGES = sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 LAYERS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
@@ -72,3 +74,69 @@ def test_the_command_line_starts_light() -> None:
         f"restow {restow.__version__} python {sys.version.split()[0]}",
         "[]",
     ]
+
+
+def _public() -> list[str]:
+    """The modules that the docstring of `restow` calls public."""
+    return re.findall(r"^    (restow\.[\w.]+)", restow.__doc__ or "", flags=re.MULTILINE)
+
+
+def _code_of_others() -> Iterator[tuple[str, str]]:
+    """What stands outside of the package: where, and the code."""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield path.name, path.read_text()
+    for path in sorted((ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))):
+        for block in re.findall(
+            r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE
+        ):
+            yield str(path.relative_to(ROOT)), block
+
+
+def _private_imports(code: str) -> list[str]:
+    """What code imports from restow that is in no `__all__` of a public module."""
+    public = set(_public())
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found += [each.name for each in node.names if each.name not in public]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = importlib.import_module(node.module).__all__ if node.module in public else ()
+            found += [
+                f"{node.module}.{each.name}"
+                for each in node.names
+                if each.name not in names and f"{node.module}.{each.name}" not in public
+            ]
+    return [name for name in found if name.partition(".")[0] == "restow"]
+
+
+def test_public_modules_list_their_names() -> None:
+    """Each public module exists and has an `__all__`."""
+    assert len(_public()) > 5
+    for name in _public():
+        assert importlib.import_module(name).__all__, name
+
+
+def test_examples_and_documents_use_public_names() -> None:
+    """A reader who follows them depends on nothing that may change without notice."""
+    blocks = list(_code_of_others())
+    assert {"README.md", "widgets.py"} <= {place for place, _ in blocks}
+    assert [(place, found) for place, code in blocks if (found := _private_imports(code))] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from restow.client import ApiClient", []),
+        ("from restow.apimachinery import status", []),
+        ("from restow.client import _hidden", ["restow.client._hidden"]),
+        (
+            "from restow.registry.store import ResourceStore",
+            ["restow.registry.store.ResourceStore"],
+        ),
+        ("import restow.registry", ["restow.registry"]),
+        ("import asyncio", []),
+    ],
+)
+def test_private_names_are_found(code: str, found: list[str]) -> None:
+    """The check can fail."""
+    assert _private_imports(code) == found

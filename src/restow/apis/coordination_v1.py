@@ -6,6 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "Lease",
+    "LeaseSpec",
+]
+
 GROUP: Final = "coordination.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "Lease"

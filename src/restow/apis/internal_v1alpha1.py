@@ -8,6 +8,18 @@ import msgspec
 
 from restow.apimachinery.names import GroupResource
 
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "ServerStorageVersion",
+    "StorageVersion",
+    "StorageVersionCondition",
+    "StorageVersionStatus",
+    "name_of",
+    "resource_of_name",
+]
+
 GROUP: Final = "internal.apiserver.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "StorageVersion"

@@ -6,6 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "StorageVersion",
+    "VersionCandidate",
+]
+
 GROUP: Final = "kube-apiserver.internal.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "StorageVersion"

@@ -6,6 +6,19 @@ from typing import Any, Final
 
 import msgspec
 
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "STORAGE_STATE",
+    "UNKNOWN_HASH",
+    "GroupResourceRef",
+    "StorageState",
+    "StorageStateSpec",
+    "StorageStateStatus",
+    "StorageVersionHash",
+    "persisted_hashes",
+]
+
 GROUP: Final = "migration.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 STORAGE_STATE: Final = "StorageState"

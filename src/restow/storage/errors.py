@@ -25,6 +25,25 @@ from typing import Final
 
 from restow.storage.interface import Revision
 
+__all__ = [
+    "NO_SPACE",
+    "REPLACED_TOLD",
+    "CannotOpen",
+    "Compacted",
+    "FutureRevision",
+    "InvalidKey",
+    "InvalidTransaction",
+    "OpenRefused",
+    "PluginSilent",
+    "StorageClosed",
+    "StorageError",
+    "StoreDamaged",
+    "StoreFull",
+    "StoreReplaced",
+    "TransactionTooLarge",
+    "Unavailable",
+]
+
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of an OSError that mean: no room."""
 

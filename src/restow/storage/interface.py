@@ -24,6 +24,38 @@ from typing import Final, NamedTuple, NewType, Protocol, Self
 
 from msgspec import Struct
 
+__all__ = [
+    "EVERYTHING",
+    "KEY_BYTES_MAX",
+    "OPERATIONS_MAX",
+    "REVISION_FIRST",
+    "SEALED_PREFIX",
+    "SEAL_BYTES_MAX",
+    "TRANSACTION_BYTES_MAX",
+    "Absent",
+    "Batch",
+    "Delete",
+    "Done",
+    "Event",
+    "Guard",
+    "Item",
+    "Key",
+    "Outcome",
+    "Page",
+    "Present",
+    "Put",
+    "Refused",
+    "Revision",
+    "RevisionIs",
+    "Span",
+    "Storage",
+    "Transaction",
+    "Unknown",
+    "ValueIs",
+    "Watch",
+    "Write",
+]
+
 # Guards, writes and outcomes are made for every write: as Structs they cost a third of what frozen
 # dataclasses do, and are equal only to their own kind, as tuples would not be.
 

@@ -30,6 +30,10 @@ from restow.storage.interface import (
     Write,
 )
 
+__all__ = [
+    "MemoryStorage",
+]
+
 
 class _Version(NamedTuple):
     """What a key held from a revision on; None as item means that it was deleted then."""
