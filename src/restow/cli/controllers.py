@@ -27,8 +27,8 @@ from restow.cli.connecting import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hints import Hints
+from restow.cli.logging_setup import set_up_logging
 from restow.cli.running import run_async
-from restow.cli.serve import set_up_logging
 from restow.client import (
     ApiClient,
     ClientConfig,

@@ -1,7 +1,7 @@
 """The `restow` command: a table of commands, and the one that was asked for.
 
 A command is a module with two functions: `add_arguments` and `run`. It is imported only when it
-is called.
+is called. A command whose libraries are not installed names the extra that installs them.
 """
 
 import argparse
@@ -174,10 +174,19 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
 
 def make_whole_parser() -> argparse.ArgumentParser:
-    """A parser with the arguments of all commands. Loads the module of each: it takes a moment."""
+    """A parser with the arguments of all commands. Loads the module of each: it takes a moment.
+
+    A command that needs an extra which is not installed has no arguments here.
+    """
+    from restow.aio.extras import missing_extra
+
     parser, parsers = make_parser()
     for command in COMMANDS:
-        command.load().add_arguments(parsers[command.name])
+        try:
+            command.load().add_arguments(parsers[command.name])
+        except ModuleNotFoundError as error:
+            if not missing_extra(error):
+                raise
     return parser
 
 
@@ -203,6 +212,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has left, as in `restow ... | head`. Let the last flush go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
+    except Exception as error:
+        from restow.aio.extras import missing_extra
+
+        if not (advice := missing_extra(error)):
+            raise
+        print(f"restow {called.name} {advice}", file=sys.stderr)
+        return EXIT_USAGE
 
 
 def _called(words: Sequence[str]) -> Command | None:

@@ -1,6 +1,6 @@
-"""The event loop of a command: uvloop, without the noise of connections that end.
+"""The event loop of a command: uvloop if it is installed (extra `server`), otherwise asyncio's.
 
-Not here: signals, and what a command does.
+Without the noise of connections that end. Not here: signals, and what a command does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
-
-import uvloop
 
 __all__ = ["run_async"]
 
@@ -21,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
     """Run a command's work to its end, on a loop of its own."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.run(_run(main))
     return uvloop.run(_run(main))
 
 

@@ -2,8 +2,6 @@
 
 import argparse
 import errno
-import json
-import logging
 import math
 import sys
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import uvloop
 
+from restow.aio.extras import require_extra
 from restow.apiserver.feature_gates import GATES, parse_feature_gates
 from restow.apiserver.options import (
     COMPACTION_SECONDS_DEFAULT,
@@ -28,6 +27,7 @@ from restow.apiserver.runtime_config import parse_runtime_config
 from restow.cli.argument_types import directory, duration, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
+from restow.cli.logging_setup import set_up_logging
 from restow.cli.serve_audit import add_audit, audit_options
 from restow.cli.serve_authentication import add_authentication, authentication_options
 from restow.cli.serve_limits import add_limits, limit_options
@@ -323,6 +323,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"restow serve: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if options.store.startswith(("etcd:", "etcds:")):
+        require_extra("etcd")
     if not arguments.aggregated and (refusal := _kubeconfig_in_use(options)):
         print(f"restow serve: {refusal}", file=sys.stderr)
         return EXIT_REFUSED
@@ -502,32 +504,6 @@ def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:
     return CoordinationOptions(
         mode=arguments.coordination, change_mode=arguments.change_coordination_mode, **given
     )
-
-
-def set_up_logging(log_format: str, verbosity: int) -> None:
-    """Logs go to standard error, for people or as one JSON object a line."""
-    handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(_JsonFormatter())
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
-    level = logging.DEBUG if verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "ts": round(record.created, 6),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "msg": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
-        return json.dumps(fields, default=str)
 
 
 def _front_fds(text: str) -> tuple[int, ...]:

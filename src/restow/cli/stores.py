@@ -17,10 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from restow.cli.argument_types import directory
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
-from restow.localcluster.etcd import store_address
 from restow.localcluster.layout import Layout
-from restow.localcluster.planning import OWN_ETCD, STORE_DEFAULT
-from restow.localcluster.state import read_state
 
 DATA_DIR_DEFAULT = Path(".restow")
 DAMAGED_ADVICE = (
@@ -57,6 +54,11 @@ def chosen_store(arguments: argparse.Namespace) -> str:
 
 def store_of(data_dir: Path) -> str:
     """The store of a cluster: as `restow up` remembers it, or the file of `restow serve`."""
+    # Here: they import a whole server, which commands against an API do without (an extra).
+    from restow.localcluster.etcd import store_address
+    from restow.localcluster.planning import OWN_ETCD, STORE_DEFAULT
+    from restow.localcluster.state import read_state
+
     layout = Layout(data_dir)
     state = read_state(layout.state)
     if state is None or state.store == STORE_DEFAULT:

@@ -25,8 +25,6 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from nacl.bindings import crypto_secretbox_easy, crypto_secretbox_open
-from nacl.exceptions import CryptoError
 
 from restow.encryption.configuration import LocalKey, LocalProvider
 
@@ -100,20 +98,25 @@ class Secretbox(LocalCipher):
     """XSalsa20-Poly1305 with a nonce drawn for each value."""
 
     def _make(self, secret: bytes) -> None:
+        # Here: the library belongs to an extra, and the other ciphers do without it.
+        from nacl import bindings, exceptions  # noqa: PLC0415
+
+        self._seal, self._open = bindings.crypto_secretbox_easy, bindings.crypto_secretbox_open
+        self._wrong_key = exceptions.CryptoError
         self._secret = secret
         self._least = self._cut + SECRETBOX_NONCE_BYTES + SECRETBOX_TAG_BYTES
 
     def seal(self, key: str, value: bytes) -> bytes:
         nonce = self._draw(SECRETBOX_NONCE_BYTES)
-        return b"".join((self.prefix, nonce, crypto_secretbox_easy(value, nonce, self._secret)))
+        return b"".join((self.prefix, nonce, self._seal(value, nonce, self._secret)))
 
     def open(self, key: str, value: bytes) -> bytes:
         if len(value) < self._least:
             raise WrongKey
         begin = self._cut + SECRETBOX_NONCE_BYTES
         try:
-            return crypto_secretbox_open(value[begin:], value[self._cut : begin], self._secret)
-        except CryptoError:
+            return self._open(value[begin:], value[self._cut : begin], self._secret)
+        except self._wrong_key:
             raise WrongKey from None
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from restow.aio import Runtime, check_regular, in_own_thread
+from restow.aio.extras import missing_extra
 from restow.apimachinery.names import GroupResource
 from restow.encryption.configuration import (
     FILE_BYTES_MAX,
@@ -224,7 +225,12 @@ class ReloadedKeys:
             await self._retired.pop().close()
 
     async def _try(self, configuration: Configuration) -> bool:
-        plugins = await self._start_plugins(configuration)
+        try:
+            plugins = await self._start_plugins(configuration)
+        except ModuleNotFoundError as error:
+            self._try_again_at = self._runtime.clock.monotonic() + RECHECK_SECONDS
+            self._refuse(f"KMS {missing_extra(error) or error}")
+            return False
         keyring = Keyring(configuration, self._runtime, plugins=plugins)
         try:
             if len(self._before) >= UNSETTLED_MAX:

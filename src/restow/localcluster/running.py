@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from restow.aio import Runtime
+from restow.aio.extras import require_extra
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
@@ -144,6 +145,8 @@ async def _prepare(
         view.notice(notice)
     for release in releases_in_use(plan.state):
         release_of(release)
+    if plan.state.store.startswith("etcd"):
+        require_extra("etcd")  # before each server fails for itself
     if plan.state.store == STORE_DEFAULT and not layout.pki.exists():
         await check_keys(layout, None)
     layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready

@@ -1,8 +1,15 @@
-"""The table of commands: words that no command knows."""
+"""The table of commands: words that no command knows, and commands that lack an extra."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from restow.cli.main import main
+from restow.aio.extras import EXTRAS
+from restow.cli.main import COMMANDS, main
+from tests.unit.encryption.keys_for_tests import document, kms
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,69 @@ def test_an_unknown_word_is_answered_with_the_usage_of_its_command(
     said = capsys.readouterr().err
     assert said.startswith(f"usage: {program} ")
     assert f"\n{program}: error: unrecognized arguments: " in said
+
+
+SERVER_ADVICE = "needs the extra 'server': pip install 'restow[server]'\n"
+ETCD_ADVICE = "needs the extra 'etcd': pip install 'restow[etcd]'\n"
+
+
+def without(*extras: str) -> str:
+    """A program: the command line where the libraries of these extras are not installed."""
+    modules = [module for extra in extras for module in EXTRAS[extra]]
+    block = f"import sys; sys.modules.update(dict.fromkeys({modules!r}))"
+    return f"{block}; from restow.cli.main import main; sys.exit(main())"
+
+
+def run_without(*extras: str, words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", without(*extras), *words.split()],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("extras", "words", "advice"),
+    [
+        ("server etcd", "up", SERVER_ADVICE),
+        ("server etcd", "serve --help", SERVER_ADVICE),
+        ("server", "census --store sqlite:store.db", SERVER_ADVICE),
+        ("etcd", "census --store etcd://127.0.0.1:1", ETCD_ADVICE),
+        ("etcd", "store get /a --store etcd://127.0.0.1:1", ETCD_ADVICE),
+        ("etcd", "serve --port 0 --store etcd://127.0.0.1:1", ETCD_ADVICE),
+        ("etcd", "serve --port 0 --workers 2 --store etcds://127.0.0.1:1", ETCD_ADVICE),
+        ("etcd", "serve --port 0 --encryption-provider-config kms.json", ETCD_ADVICE),
+        ("etcd", "up --store etcd", ETCD_ADVICE),
+    ],
+)
+def test_a_missing_extra_is_named(extras: str, words: str, advice: str, tmp_path: Path) -> None:
+    """One line that says what to install, and exit code 2: at the start or when it is chosen."""
+    (tmp_path / "store.db").touch()
+    config = document(("secrets", [kms(f"unix://{tmp_path}/kms.sock"), {"identity": {}}]))
+    (tmp_path / "kms.json").write_bytes(config)
+    (tmp_path / "kms.json").chmod(0o600)
+    done = run_without(*extras.split(), words=words, folder=tmp_path)
+    assert done.returncode == 2, done.stderr
+    command = words.partition(" ")[0]
+    assert done.stderr.splitlines(keepends=True)[-1] == f"restow {command} {advice}"
+    assert "Traceback" not in done.stderr
+
+
+def test_completion_does_without_extras(tmp_path: Path) -> None:
+    """All commands are completed; those that cannot be loaded, without their options."""
+    done = run_without("server", "etcd", words="completion bash", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(command.name in done.stdout for command in COMMANDS)
+    assert "--drop-key" in done.stdout  # of preflight
+    assert "--etcd-members" not in done.stdout  # of up
+
+
+def test_another_library_that_is_missing_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken installation keeps its traceback."""
+    monkeypatch.setitem(sys.modules, "restow.cli.version", None)
+    with pytest.raises(ImportError):
+        main(["version"])

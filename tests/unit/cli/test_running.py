@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 
 import pytest
 
@@ -32,3 +33,15 @@ def test_any_other_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.exc_info
+
+
+@pytest.mark.parametrize("has_uvloop", [True, False])
+def test_the_loop(has_uvloop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run on uvloop, and without the extra `server` on the loop of asyncio."""
+    if not has_uvloop:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def module_of_loop() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run_async(module_of_loop()).startswith("uvloop" if has_uvloop else "asyncio")

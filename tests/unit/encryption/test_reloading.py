@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -250,6 +251,19 @@ async def test_a_new_plugin_must_answer(tmp_path: Path) -> None:
         keys.write_key(SECRET)
     assert keys.problem().startswith("kms-provider-0: failed to perform status section")
     await keys.close()
+
+
+async def test_a_plugin_without_its_libraries(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server without the extra for KMS refuses the file, names the extra, and runs on."""
+    for name in ("kms", "kms_channel"):
+        monkeypatch.delitem(sys.modules, f"restow.encryption.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    changing.write(document(("secrets", [kms("unix:///nowhere.sock"), local("aesgcm", "a")])))
+    assert not await changing.keys.look()
+    assert changing.keys.last_error == "KMS needs the extra 'etcd': pip install 'restow[etcd]'"
+    assert changing.name() == "a"
 
 
 async def test_changes_that_nobody_is_told_of(changing: Changing) -> None:
