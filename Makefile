@@ -38,7 +38,7 @@ help: ## List the targets
 	  | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: up
-up: environment ## A cluster of three servers on the embedded store, until Ctrl-C
+up: environment-run ## A cluster of three servers on the embedded store, until Ctrl-C
 	@exec $(BIN)/restow up --data-dir $(DATA_DIR) $(UP_ARGS)
 
 .PHONY: test
@@ -97,12 +97,15 @@ setup: environment ## .venv, and the programs that tests and benchmarks need
 	@$(PYTHON) -m tools.system_packages
 	@$(BIN)/python -m tools.node_packages
 
-.PHONY: environment
-environment: # only the Python part of setup
+# Only the Python part of setup; with -run, only what running restow needs.
+.PHONY: environment environment-run
+environment: LEVEL := test
+environment-run: LEVEL := run
+environment environment-run:
 	@if [ -z "$(PYTHON)" ]; then \
 	  echo "restow needs Python 3.11 or newer, and found none on PATH." >&2; \
 	  echo "Give one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; fi
-	@$(PYTHON) -m tools.python_environment
+	@$(PYTHON) -m tools.python_environment $(LEVEL)
 
 .PHONY: lint
 lint: environment checks ## Format, lint, types and imports only
@@ -125,7 +128,7 @@ reference: environment ## Write the generated pages of docs/reference anew
 	@$(BIN)/python -m tools.build_reference
 
 .PHONY: wheel
-wheel: environment ## Build the wheel and the source archive into dist/
+wheel: environment-run ## Build the wheel and the source archive into dist/
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build -t sdist -t wheel
 
@@ -139,7 +142,9 @@ COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
 lock: environment ## Compile the lock files from pyproject.toml (UPGRADE=1: newest versions)
 	@$(PYTHON) -m venv --clear .venv-lock
 	@$(LOCK_BIN)/python -m pip install -qq --require-hashes -r requirements-lock-tool.lock
-	@$(COMPILE) pyproject.toml --group build --group test --group lint -o requirements.lock
+	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group lint -o requirements.lock
+	@$(COMPILE) pyproject.toml --extra server --extra etcd --group build \
+	  --constraints requirements.lock -o requirements-run.lock
 	@$(COMPILE) --group lock -o requirements-lock-tool.lock
 	@$(COMPILE) --group audit -o requirements-audit-tool.lock
 	@rm -rf .venv-lock

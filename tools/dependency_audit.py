@@ -2,10 +2,12 @@
 
     .venv/bin/python -m tools.dependency_audit
 
-Every package is pinned with its hashes; what is installed is what is pinned, and nothing else; no
-version is known to be weak, neither a pinned one nor the oldest that the wheel asks for; every
-dependency has its reason, and a licence that lets everybody use it. `make audit` asks a service
-that knows of newer weaknesses. Not here: which versions are weak (`tools/known_weaknesses.py`).
+Every package is pinned with its hashes; what is installed is what is pinned, and nothing else; what
+running restow needs is pinned as in the lock of the tests; no version is known to be weak, neither
+a pinned one nor the oldest that the wheel asks for; every dependency has its reason, and a licence
+that lets everybody use it. `make audit` asks a service that knows of newer weaknesses.
+
+Not here: which versions are weak (`tools/known_weaknesses.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from tools.known_weaknesses import ACCEPTED, UNKNOWN_LICENCES_ACCEPTED, WEAKNESS
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROJECT: Final = ROOT / "pyproject.toml"
 INSTALLED_LOCK: Final = "requirements.lock"
-"""The one that `.venv` is made from; the others are for tools that run elsewhere."""
+"""All that `.venv` can hold; those of tools are for environments of their own."""
+RUN_LOCK: Final = "requirements-run.lock"
+"""The part of it that running restow needs: `make up` installs no more."""
 
 SEEDS: Final = frozenset({"pip", "setuptools"})
 """What Python puts into a new environment: they install what has the right hash, no more."""
@@ -75,15 +79,18 @@ def audit() -> Iterator[str]:
     text = PROJECT.read_text()
     project = tomllib.loads(text)
     used: set[tuple[str, str]] = set()
+    locked: dict[str, list[Pin]] = {}
     for lock in sorted(ROOT.glob("requirements*.lock")):
         pins, problems = read_lock(lock.read_text())
+        locked[lock.name] = pins
         used |= {(pin.name, pin.version) for pin in pins}
         yield from (f"{lock.name}: {problem}" for problem in (*problems, *weak_pins(pins)))
         if lock.name == INSTALLED_LOCK:
             found = list(distributions())
             yield from differences(pins, _versions(found), own=project["project"]["name"])
             yield from unknown_licences(found)
-    yield from weak_floors(project["project"]["dependencies"])
+    yield from untested_pins(locked[RUN_LOCK], locked[INSTALLED_LOCK])
+    yield from weak_floors(declared(project["project"]))
     yield from without_reason(text, project)
     for name, version in ACCEPTED.keys() - used:
         yield f"tools/known_weaknesses.py: {name} {version} is accepted, and not used any more"
@@ -100,6 +107,21 @@ def read_lock(text: str) -> tuple[list[Pin], list[str]]:
         else:
             problems.append(f"not a pin with hashes: {line[:80]}")
     return pins, problems
+
+
+def untested_pins(part: Iterable[Pin], whole: Iterable[Pin]) -> Iterator[str]:
+    """Pins for running restow that are not those of the tests: the tests would prove nothing."""
+    tested = {pin.name: pin.version for pin in whole}
+    for pin in part:
+        if tested.get(pin.name) != pin.version:
+            found = tested.get(pin.name, "not there")
+            yield f"{RUN_LOCK}: {pin.name} {pin.version} is {found} in {INSTALLED_LOCK}: make lock"
+
+
+def declared(table: Mapping[str, Any]) -> list[str]:
+    """What the wheel asks for, with all its extras."""
+    extras = table.get("optional-dependencies", {}).values()
+    return [*table["dependencies"], *(each for extra in extras for each in extra)]
 
 
 def weak_pins(pins: Iterable[Pin], weaknesses: Iterable[Weakness] = WEAKNESSES) -> Iterator[str]:
@@ -173,7 +195,7 @@ def licence_of(metadata: Mapping[str, Any]) -> str:
 def without_reason(text: str, project: Mapping[str, Any]) -> Iterator[str]:
     """Dependencies in pyproject.toml that have no comment beside them."""
     groups = project.get("dependency-groups", {}).values()
-    named = {*project["project"]["dependencies"], *(each for group in groups for each in group)}
+    named = {*declared(project["project"]), *(each for group in groups for each in group)}
     for line in text.splitlines():
         match = re.match(r'\s+"([^"]+)"', line)
         if match and match[1] in named and not _REASON.search(line):

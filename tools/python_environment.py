@@ -1,12 +1,17 @@
 """Make `.venv`: the locked packages with their hashes, and restow itself, editable.
 
-Does nothing when the stamp inside `.venv` matches. The stamp is removed first and written last,
-so an interrupted run is simply done again. Standard library only, and readable by a Python that
-is too old, which gets a clear message.
+    python -m tools.python_environment run     # what running restow needs: requirements-run.lock
+    python -m tools.python_environment test    # tests and checks too: requirements.lock
+
+A `.venv` of level `test` is also one of level `run`; one of level `run` is completed in place. Does
+nothing when the stamp inside `.venv` matches. The stamp is removed first and written last, so an
+interrupted run starts again from an empty `.venv`. Standard library only, and readable by a Python
+that is too old, which gets a clear message.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import hashlib
@@ -23,7 +28,8 @@ PYTHON_MIN = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / ".restow-stamp.json"
-LOCK = ROOT / "requirements.lock"
+LOCKS = {"run": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lock"}
+"""By level; each holds the packages of the one before it, in the same versions."""
 PROJECT = ROOT / "pyproject.toml"
 INSTALL_SECONDS_MAX = 1200
 DOWNLOAD_RETRIES_MAX = 5
@@ -43,9 +49,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    parser = argparse.ArgumentParser(prog="python -m tools.python_environment")
+    parser.add_argument("level", choices=list(LOCKS), nargs="?", default="test")
+    level = parser.parse_args().level
     try:
         with _one_at_a_time():
-            bring_up_to_date()
+            bring_up_to_date(level)
     except SetupError as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
@@ -55,26 +64,44 @@ def main() -> int:
     return 0
 
 
-def bring_up_to_date() -> None:
-    wanted = {
-        "python": f"{sys.version_info.major}.{sys.version_info.minor} {sys.base_prefix}",
-        "root": str(ROOT),
-        "lock": _digest(LOCK),
-        "project": _digest(PROJECT),
-    }
+def bring_up_to_date(level: str) -> None:
+    """Install what is missing for a level. What is installed beyond it stays."""
     found = _read_stamp()
-    if found == wanted:
+    installed = _installed_level(found)
+    wanted = max(level, installed or level, key=list(LOCKS).index)
+    if found == _stamp(wanted):
         return
     started = time.monotonic()
     STAMP.unlink(missing_ok=True)
-    if {**found, "project": wanted["project"]} != wanted:
-        print("==> set-up: .venv from requirements.lock", flush=True)
-        _make_empty_venv()
-        _pip("install", "--require-hashes", "--only-binary=:all:", "--no-compile", "-r", str(LOCK))
-    print("==> set-up: restow itself, editable", flush=True)
-    _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    _write_stamp(wanted)
+    if installed != wanted:
+        lock = LOCKS[wanted]
+        print(f"==> set-up: .venv from {lock.name}", flush=True)
+        if installed is None:
+            _make_empty_venv()
+        _pip("install", "--require-hashes", "--only-binary=:all:", "--no-compile", "-r", str(lock))
+    if installed is None or found["project"] != _digest(PROJECT):
+        print("==> set-up: restow itself, editable", flush=True)
+        _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    _write_stamp(_stamp(wanted))
     print(f"==> set-up: done in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _stamp(level: str) -> dict[str, str]:
+    return {
+        "python": f"{sys.version_info.major}.{sys.version_info.minor} {sys.base_prefix}",
+        "root": str(ROOT),
+        "level": level,
+        "lock": _digest(LOCKS[level]),
+        "project": _digest(PROJECT),
+    }
+
+
+def _installed_level(found: dict[str, str]) -> str | None:
+    """The level whose packages are installed; None: none, or of an older lock or another Python."""
+    level = found.get("level", "")
+    if level not in LOCKS or {**found, "project": _digest(PROJECT)} != _stamp(level):
+        return None
+    return level
 
 
 def _make_empty_venv() -> None:
@@ -115,7 +142,7 @@ def _pip(*arguments: str) -> None:
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Two `make` at once: the second waits, then finds the work done."""
-    with LOCK.open("rb") as file:
+    with PROJECT.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -17,6 +17,7 @@ from tools.dependency_audit import (
     differences,
     licence_of,
     read_lock,
+    untested_pins,
     weak_floors,
     weak_pins,
     without_reason,
@@ -73,6 +74,16 @@ def test_the_environment_is_compared_with_the_lock() -> None:
     ]
 
 
+def test_the_lock_for_running_is_a_part_of_the_lock_of_the_tests() -> None:
+    """Another version, and a package that the tests do not have: both are found."""
+    whole = [Pin("a", "1"), Pin("b", "2")]
+    assert list(untested_pins([Pin("a", "1")], whole)) == []
+    assert list(untested_pins([Pin("b", "3"), Pin("c", "4")], whole)) == [
+        "requirements-run.lock: b 3 is 2 in requirements.lock: make lock",
+        "requirements-run.lock: c 4 is not there in requirements.lock: make lock",
+    ]
+
+
 def test_weak_versions_are_found() -> None:
     """A pinned version in a weak range, and a floor that lets one in."""
     assert list(weak_pins([Pin("pyyaml", "6.0"), Pin("other", "5.3")], WEAK)) == []
@@ -97,11 +108,11 @@ def test_the_table_is_well_formed() -> None:
 
 
 def test_reasons() -> None:
-    """A dependency without a comment is found, in the list of the wheel and in the groups."""
+    """A dependency without a comment is found: of the wheel, of an extra and of a group."""
     text = PROJECT.read_text()
     assert list(without_reason(text, tomllib.loads(text))) == []
-    bare = re.sub(r'("(?:apsw|ruff)[^"]*",).*', r"\1", text)
-    assert len(list(without_reason(bare, tomllib.loads(bare)))) == 2
+    bare = re.sub(r'("(?:apsw|orjson|ruff)[^"]*",).*', r"\1", text)
+    assert len(list(without_reason(bare, tomllib.loads(bare)))) == 3
 
 
 def test_licences() -> None:

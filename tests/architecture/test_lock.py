@@ -14,15 +14,24 @@ from tools import node_packages
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 # What each lock file is compiled from, see `make lock`.
 SOURCES = {
     "requirements.lock": [
         *PROJECT["project"]["dependencies"],
+        *(text for extra in EXTRAS.values() for text in extra),
         *PROJECT["build-system"]["requires"],
         *GROUPS["build"],
         *GROUPS["test"],
         *GROUPS["lint"],
+    ],
+    "requirements-run.lock": [
+        *PROJECT["project"]["dependencies"],
+        *EXTRAS["etcd"],
+        *EXTRAS["server"],
+        *PROJECT["build-system"]["requires"],
+        *GROUPS["build"],
     ],
     "requirements-audit-tool.lock": GROUPS["audit"],
     "requirements-lock-tool.lock": GROUPS["lock"],
@@ -73,6 +82,16 @@ def test_the_lock_satisfies_the_project(lock: str) -> None:
     assert outside == [], "run `make lock`"
 
 
+def test_running_uses_what_was_tested() -> None:
+    """Every entry of the lock for running is one of the whole lock: same version, same files."""
+    run, tested = (
+        {entry.split()[0]: set(re.findall(r"sha256:\w+", entry)) for entry in _entries(lock)}
+        for lock in ("requirements-run.lock", "requirements.lock")
+    )
+    assert run == {pin: tested.get(pin) for pin in run}, "run `make lock`"
+    assert len(run) < len(tested) / 3
+
+
 def test_no_uv_lock() -> None:
     """uv's own lock file names its package index, so there is none."""
     assert not (ROOT / "uv.lock").exists()
@@ -83,7 +102,10 @@ def test_every_dependency_has_its_reason() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
     names = "|".join(
         re.escape(text)
-        for text in [*PROJECT["project"]["dependencies"], *(t for g in GROUPS.values() for t in g)]
+        for text in [
+            *PROJECT["project"]["dependencies"],
+            *(t for table in (EXTRAS, GROUPS) for each in table.values() for t in each),
+        ]
     )
     declared = [line for line in lines if re.match(rf'\s+"(?:{names})"', line)]
     assert declared

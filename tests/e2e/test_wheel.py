@@ -146,6 +146,7 @@ def test_the_archive_has_what_was_named(archive: Path) -> None:
     allowed |= {"benchmarks", "deploy", "examples"}
     allowed |= {"SECURITY.md", "requirements.lock"}
     allowed |= {"requirements-audit-tool.lock", "requirements-lock-tool.lock"}
+    allowed |= {"requirements-run.lock"}
     assert names <= allowed | {"src", "tests", "tools", "docs", "pyproject.toml", "LICENSE"}
 
 
