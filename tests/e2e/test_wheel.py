@@ -14,11 +14,14 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
 import orjson
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import restow
 from restow.dashboard.assets import load_assets
@@ -28,6 +31,9 @@ from tests.e2e.cluster.running import Up
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 90
+BASE_PACKAGES_MAX: Final = 15
+BASE_BYTES_MAX: Final = 60_000_000
+"""As shipped; compiled by pip it is half as much again."""
 
 pytestmark = pytest.mark.area("packaging")
 
@@ -55,7 +61,13 @@ class Installed:
 
     def run(self, *words: str) -> str:
         """What a command prints, run far from the checkout."""
-        done = subprocess.run(
+        done = self.try_to(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def try_to(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command that may fail."""
+        return subprocess.run(
             words,
             capture_output=True,
             text=True,
@@ -64,8 +76,16 @@ class Installed:
             cwd=self.folder,
             env=plain_environment(self.folder),
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+
+    @property
+    def packages(self) -> Path:
+        (found,) = self.folder.glob("lib/python*/site-packages")
+        return found
+
+    def install(self, wheel: Path, *options: str) -> None:
+        """Nothing is fetched."""
+        words = ["--python", str(self.python), "install", "--no-index", "--quiet", *options]
+        self.run(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, str(wheel))
 
 
 def plain_environment(home: Path) -> dict[str, str]:
@@ -92,15 +112,50 @@ def wheel(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A new environment with the wheel. Nothing is fetched."""
+    """A new environment with the wheel and all libraries."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=True)
     made = Installed(folder)
-    words = ["--python", str(made.python), "install", "--no-index", "--no-deps", "--quiet"]
-    made.run(sys.executable, "-m", "pip", "--disable-pip-version-check", *words, str(wheel))
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    made.install(wheel, "--no-deps")
+    (made.packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return made
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A new environment with the wheel and the libraries that it asks for without any extra.
+
+    pip itself checks that they are enough: it may fetch nothing, and would fail.
+    """
+    folder = tmp_path_factory.mktemp("base")
+    venv.create(folder, symlinks=True)
+    made = Installed(folder)
+    for library in base_libraries():
+        for name in top_names(library):
+            (made.packages / name).symlink_to(str(library.locate_file(name)))
+    made.install(wheel)
+    return made
+
+
+def base_libraries() -> list[Distribution]:
+    """What the package needs without any extra, and what that needs."""
+    found: dict[str, Distribution] = {}
+    missing = ["restow"]
+    while missing:
+        name = canonicalize_name(missing.pop())
+        if name not in found:
+            found[name] = distribution(name)
+            for each in map(Requirement, found[name].requires or ()):
+                if each.marker is None or each.marker.evaluate({"extra": ""}):
+                    missing.append(each.name)
+    del found["restow"]
+    return list(found.values())
+
+
+def top_names(library: Distribution) -> set[str]:
+    """The files and folders of a library in site-packages."""
+    names = {file.parts[0] for file in library.files or ()}
+    return names - {"..", "__pycache__"}
 
 
 def build(target: str, *, source: Path, folder: Path) -> Path:
@@ -179,6 +234,49 @@ def test_serve(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert server.get(f"/dashboard/static/{name}")[0] == 200, name
         assert "<html" in server.get("/dashboard/")[1]
         assert server.stop() == 0
+
+
+def test_the_base_is_small(base: Installed) -> None:
+    """`pip install restow` brings few packages, and none of a server or of etcd."""
+    packages = list(base.packages.glob("*.dist-info"))
+    assert len(packages) <= BASE_PACKAGES_MAX
+    size = sum(
+        file.stat().st_size
+        for folder in base.packages.iterdir()
+        for file in (folder.rglob("*") if folder.is_dir() else [folder])
+        if file.is_file() and "__pycache__" not in file.parts
+    )
+    assert size <= BASE_BYTES_MAX
+    assert not (base.packages / "apsw").exists()
+    assert not (base.packages / "grpc").exists()
+
+
+def test_the_base_works_with_a_server(
+    base: Installed, installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without extras, the commands for the cluster of somebody else work against a real server."""
+    monkeypatch.chdir(tmp_path)
+    with InstalledServer(tmp_path / "data", installed.restow) as server:
+        cluster = f"--kubeconfig={server.kubeconfig}"
+        command = str(base.restow)
+        assert "configmaps" in base.run(command, "status", cluster)
+        assert "1 succeeded" in base.run(command, "migrate", "configmaps", cluster)
+        assert "ok" in base.try_to(command, "doctor", cluster).stdout
+        verdict = base.run(command, "preflight", "--to=builtin", "-o=json", cluster)
+        assert orjson.loads(verdict)["verdict"] == "safe"
+        assert server.stop() == 0
+
+
+def test_the_base_names_what_it_lacks(base: Installed) -> None:
+    """A server needs an extra, and the command says which; one line, and exit code 2."""
+    for words, extra in (
+        (("up",), "server"),
+        (("serve",), "server"),
+        (("census", "--store=etcd://127.0.0.1:1"), "etcd"),
+    ):
+        done = base.try_to(str(base.restow), *words)
+        advice = f"restow {words[0]} needs the extra '{extra}': pip install 'restow[{extra}]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", advice)
 
 
 def test_up(installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
