@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio.extras import EXTRAS
-from restow.cli.main import COMMANDS, main
+from restow.cli.main import COMMANDS, Command, CommandModule, main
 from tests.unit.encryption.keys_for_tests import document, kms
 
 
@@ -95,6 +95,11 @@ def test_completion_does_without_extras(tmp_path: Path) -> None:
 
 def test_another_library_that_is_missing_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken installation keeps its traceback."""
-    monkeypatch.setitem(sys.modules, "restow.cli.version", None)
-    with pytest.raises(ImportError):
+
+    def load() -> CommandModule:
+        raise ModuleNotFoundError("No module named 'orjson'", name="orjson")
+
+    broken = Command(name="version", summary="fail", load=load)
+    monkeypatch.setattr("restow.cli.main.COMMANDS", (broken,))
+    with pytest.raises(ModuleNotFoundError):
         main(["version"])
