@@ -71,7 +71,7 @@ prove: setup ## The whole campaign: model, worlds, mutants, real processes, powe
 
 .PHONY: soak
 soak: setup ## An hour of load on three servers: memory, files and tasks stay flat
-	@exec $(BIN)/python -m restow.testing.fire.soak --seconds $(SOAK_SECONDS)
+	@exec $(BIN)/python -m tests.support.fire.soak --seconds $(SOAK_SECONDS)
 
 .PHONY: bench
 bench: environment ## Measure, and print the table

@@ -55,8 +55,8 @@ for _name, _sizes in NAMED.items():
 def warm_starts() -> Iterator[None]:
     """Start servers in less time. Those that `restow up` and its like start begin anew anyway."""
     # Here, because what is rewritten must not have been imported.
-    from restow.testing.child_process import ChildProcess
-    from restow.testing.warm_start import WarmStarter
+    from tests.support.child_process import ChildProcess
+    from tests.support.warm_start import WarmStarter
 
     if not SIZES.warm_starts:
         yield

@@ -28,8 +28,8 @@ from typing import Any, Final
 
 import yaml
 
-from restow.testing.encryption_files import write_encryption_file
-from restow.testing.etcd_process import start_etcd
+from tests.support.encryption_files import write_encryption_file
+from tests.support.etcd_process import start_etcd
 
 RESTOW: Final = (sys.executable, "-P", "-m", "restow")
 WAIT_SECONDS_MAX: Final = 120.0

@@ -32,7 +32,7 @@ from restow.kinds.definitions import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.definition import Resource
 from restow.request.metrics import HealthMetrics
-from restow.testing.encryption_files import write_encryption_file
+from tests.support.encryption_files import write_encryption_file
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 NOTICE: Final = "<!-- Made by `make reference`. Change the program, not this page. -->"

@@ -33,12 +33,12 @@ from typing import Any, Final
 
 import msgspec
 
-from restow.testing.fire.run import FAULTS
-from restow.testing.fire.stores import STORES
-from restow.testing.sim.campaign import Tally, play_seeds
-from restow.testing.sim.coverage import advice_gaps, advice_table_of, gaps, table_of
-from restow.testing.sim.invariants import ROWS
-from restow.testing.sim.mutants import BY_NAME, seeds_for
+from tests.support.fire.run import FAULTS
+from tests.support.fire.stores import STORES
+from tests.support.sim.campaign import Tally, play_seeds
+from tests.support.sim.coverage import advice_gaps, advice_table_of, gaps, table_of
+from tests.support.sim.invariants import ROWS
+from tests.support.sim.mutants import BY_NAME, seeds_for
 
 ROOT: Final = Path(__file__).parents[1]
 REPORT: Final = ROOT / "proof" / "report.md"
@@ -120,7 +120,7 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
     ]
     part.found += [f"the campaign is void: {each}" for each in gaps(tally)]
     part.found += [
-        f"seed {seed} (`python -m restow.testing.sim play {seed} --shrink`): {problems[0]}"
+        f"seed {seed} (`python -m tests.support.sim play {seed} --shrink`): {problems[0]}"
         for seed, problems in sorted(tally.failed.items())
     ]
     return part
@@ -141,7 +141,7 @@ async def advice(options: argparse.Namespace, progress: Progress) -> Part:
     part.lines += [advice_table_of(tally), "```"]
     part.found += [f"the campaign is void: {each}" for each in advice_gaps(tally)]
     part.found += [
-        f"seed {seed} (`python -m restow.testing.sim play {seed} --advice --shrink`): {problems[0]}"
+        f"seed {seed} (`python -m tests.support.sim play {seed} --advice --shrink`): {problems[0]}"
         for seed, problems in sorted(tally.failed.items())
     ]
     return part
@@ -268,7 +268,7 @@ async def _fire(store: str, fault: str, seed: int, seconds: float) -> dict[str, 
     """A run that counts; or why there was none."""
     why = ""
     for attempt in range(TRIES_OF_VOID_RUNS_MAX):
-        command = [sys.executable, "-m", "restow.testing.fire", "--store", store, "--fault", fault]
+        command = [sys.executable, "-m", "tests.support.fire", "--store", store, "--fault", fault]
         command += ["--seed", str(seed + 100 * attempt), "--seconds", str(seconds), "-o", "json"]
         code, output = await _run(command, dict(os.environ), seconds_max=RUN_SECONDS_MAX)
         lines = [line for line in output.splitlines() if line.startswith("{")]

@@ -19,7 +19,7 @@ from statistics import median
 
 from benchmarks.api import connection, fan_out, requests
 from benchmarks.api.target import Target, of_kubeconfig, on_first_core, started
-from restow.testing.etcd_process import start_etcd
+from tests.support.etcd_process import start_etcd
 
 RATIO_ROUNDS_MIN = 5
 

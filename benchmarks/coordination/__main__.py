@@ -23,7 +23,7 @@ from benchmarks.coordination.processes import (
 from benchmarks.rounds import Comparison
 from restow.aio import Runtime
 from restow.storage.opening import open_storage
-from restow.testing.etcd_process import start_etcd
+from tests.support.etcd_process import start_etcd
 
 OFF = ("--feature-gates", "StorageVersionAPI=false,APIServerIdentity=false")
 SERVERS = 3

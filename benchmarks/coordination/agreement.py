@@ -21,7 +21,7 @@ from restow.registry.definition import Resource
 from restow.storage.opening import open_storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 NAME = "example.com.widgets"

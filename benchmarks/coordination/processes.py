@@ -12,7 +12,7 @@ from typing import Any
 
 from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 START_SECONDS_MAX = 120.0
 _REGISTERED = re.compile(r"registered (\d+) resources in (\S+) s$", re.MULTILINE)

@@ -18,9 +18,9 @@ import orjson
 from benchmarks.custom import work
 from benchmarks.custom.definitions import collection, definition, instance
 from benchmarks.custom.work import Target
-from restow.testing.api_client import ApiClient
-from restow.testing.etcd_process import start_etcd
-from restow.testing.server_process import ServerProcess
+from tests.support.api_client import ApiClient
+from tests.support.etcd_process import start_etcd
+from tests.support.server_process import ServerProcess
 
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.custom.definitions import collection, definition
-from restow.testing.api_client import ApiClient
+from tests.support.api_client import ApiClient
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CREATORS: Final = 8

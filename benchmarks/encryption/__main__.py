@@ -24,7 +24,7 @@ from benchmarks.api import connection, requests
 from benchmarks.api.requests import Rate
 from benchmarks.api.target import Target, started
 from benchmarks.encryption import sealing
-from restow.testing.encryption_files import write_encryption_file
+from tests.support.encryption_files import write_encryption_file
 
 PLAIN: Final = "identity"
 PROVIDERS: Final = (PLAIN, "aesgcm:bench", "secretbox:bench")

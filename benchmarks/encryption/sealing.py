@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupResource
 from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import Keyring
 from restow.storage.interface import Key
-from restow.testing.encryption_files import write_encryption_file
+from tests.support.encryption_files import write_encryption_file
 
 VALUE: Final = b"x" * 1024
 KEY: Final = Key("/registry/configmaps/restow-bench/item-000000")

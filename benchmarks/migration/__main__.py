@@ -35,8 +35,8 @@ from benchmarks.migration.seeding import check, seed
 from restow.aio import Runtime
 from restow.storage.interface import Storage
 from restow.storage.opening import open_storage
-from restow.testing.etcd_process import start_etcd
-from restow.testing.server_process import ServerProcess
+from tests.support.etcd_process import start_etcd
+from tests.support.server_process import ServerProcess
 
 REWRITE_GOALS = {"sqlite": 8, "etcd": 5}
 PATCH_GOAL = 3

@@ -24,7 +24,7 @@ from benchmarks.migration.passes import prepare
 from benchmarks.migration.seeding import check, seed
 from restow.aio import Runtime
 from restow.storage.opening import open_storage
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 ROWS = 10
 GROWTH_MB_MAX = 8.0

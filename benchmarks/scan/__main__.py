@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.api.connection import Connection, fill
 from benchmarks.api.target import Target, started
-from restow.testing.etcd_process import start_etcd
+from tests.support.etcd_process import start_etcd
 
 SCANS = "/apis/storage.restow.dev/v1alpha1/storagescans"
 CONFIG_MAPS = "/api/v1/namespaces/bench/configmaps"

@@ -22,7 +22,7 @@ import orjson
 from benchmarks.api.connection import Connection
 from benchmarks.api.requests import NAMESPACE
 from benchmarks.api.target import Target
-from restow.testing.admission_webhook import AdmissionWebhook
+from tests.support.admission_webhook import AdmissionWebhook
 
 ACCOUNT: Final = "bench"
 MEASURED: Final = "configmaps"

@@ -17,7 +17,7 @@ from restow.aio import Runtime
 from restow.storage.etcd import EtcdOptions, EtcdStorage, open_etcd
 from restow.storage.etcd.messages import COMPARE_MOD, TXN, TxnRequest
 from restow.storage.interface import Absent, Guard, Key, Revision, RevisionIs
-from restow.testing.etcd_process import start_etcd
+from tests.support.etcd_process import start_etcd
 
 WRITERS = 64
 

@@ -37,8 +37,7 @@ def test_who_commits_is_known() -> None:
     found = {
         str(file.relative_to(SRC))
         for file in SRC.rglob("*.py")
-        if file.relative_to(SRC).parts[0] not in ("storage", "testing")
-        and _calls_commit(file)
+        if file.relative_to(SRC).parts[0] not in ("storage", "testing") and _calls_commit(file)
     }
     assert found == COMMITTERS.keys()
 

@@ -26,8 +26,8 @@ from packaging.utils import canonicalize_name
 import restow
 from restow.dashboard.assets import load_assets
 from restow.kinds.releases import shipped_releases
-from restow.testing.server_process import ServerProcess
 from tests.e2e.cluster.running import Up
+from tests.support.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 90

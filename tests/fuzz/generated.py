@@ -26,10 +26,10 @@ from schemathesis.core.result import Ok
 
 from restow.aio import Runtime
 from restow.storage.opening import open_storage
-from restow.testing.api_client import Reply
 from tests.conformance.api.servers import RunningServer, start_server
 from tests.fuzz.objects import OBJECTS
 from tests.sizes import SIZES
+from tests.support.api_client import Reply
 
 CORE: Final = ("api/v1",)
 WORKLOADS: Final = ("apis/apps/", "apis/autoscaling/", "apis/batch/", "apis/networking.k8s.io/")

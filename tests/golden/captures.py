@@ -22,7 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from restow.cli.main import COMMANDS, main
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import (
+from tests.conformance.api.servers import start_server
+from tests.support.api_client import (
     APPLY_PATCH,
     JSON_PATCH,
     MERGE_PATCH,
@@ -31,8 +32,7 @@ from restow.testing.api_client import (
     TABLE,
     ApiClient,
 )
-from restow.testing.server_process import ServerProcess
-from tests.conformance.api.servers import start_server
+from tests.support.server_process import ServerProcess
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "golden"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -13,8 +13,8 @@ from restow.storage.interface import Span
 from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.records import SELECTED_PREFIX
 from restow.storageversion.voting import Ballot
-from restow.testing.coordination_audit import AuditedStorage
 from tests.scenarios.faults import Wire
+from tests.support.coordination_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import open_any
 from tests.unit.storageversion.world import GROUP, RELEASES, Server, World
 

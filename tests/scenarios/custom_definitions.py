@@ -34,7 +34,7 @@ from restow.storage.interface import (
 )
 from restow.storageversion.records import name_of
 from restow.storageversion.wire import decode_report, report_key
-from restow.testing.coordination_audit import stored_versions
+from tests.support.coordination_audit import stored_versions
 from tests.unit.storageversion.world import GROUP
 
 KIND = "Gadget"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from restow.aio import SimulatedClock
 from restow.storage.interface import Outcome, Storage, Transaction
-from restow.testing import wires
+from tests.support import wires
 
 Moment = Literal["before", "after"]
 

@@ -46,8 +46,8 @@ from restow.storageversion.changes import hash_of
 from restow.storageversion.errors import KeyUnsupported, ModeRefused
 from restow.storageversion.rules import KEYS_EQUAL, UNKNOWN_HASH
 from restow.storageversion.wire import LEASES_PREFIX, state_key
-from restow.testing.wires import Chances
 from tests.scenarios.cluster import Cluster, Node
+from tests.support.wires import Chances
 from tests.unit.storageversion.named_keys import NamedKeys
 from tests.unit.storageversion.world import GROUP
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.sim.advice.plan import make_advice_plan
-from restow.testing.sim.advice.scenarios import SCENARIOS
-from restow.testing.sim.campaign import play_seeds
-from restow.testing.sim.coverage import advice_gaps
-from restow.testing.sim.invariants import BY_ID
-from restow.testing.sim.mutants import switched
-from restow.testing.sim.mutants.advice import CAUGHT_BY, MUTANTS
-from restow.testing.sim.mutants.mutant import Mutant
-from restow.testing.sim.playing import play_plan
 from tests.sizes import SIZES
+from tests.support.sim.advice.plan import make_advice_plan
+from tests.support.sim.advice.scenarios import SCENARIOS
+from tests.support.sim.campaign import play_seeds
+from tests.support.sim.coverage import advice_gaps
+from tests.support.sim.invariants import BY_ID
+from tests.support.sim.mutants import switched
+from tests.support.sim.mutants.advice import CAUGHT_BY, MUTANTS
+from tests.support.sim.mutants.mutant import Mutant
+from tests.support.sim.playing import play_plan
 
 pytestmark = pytest.mark.area("simulation")
 
 OPEN: frozenset[str] = frozenset()
 """Scenarios that the present code fails. A fix takes its scenario out, and adds a mutant of its
-rule (`restow.testing.sim.mutants.advice`)."""
+rule (`tests.support.sim.mutants.advice`)."""
 
 
 def _scenario(name: str) -> object:
@@ -39,7 +39,7 @@ async def test_no_world_about_advice_breaks_a_promise() -> None:
     """The same, for what operators do in any order, while servers are killed and paused."""
     tally = await play_seeds(range(SIZES.advice_worlds), jobs=2, is_advised=True)
     assert not tally.failed, "\n".join(
-        f"python -m restow.testing.sim play {seed} --advice --shrink: {problems}"
+        f"python -m tests.support.sim play {seed} --advice --shrink: {problems}"
         for seed, problems in tally.failed.items()
     )
     assert advice_gaps(tally) == []

@@ -12,10 +12,10 @@ import pytest
 from restow.aio.clock import SIMULATED_START
 from restow.client import Answer
 from restow.migration.times import time_text
-from restow.testing.sim.clock import ProcessClock
-from restow.testing.sim.heartbeats import STATES, HeartbeatCheck
-from restow.testing.sim.ledger import Ledger
-from restow.testing.sim.loop import SimulatedLoop
+from tests.support.sim.clock import ProcessClock
+from tests.support.sim.heartbeats import STATES, HeartbeatCheck
+from tests.support.sim.ledger import Ledger
+from tests.support.sim.loop import SimulatedLoop
 
 pytestmark = pytest.mark.area("simulation")
 

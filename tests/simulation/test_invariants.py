@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.sim.invariants import BY_ID, ROWS, Row
+from tests.support.sim.invariants import BY_ID, ROWS, Row
 
 pytestmark = pytest.mark.area("simulation")
 

@@ -7,7 +7,7 @@ import pytest
 
 from restow.registry.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Key, Revision
-from restow.testing.sim.ledger import Ledger
+from tests.support.sim.ledger import Ledger
 
 pytestmark = pytest.mark.area("simulation")
 

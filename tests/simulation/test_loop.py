@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from restow.testing.sim.loop import SimulatedLoop, Stuck
+from tests.support.sim.loop import SimulatedLoop, Stuck
 
 pytestmark = pytest.mark.area("simulation")
 

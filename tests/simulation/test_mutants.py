@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.sim.campaign import play_seeds
-from restow.testing.sim.invariants import BY_ID
-from restow.testing.sim.mutants import BY_NAME, MUTANTS, seeds_for, switched
-from restow.testing.sim.plan import make_plan
-from restow.testing.sim.playing import play_plan, shrink
 from tests.sizes import SIZES
+from tests.support.sim.campaign import play_seeds
+from tests.support.sim.invariants import BY_ID
+from tests.support.sim.mutants import BY_NAME, MUTANTS, seeds_for, switched
+from tests.support.sim.plan import make_plan
+from tests.support.sim.playing import play_plan, shrink
 
 pytestmark = pytest.mark.area("simulation")
 
@@ -61,7 +61,7 @@ SEEDS: dict[str, int] = {
     "update-without-revision": 24,
     "discovery-kept": 0,
 }
-"""By mutant, a seed that shows it, as `python -m restow.testing.sim mutants` finds one."""
+"""By mutant, a seed that shows it, as `python -m tests.support.sim mutants` finds one."""
 
 
 @pytest.mark.timeout(1200)  # for when the code has changed, and many seeds must be tried

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from restow.testing.sim.advice.reference import CRD_ROOT, hash_of, read
-from restow.testing.sim.releases import CLUSTER_SCOPED, WITH_GADGETS
+from tests.support.sim.advice.reference import CRD_ROOT, hash_of, read
+from tests.support.sim.releases import CLUSTER_SCOPED, WITH_GADGETS
 
 pytestmark = pytest.mark.area("simulation")
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from restow.testing.sim.campaign import Tally, play_seeds
-from restow.testing.sim.coverage import gaps, table_of
-from restow.testing.sim.plan import Step, make_plan
-from restow.testing.sim.playing import play_plan
 from tests.sizes import SIZES
+from tests.support.sim.campaign import Tally, play_seeds
+from tests.support.sim.coverage import gaps, table_of
+from tests.support.sim.plan import Step, make_plan
+from tests.support.sim.playing import play_plan
 
 pytestmark = pytest.mark.area("simulation")
 
@@ -26,7 +26,7 @@ async def test_no_world_breaks_a_promise(group: int) -> None:
     comes right by itself."""
     tally = await play_seeds(range(group, SIZES.simulated_worlds, GROUPS), jobs=2, told=PLAYED.add)
     assert not tally.failed, "\n".join(
-        f"python -m restow.testing.sim play {seed} --shrink: {problems}"
+        f"python -m tests.support.sim play {seed} --shrink: {problems}"
         for seed, problems in tally.failed.items()
     )
 

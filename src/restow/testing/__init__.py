@@ -1,6 +1,6 @@
-"""What tests need, ours and those of others: the storage suite, scenarios, the simulator.
+"""For people who write their own storage driver or kinds: the storage suite, an in-process server.
 
-It may import anything.
+Install it with the extra `restow[testing]`. No other package of restow imports this one.
 
-Not here: code that a server needs. No other package may import this one.
+Not here: the simulator, fault injection and process helpers of restow's own tests (`tests/support`).
 """

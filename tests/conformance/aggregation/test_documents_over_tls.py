@@ -10,10 +10,10 @@ from restow.aggregator.documents import RemoteDocuments
 from restow.aggregator.services import Place
 from restow.aio import Runtime
 from restow.registry.catalog import Catalog
-from restow.testing.aggregated_backend import AggregatedBackend, Asked, Line
-from restow.testing.certificates import make_certificate
 from tests.conformance.aggregation.documents_world import GROUP, Directory, Site, World, api
 from tests.conformance.aggregation.proxy.proxies import FixedServices
+from tests.support.aggregated_backend import AggregatedBackend, Asked, Line
+from tests.support.certificates import make_certificate
 from tests.unit.endpoints.custom_kinds import gadgets
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 
-from restow.testing.api_client import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, YAML
 from tests.conformance.api.bad_input import (
     MIB,
     ROLES,
@@ -15,6 +14,7 @@ from tests.conformance.api.bad_input import (
     nested,
     patched,
 )
+from tests.support.api_client import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, YAML
 
 BODIES = [
     create("no body", 400, b""),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from restow.testing.api_client import JSON, MERGE_PATCH
 from tests.conformance.api.servers import CONFIG_MAPS
+from tests.support.api_client import JSON, MERGE_PATCH
 
 MIB: Final = 1024 * 1024
 CONFIG_MAP: Final = f"{CONFIG_MAPS}/a"

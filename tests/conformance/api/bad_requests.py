@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 
-from restow.testing.api_client import MERGE_PATCH, PROTOBUF, YAML
 from tests.conformance.api.bad_input import CONFIG_MAP, MIB, ROLES, Case, in_data, nested, read
 from tests.conformance.api.servers import CONFIG_MAPS, NS, config_map
+from tests.support.api_client import MERGE_PATCH, PROTOBUF, YAML
 
 PARAMETERS = [
     read("version of letters", 400, f"{CONFIG_MAPS}?resourceVersion=abc"),

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from restow.aio import Runtime
-from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer
+from tests.support.api_client import ApiClient, Reply
 
 RBAC = "rbac.authorization.k8s.io"
 ROOT = f"/apis/{RBAC}/v1"

@@ -27,7 +27,7 @@ from restow.request.responses import error_body
 from restow.storage.interface import Key, Put, Storage, Transaction, Write
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_reports import RemoteReports
-from restow.testing.api_client import ApiClient
+from tests.support.api_client import ApiClient
 
 TOKEN = "masters-token"
 OTHER_TOKEN = "token-of-nobody-special"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import (
     JANE,
     RBAC,
@@ -19,6 +18,7 @@ from tests.conformance.api.rights import (
     rule,
 )
 from tests.conformance.api.servers import RunningServer
+from tests.support.api_client import ApiClient
 
 ROOT = "/apis/authorization.k8s.io/v1"
 PODS = {"verb": "get", "resource": "pods", "namespace": "default"}

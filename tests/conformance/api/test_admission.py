@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from restow.admission import Admission
 from restow.storage.interface import Storage
-from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import (
     BUILTIN,
@@ -21,6 +20,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.support.api_client import ApiClient, Reply
 
 BODY_BYTES_IN_THREAD = 300_000
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

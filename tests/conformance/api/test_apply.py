@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.testing.api_client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, ApiClient, Reply
 from tests.conformance.api.objects import DEPLOYMENT
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import (
@@ -16,6 +15,7 @@ from tests.conformance.api.servers import (
     RunningServer,
     config_map,
 )
+from tests.support.api_client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, ApiClient, Reply
 
 CONFIG_MAP = f"{CONFIG_MAPS}/a"
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from restow.testing.api_client import APPLY_PATCH, MERGE_PATCH, ApiClient
 from tests.conformance.api.servers import CONFIG_MAPS, TOKEN, RunningServer, config_map
+from tests.support.api_client import APPLY_PATCH, MERGE_PATCH, ApiClient
 
 CONFIG_MAP = f"{CONFIG_MAPS}/a"
 WRITERS = 20

@@ -19,7 +19,6 @@ from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.audit_options import AuditOptions
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import (
     CONFIG_MAPS,
     NS,
@@ -29,6 +28,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.support.api_client import ApiClient
 
 EVERYTHING = {"level": "RequestResponse"}
 METADATA = {"level": "Metadata"}

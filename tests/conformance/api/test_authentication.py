@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import CONFIG_MAPS, NS, OTHER_TOKEN, TOKEN, RunningServer
 from tests.conformance.api.servers import config_map as made
+from tests.support.api_client import ApiClient
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 CANARY = "c4nary-t0ken-that-nobody-knows"

@@ -17,7 +17,6 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.storage.opening import open_storage
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.bad_bodies import (
     BODIES,
     METADATA,
@@ -34,6 +33,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.support.api_client import ApiClient
 
 NAMESPACES: Final = "/api/v1/namespaces"
 SECONDS_MAX: Final = 5.0

@@ -14,12 +14,12 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.server_process import ServerProcess
 from tests.conformance.api.bad_values.differences import DIFFERENCES
 from tests.conformance.api.bad_values.matrix import VERBS, Bad, Raw, Request, Whole
 from tests.conformance.api.bad_values.setting import CASES, good_of, prepare, requests_of
 from tests.conformance.custom.servers import place_of
+from tests.support.api_client import ApiClient, Reply
+from tests.support.server_process import ServerProcess
 
 NAMES_MIN: Final = 300
 CPU_SECONDS_MAX: Final = 5.0

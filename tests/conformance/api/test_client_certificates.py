@@ -24,9 +24,9 @@ from restow.httpserver import Listener, TlsFiles, TlsMaterial
 from restow.request.context import User
 from restow.request.responses import error_body
 from restow.storage.opening import open_storage
-from restow.testing.api_client import ApiClient
-from restow.testing.certificates import CertificateFiles, make_certificate
 from tests.conformance.api.servers import BUILTIN, SECRETS, TOKEN
+from tests.support.api_client import ApiClient
+from tests.support.certificates import CertificateFiles, make_certificate
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

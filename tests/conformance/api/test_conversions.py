@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.api.objects import CRON_JOB_KEY, OLD_CRON_JOB
 from tests.conformance.api.servers import NS, RunningServer
+from tests.support.api_client import MERGE_PATCH, ApiClient
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 

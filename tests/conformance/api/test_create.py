@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from restow.testing.api_client import PROTOBUF, YAML, ApiClient
 from tests.conformance.api.objects import DEPLOYMENT
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import PROTOBUF, YAML, ApiClient
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

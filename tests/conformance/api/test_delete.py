@@ -13,8 +13,8 @@ from restow.authentication import Authentication, TokenAuthenticator
 from restow.authorization import MastersOnly
 from restow.kinds.types import load_types
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import PARTIAL, PROTOBUF, YAML, ApiClient
 from tests.conformance.api.servers import CONFIG_MAPS, NS, SECRETS, config_map, start_server
+from tests.support.api_client import PARTIAL, PROTOBUF, YAML, ApiClient
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 CONFIG_MAP = f"{CONFIG_MAPS}/a"

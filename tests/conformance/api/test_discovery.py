@@ -10,7 +10,6 @@ import pytest
 
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.testing.api_client import JSON, ApiClient
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import (
     BUILTIN,
@@ -20,6 +19,7 @@ from tests.conformance.api.servers import (
     catalog_of,
     config_map,
 )
+from tests.support.api_client import JSON, ApiClient
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AS_KUBECTL = (

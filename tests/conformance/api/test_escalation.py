@@ -6,13 +6,6 @@ from typing import Any
 
 import pytest
 
-from restow.testing.api_client import (
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    ApiClient,
-    Reply,
-)
 from tests.conformance.api.rights import (
     JANE,
     RBAC,
@@ -26,6 +19,13 @@ from tests.conformance.api.rights import (
     rule,
 )
 from tests.conformance.api.servers import RunningServer
+from tests.support.api_client import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    ApiClient,
+    Reply,
+)
 
 WRITE = rule("get create update patch delete", "*", RBAC)
 MORE = rule("get", "secrets")

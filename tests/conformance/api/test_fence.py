@@ -19,9 +19,9 @@ from restow.endpoints.barrier import WriteBarrier
 from restow.registry.encoding import FixedPolicy
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.coordination_audit import AuditedStorage, PromiseBroken
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, NS, config_map, start_server
+from tests.support.api_client import ApiClient, Reply
+from tests.support.coordination_audit import AuditedStorage, PromiseBroken
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 MERGE = "application/merge-patch+json"

@@ -17,10 +17,10 @@ from restow.httpserver import Listener
 from restow.request.context import User
 from restow.request.responses import error_body
 from restow.storage.opening import open_storage
-from restow.testing.api_client import ApiClient
-from restow.testing.certificates import make_certificate
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, SECRETS, TOKEN
 from tests.conformance.api.servers import config_map as made
+from tests.support.api_client import ApiClient
+from tests.support.certificates import make_certificate
 from tests.unit.authentication.issuers import AUDIENCE, DISCOVERY, JWKS, FakeIssuer, json
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import MERGE_PATCH
 from tests.conformance.api.servers import RunningServer, start_server
+from tests.support.api_client import MERGE_PATCH
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

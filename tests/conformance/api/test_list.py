@@ -12,9 +12,9 @@ from restow.endpoints.handlers import listing, reading, watching
 from restow.endpoints.selection import Selection
 from restow.registry.watch_cache import Entry
 from restow.storage.interface import Delete, Key, Revision, Transaction
-from restow.testing.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import PARTIAL_LIST, TABLE, ApiClient, Reply
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 

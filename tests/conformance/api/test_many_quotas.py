@@ -10,8 +10,8 @@ import pytest
 from restow.admission.quota import QUOTAS_AT_ONCE_MAX
 from restow.storage.interface import Outcome, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import MERGE_PATCH
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import MERGE_PATCH
 
 QUOTAS = f"{NS}/resourcequotas"
 COUNT = QUOTAS_AT_ONCE_MAX + 3

@@ -33,9 +33,9 @@ from restow.storage.memory import MemoryStorage
 from restow.storageversion.changes import hash_of
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.coordination_audit import AuditedStorage
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server
+from tests.support.coordination_audit import AuditedStorage
 from tests.unit.migration.migrator.world import (
     QUICK,
     V1,

@@ -11,9 +11,9 @@ import pytest_asyncio
 from restow.admission.owners import OwnerCheck
 from restow.registry.definition import Object
 from restow.request.context import Context
-from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
+from tests.support.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 
 ITEM = f"{CONFIG_MAPS}/mine"
 NO_DELETE = (

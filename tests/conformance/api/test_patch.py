@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from restow.testing.api_client import (
+from tests.conformance.api.conftest import StartServer
+from tests.conformance.api.objects import DEPLOYMENT
+from tests.conformance.api.servers import CONFIG_MAPS, NS, catalog_of, config_map
+from tests.support.api_client import (
     APPLY_PATCH,
     JSON,
     JSON_PATCH,
@@ -15,9 +18,6 @@ from restow.testing.api_client import (
     STRATEGIC_PATCH,
     ApiClient,
 )
-from tests.conformance.api.conftest import StartServer
-from tests.conformance.api.objects import DEPLOYMENT
-from tests.conformance.api.servers import CONFIG_MAPS, NS, catalog_of, config_map
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

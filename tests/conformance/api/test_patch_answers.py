@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pytest
 
-from restow.testing.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 from tests.conformance.api.servers import NS
+from tests.support.api_client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiClient
 
 Changes = dict[str, Any]
 

@@ -10,9 +10,9 @@ from restow.admission.review import kind_of
 from restow.apimachinery.protobuf_encode import encode, write_envelope
 from restow.kinds.types import load_types
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import PROTOBUF, TABLE, ApiClient, Reply
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import NS, start_server
+from tests.support.api_client import PROTOBUF, TABLE, ApiClient, Reply
 
 pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
 

@@ -12,9 +12,9 @@ from restow.endpoints.handlers.listing import MESSAGES_AT_ONCE
 from restow.registry.catalog import builtin_catalog
 from restow.request.messages import read_message, struct_of
 from restow.request.responses import PROTOBUF_BYTES_MAX
-from restow.testing.api_client import JSON, PROTOBUF, ApiClient, Reply, WatchStream
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import JSON, PROTOBUF, ApiClient, Reply, WatchStream
 from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadgets
 
 GO = f"{PROTOBUF},application/json"

@@ -16,7 +16,6 @@ from restow.controllers.quotas import QuotaKeeper
 from restow.registry.repeating import work_off
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
-from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import (
     CONFIG_MAPS,
@@ -26,6 +25,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.support.api_client import MERGE_PATCH, ApiClient
 from tests.unit.storageversion.world import Line
 
 QUOTAS = f"{NS}/resourcequotas"

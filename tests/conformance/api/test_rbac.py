@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import (
     JANE,
     RBAC,
@@ -19,6 +18,7 @@ from tests.conformance.api.rights import (
     until,
 )
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import ApiClient
 
 OTHER = "/api/v1/namespaces/other"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.api_client import TABLE, ApiClient
 from tests.conformance.api.objects import DEPLOYMENT
 from tests.conformance.api.servers import NS
+from tests.support.api_client import TABLE, ApiClient
 
 pytestmark = pytest.mark.parametrize("driver", ["memory"], indirect=True)
 

@@ -25,7 +25,6 @@ from restow.storageversion.errors import NotReported
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.remote_registration import Remote, ensure_store_id
 from restow.storageversion.remote_reports import RemoteReports
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import (
     BUILTIN,
     OTHER_TOKEN,
@@ -33,6 +32,7 @@ from tests.conformance.api.servers import (
     catalog_of,
     start_server,
 )
+from tests.support.api_client import ApiClient
 
 GROUP = "wares.example.org"
 NAME = f"{GROUP}.crates"

@@ -19,9 +19,9 @@ from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.records import encoder_key
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.coordination_audit import audit_history, stored_versions
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer, catalog_of, start_server
+from tests.support.api_client import ApiClient, Reply
+from tests.support.coordination_audit import audit_history, stored_versions
 
 V1, V2 = "example.com/v1", "example.com/v2"
 ROOT = "/registry/example.com/widgets/"

@@ -8,7 +8,9 @@ import pytest
 import pytest_asyncio
 
 from restow.apis.names import EPOCH_ANNOTATION, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
-from restow.testing.api_client import (
+from tests.conformance.api.conftest import StartServer
+from tests.conformance.api.servers import RunningServer, catalog_of
+from tests.support.api_client import (
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
@@ -16,8 +18,6 @@ from restow.testing.api_client import (
     ApiClient,
     Reply,
 )
-from tests.conformance.api.conftest import StartServer
-from tests.conformance.api.servers import RunningServer, catalog_of
 
 Object = dict[str, Any]
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"

@@ -23,8 +23,8 @@ from restow.authentication import service_accounts_claims
 from restow.authentication.service_accounts import AccountTrust
 from restow.endpoints.handlers.token_request import TokenLimits
 from restow.storage.interface import Storage
-from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import NS, OTHER_TOKEN, TOKEN, RunningServer, start_server
+from tests.support.api_client import ApiClient, Reply
 
 ISSUER, OLD_ISSUER, AUDIENCE = "https://issuer.example", "https://old.example", "https://api"
 KEY = SigningKey(ec.generate_private_key(ec.SECP256R1()))

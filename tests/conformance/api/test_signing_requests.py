@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import RunningServer
+from tests.support.api_client import MERGE_PATCH, ApiClient
 
 GROUP = "certificates.k8s.io"
 PLURAL = "certificatesigningrequests"

@@ -17,9 +17,9 @@ from restow.endpoints.barrier import WriteBarrier
 from restow.storage.interface import Key, Revision, Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.rights import client_of
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server
+from tests.support.api_client import ApiClient
 from tests.unit.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 
 SCANS = "/apis/storage.restow.dev/v1alpha1/storagescans"

@@ -10,9 +10,9 @@ import pytest
 
 from restow.apimachinery import body_codec, codec
 from restow.storage.interface import Key, Put, Transaction
-from restow.testing.api_client import MERGE_PATCH, YAML, ApiClient
 from tests.conformance.api.objects import CRON_JOB_KEY, DEPLOYMENT, OLD_CRON_JOB
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import MERGE_PATCH, YAML, ApiClient
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

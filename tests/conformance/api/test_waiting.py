@@ -21,8 +21,8 @@ from restow.storage.memory import MemoryStorage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.identity import server_key
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server
+from tests.support.api_client import ApiClient
 
 WIDGETS = "/apis/example.com/v2/namespaces/default/widgets"
 KEY = "/registry/example.com/widgets/default/old"

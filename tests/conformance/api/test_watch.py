@@ -9,9 +9,9 @@ import pytest
 
 from restow.endpoints.handlers import watching
 from restow.storage.interface import Revision
-from restow.testing.api_client import PARTIAL, TABLE, ApiClient, WatchStream
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.api_client import PARTIAL, TABLE, ApiClient, WatchStream
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 import uvloop
 
-from restow.testing.api_client import ApiClient
-from restow.testing.server_process import ServerProcess
 from tests.conformance.custom.servers import Custom, Place, place_of
+from tests.support.api_client import ApiClient
+from tests.support.server_process import ServerProcess
 
 _NUMBERS: Final = count(1)
 

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions.building import CRDS, Family, Json
+from tests.support.api_client import ApiClient, Reply
+from tests.support.server_process import ServerProcess
 
 WAIT_SECONDS_MAX: Final = 20.0
 POLL_SECONDS: Final = 0.02

@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
-from restow.testing.api_client import YAML, ApiClient
 from tests.conformance.custom.servers import Custom, causes
 from tests.custom_definitions import broken
 from tests.custom_definitions.building import CRDS, Maker, struct, version
 from tests.custom_definitions.refusals import REFUSALS
+from tests.support.api_client import YAML, ApiClient
 
 DEPTHS: Final = {
     105: (400, "nested deeper than 100 levels"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.custom.servers import Custom
 from tests.conformance.custom.test_objects import one
 from tests.custom_definitions.building import Maker, struct, text
+from tests.support.api_client import MERGE_PATCH, ApiClient
 
 
 async def test_an_empty_list_says_nothing(group: str, custom: Custom, api: ApiClient) -> None:

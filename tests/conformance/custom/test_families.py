@@ -8,10 +8,10 @@ from typing import Final
 import orjson
 import pytest
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.custom.servers import Custom, causes
 from tests.custom_definitions import certificates, gateways, small, workflows
 from tests.custom_definitions.building import Family, Json
+from tests.support.api_client import ApiClient
 
 LARGE_BYTES: Final = 300_000
 MAKERS: Final[dict[str, Callable[[str], Family]]] = {

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.api_client import (
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    YAML,
-    ApiClient,
-)
 from tests.conformance.custom.servers import Custom, causes, until
 from tests.custom_definitions import certificates, gateways, small
 from tests.custom_definitions.building import (
@@ -28,6 +21,13 @@ from tests.custom_definitions.building import (
     struct,
     text,
     version,
+)
+from tests.support.api_client import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    YAML,
+    ApiClient,
 )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.custom.servers import Custom, until
 from tests.custom_definitions.building import Family, definition, integer, struct, version
+from tests.support.api_client import ApiClient
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{GROUP}/validatingadmissionpolicies"

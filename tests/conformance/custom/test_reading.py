@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.api_client import (
+from tests.conformance.custom.servers import Custom, until
+from tests.custom_definitions import certificates, gateways, small
+from tests.custom_definitions.building import CRDS, Family, Json, Maker, column
+from tests.support.api_client import (
     MERGE_PATCH,
     PARTIAL,
     PARTIAL_LIST,
     TABLE,
     ApiClient,
 )
-from tests.conformance.custom.servers import Custom, until
-from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import CRDS, Family, Json, Maker, column
 
 
 async def test_list(group: str, custom: Custom, api: ApiClient) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.custom.servers import Custom, until
 from tests.custom_definitions.building import (
     CRDS,
@@ -15,6 +14,7 @@ from tests.custom_definitions.building import (
     struct,
     version,
 )
+from tests.support.api_client import ApiClient
 
 STATES = "/apis/migration.k8s.io/v1alpha1/storagestates"
 SCHEMA = struct({"spec": struct({"size": integer()})})

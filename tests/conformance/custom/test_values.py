@@ -7,7 +7,6 @@ from typing import Final
 import orjson
 import pytest
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.custom.servers import Custom, causes
 from tests.custom_definitions import rule_values, values
 from tests.custom_definitions.building import (
@@ -17,6 +16,7 @@ from tests.custom_definitions.building import (
     struct,
     version,
 )
+from tests.support.api_client import ApiClient
 
 ROWS: Final = values.FIELDS | rule_values.RULES
 FIELDS_MAX: Final = 14

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from restow.testing.api_client import MERGE_PATCH, ApiClient
 from tests.conformance.custom.servers import Custom, causes, until
 from tests.custom_definitions import gateways
 from tests.custom_definitions.building import (
@@ -16,6 +15,7 @@ from tests.custom_definitions.building import (
     text,
     version,
 )
+from tests.support.api_client import MERGE_PATCH, ApiClient
 
 ONE = struct({"spec": struct({"size": integer(), "colour": text(default="grey")})})
 TWO = struct({"spec": struct({"size": integer(), "colour": text(default="blue")})})

@@ -14,8 +14,8 @@ from restow.request.context import User
 from restow.request.limits import InFlight, RequestLimits
 from restow.request.request_info import RequestInfo
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import RunningServer, start_server
+from tests.support.api_client import ApiClient
 
 WAIT_SECONDS = 10.0
 USERS = ("alice", "bob", "carol")

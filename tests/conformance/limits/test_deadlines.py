@@ -8,9 +8,9 @@ import pytest
 
 from restow.request.limits import RequestLimits
 from restow.request.parameters import Deadlines
-from restow.testing.api_client import Reply
 from tests.conformance.api.servers import CONFIG_MAPS, config_map
 from tests.conformance.limits.servers import limited, until
+from tests.support.api_client import Reply
 
 FUTURE = f"{CONFIG_MAPS}?resourceVersion=1000000000000"
 OVERDUE = "Timeout: request did not complete within the allotted timeout"

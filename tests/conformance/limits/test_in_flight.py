@@ -8,9 +8,9 @@ import pytest
 
 from restow.endpoints.handlers import reading
 from restow.request.limits import InFlightOptions, RequestLimits
-from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api.servers import CONFIG_MAPS, config_map
 from tests.conformance.limits.servers import MASTER, Limited, limited, until
+from tests.support.api_client import ApiClient, Reply
 
 FUTURE = f"{CONFIG_MAPS}?resourceVersion=1000000000000"
 

@@ -18,7 +18,9 @@ import pytest
 import pytest_asyncio
 
 from restow.apimachinery.yaml_codec import YAML_SIZE_MAX
-from restow.testing.api_client import (
+from tests.conformance.security.cells import MINE, OTHER
+from tests.conformance.security.world import CUSTOM, MASTER, World, definition, running
+from tests.support.api_client import (
     APPLY_PATCH,
     JSON_PATCH,
     MERGE_PATCH,
@@ -27,8 +29,6 @@ from restow.testing.api_client import (
     ApiClient,
     Reply,
 )
-from tests.conformance.security.cells import MINE, OTHER
-from tests.conformance.security.world import CUSTOM, MASTER, World, definition, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

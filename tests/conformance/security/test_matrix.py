@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from restow.testing.api_client import Reply
 from tests.conformance.security.cells import MINE, OTHER, READS, Cell, Right, cells
 from tests.conformance.security.world import CUSTOM, MASTER, World, running
+from tests.support.api_client import Reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

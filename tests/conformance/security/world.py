@@ -29,8 +29,8 @@ from restow.storage.interface import Key, Put, Storage, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_reports import RemoteReports
-from restow.testing.api_client import ApiClient
 from tests.conformance.security.cells import MINE, OTHER, Right
+from tests.support.api_client import ApiClient
 
 CUSTOM: Final = "matrix.example.org"
 RBAC: Final = "rbac.authorization.k8s.io"

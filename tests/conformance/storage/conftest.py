@@ -11,7 +11,6 @@ pytest.register_assert_rewrite("restow.testing.storage_suite")
 # ruff: noqa: E402  (what is rewritten must not have been imported)
 
 from restow.storage.interface import Storage
-from restow.testing.etcd_process import EtcdCluster, start_etcd
 from restow.testing.storage_suite.harness import (
     Harness,
     MemoryHarness,
@@ -20,6 +19,7 @@ from restow.testing.storage_suite.harness import (
     wipe,
 )
 from tests.sizes import SIZES
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 SUITE_SIZES = SuiteSizes(
     workers=SIZES.storage_workers,

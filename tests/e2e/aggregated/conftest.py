@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.stage import EVE_TOKEN
+from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="session")

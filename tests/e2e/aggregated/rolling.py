@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.stage import part, parts_path, until
+from tests.support.server_process import ServerProcess
 
 REQUESTS_MAX: Final = 100_000
 GAP_SECONDS: Final = 0.05

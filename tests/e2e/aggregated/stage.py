@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from restow.apis.names import STORES_ANNOTATION
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 GROUP: Final = "parts.example.com"
 EVE_TOKEN: Final = "token-of-eve"

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.stage import ask, until
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.controllers_process import ControllersProcess
+from tests.support.server_process import ServerProcess
 
 GROUP: Final = "silent.example.com"
 SERVICE: Final = "silent"

@@ -7,9 +7,6 @@ from typing import Final
 
 import pytest
 
-from restow.testing.aggregated_process import AggregatedProcess
-from restow.testing.child_process import ProcessFailed
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.history import Log, versions_in
 from tests.e2e.aggregated.stage import (
     ask,
@@ -20,6 +17,9 @@ from tests.e2e.aggregated.stage import (
     parts_path,
     until,
 )
+from tests.support.aggregated_process import AggregatedProcess
+from tests.support.child_process import ProcessFailed
+from tests.support.server_process import ServerProcess
 
 GROUP: Final = "voting.example.com"
 VOTE: Final = ("--coordination", "vote")

@@ -13,11 +13,6 @@ import pytest
 from restow.apis.names import KEYS_ANNOTATION
 from restow.census.values import read_value
 from restow.storage.interface import Span, Storage
-from restow.testing.aggregated_process import AggregatedProcess
-from restow.testing.child_process import ProcessFailed
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.encryption_files import write_encryption_file
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.history import look
 from tests.e2e.aggregated.stage import (
     ask,
@@ -29,6 +24,11 @@ from tests.e2e.aggregated.stage import (
     stores,
     until,
 )
+from tests.support.aggregated_process import AggregatedProcess
+from tests.support.child_process import ProcessFailed
+from tests.support.controllers_process import ControllersProcess
+from tests.support.encryption_files import write_encryption_file
+from tests.support.server_process import ServerProcess
 
 GROUP: Final = "own.example.com"
 LOST_GROUP: Final = "lost.example.com"

@@ -11,10 +11,6 @@ from typing import Final
 import pytest
 
 from restow.storageversion.changes import hash_of
-from restow.testing.aggregated_process import AggregatedProcess
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.etcd_process import start_etcd
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.history import KIND, Log, Sampler, unreported, versions_in
 from tests.e2e.aggregated.rolling import Line, Load, Watch, can_write
 from tests.e2e.aggregated.stage import (
@@ -28,6 +24,10 @@ from tests.e2e.aggregated.stage import (
     until,
 )
 from tests.sizes import SIZES
+from tests.support.aggregated_process import AggregatedProcess
+from tests.support.controllers_process import ControllersProcess
+from tests.support.etcd_process import start_etcd
+from tests.support.server_process import ServerProcess
 
 MORTAL: Final = (
     *("--identity-lease-duration-seconds", "5"),

@@ -14,9 +14,6 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, EventType, read_kubeconfig
-from restow.testing.aggregated_process import AggregatedProcess
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
 from tests.e2e.aggregated.stage import (
     EVE_TOKEN,
     GROUP,
@@ -30,6 +27,9 @@ from tests.e2e.aggregated.stage import (
     until,
 )
 from tests.e2e.api.kubectl import Kubectl, binaries
+from tests.support.aggregated_process import AggregatedProcess
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

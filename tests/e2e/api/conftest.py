@@ -15,11 +15,11 @@ from typing import Final
 
 import pytest
 
-from restow.testing.etcd_process import start_etcd
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
 from tests.e2e.api.kubectl_user import CLUSTER_RIGHTS, RIGHTS
 from tests.e2e.clients.guests import account
+from tests.support.etcd_process import start_etcd
+from tests.support.server_process import ServerProcess
 
 STORES: Final = ("sqlite", "etcd")
 # Known to every shared server, and allowed nothing.

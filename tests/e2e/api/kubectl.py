@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 COMMAND_SECONDS_MAX: Final = 60.0
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")

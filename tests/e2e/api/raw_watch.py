@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 EVENT_SECONDS_MAX: Final = 20.0
 READ_BYTES: Final = 65_536

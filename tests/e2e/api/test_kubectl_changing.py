@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.conftest import Shared
 from tests.e2e.api.kubectl import Kubectl
+from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.conftest import Shared
 from tests.e2e.api.kubectl import Kubectl
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 SERVICES: Final = {
     "clusterip": "--tcp=80:8080",

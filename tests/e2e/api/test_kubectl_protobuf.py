@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.conftest import Shared
 from tests.e2e.api.kubectl import Kubectl, binaries
+from tests.support.server_process import ServerProcess
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MINOR_MIN: Final = 32

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.conftest import EVE_TOKEN
 from tests.e2e.api.kubectl import Kubectl
+from tests.support.server_process import ServerProcess
 
 DEPLOYMENT = {
     "apiVersion": "apps/v1",

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.raw_watch import RawWatch, connection_to
 from tests.e2e.clients.python_client import client_of, events_until, k8s, watch
+from tests.support.server_process import ServerProcess
 
 STOPS_MAX = 3
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from restow.kinds import releases
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.conftest import EVE_TOKEN
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 RELEASES = Path(releases.__file__).with_name("releases")
 

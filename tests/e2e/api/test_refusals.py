@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from restow.kinds import releases
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 REFUSED, USAGE = 1, 2
 

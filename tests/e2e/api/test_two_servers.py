@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from restow.testing.child_process import ProcessFailed
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.raw_watch import RawWatch
+from tests.support.child_process import ProcessFailed
+from tests.support.server_process import ServerProcess
 
 ROUNDS = 20
 

@@ -11,7 +11,7 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, read_kubeconfig
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")

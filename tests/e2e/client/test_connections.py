@@ -27,9 +27,9 @@ from restow.client import (
     read_kubeconfig,
     version_of,
 )
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 QUICK = WatchPolicy(

@@ -24,8 +24,8 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.testing.server_process import ServerProcess
 from tests.e2e.client.conftest import CONFIG_MAPS, NAMESPACES
+from tests.support.server_process import ServerProcess
 
 
 def config_map(name: str, **data: str) -> Object:

@@ -17,12 +17,12 @@ from typing import Final
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import small
 from tests.custom_definitions.building import CRDS, Family
 from tests.e2e.api.conftest import Shared
 from tests.e2e.clients import guests
 from tests.e2e.clients.guests import Guest
+from tests.support.server_process import ServerProcess
 
 STORES: Final = ("sqlite", "etcd")
 _NUMBERS: Final = count(1)

@@ -18,8 +18,8 @@ from typing import Any, Final
 import yaml
 
 from restow.registry.watch_cache import CHANGES_BYTES_MAX
-from restow.testing.certificates import CA_KEY_NAME, CertificateFiles, sign_certificate
-from restow.testing.server_process import ServerProcess
+from tests.support.certificates import CA_KEY_NAME, CertificateFiles, sign_certificate
+from tests.support.server_process import ServerProcess
 
 Json = dict[str, Any]
 

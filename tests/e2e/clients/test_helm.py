@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions.building import CRDS
 from tests.e2e.clients import programs
+from tests.support.server_process import ServerProcess
 
 WHO = "certified"
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from restow.testing.certificates import make_certificate
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import small
 from tests.custom_definitions.building import ANYTHING, CRDS, definition, struct, version
 from tests.e2e.clients import kopf_operator
 from tests.e2e.clients.guests import create, named, wait
 from tests.e2e.clients.kopf_process import eventually, operator_of
+from tests.support.certificates import make_certificate
+from tests.support.server_process import ServerProcess
 
 WHO = "account"
 RIGHTS = [

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.clients import programs
 from tests.sizes import SIZES
+from tests.support.server_process import ServerProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from restow.testing.encryption_files import write_encryption_file
 from tests.e2e.cluster.following import (
     Object,
     Person,
@@ -30,6 +29,7 @@ from tests.e2e.cluster.following import (
 )
 from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
 from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.support.encryption_files import write_encryption_file
 
 KINDS = ("Bolt", "Cam", "Cog", "Gear", "Hub", "Nut", "Pin", "Rod", "Vault")
 GATE_OFF = (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.cluster.running import Users, wait_for
+from tests.support.server_process import ServerProcess
 
 
 def free_port() -> int:

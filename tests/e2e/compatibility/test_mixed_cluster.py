@@ -21,9 +21,9 @@ from typing import Any, Final
 import pytest
 
 from restow.cli.main import main
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.server_process import ServerProcess
 from tests.e2e.cluster.running import wait_for
+from tests.support.controllers_process import ControllersProcess
+from tests.support.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).parents[3]
 COMMIT: Final = "04310b9"

@@ -21,8 +21,8 @@ import pytest
 
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.records import EPOCHS_PREFIX, EpochRecord
-from restow.testing.etcd_process import start_etcd
 from tests.e2e.cluster.running import RESTOW, Up, wait_for
+from tests.support.etcd_process import start_etcd
 from tests.unit.census.stores import read_all
 
 STORES: Final = Path(__file__).parents[2] / "data" / "stores"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 SECONDS_MAX = 60.0
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

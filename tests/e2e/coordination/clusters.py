@@ -25,8 +25,8 @@ from restow.storage.opening import open_storage
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.storageversion.wire import LEASES_PREFIX
-from restow.testing.coordination_audit import audit_history
-from restow.testing.server_process import ServerProcess
+from tests.support.coordination_audit import audit_history
+from tests.support.server_process import ServerProcess
 
 LEASE_SECONDS: Final = 3
 RENEW_SECONDS: Final = 1

@@ -12,8 +12,8 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.testing.etcd_process import start_etcd
 from tests.e2e.coordination.clusters import Cluster
+from tests.support.etcd_process import start_etcd
 
 STORES: Final = ("sqlite", "etcd")
 _NUMBERS: Final = count(1)

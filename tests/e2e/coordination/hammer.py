@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import POLL_SECONDS, WAIT_SECONDS_MAX, WIDGETS, widget
+from tests.support.server_process import ServerProcess
 
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     LEASE_SECONDS,
     POLL_SECONDS,
@@ -18,6 +17,7 @@ from tests.e2e.coordination.clusters import (
     reports,
     wait_for,
 )
+from tests.support.server_process import ServerProcess
 
 GONE_SECONDS_MAX: Final = LEASE_SECONDS + 2.0
 """After a kill nothing of a server is left, and those who remain agree."""

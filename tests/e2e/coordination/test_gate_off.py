@@ -17,8 +17,6 @@ import pytest
 from restow.storage.interface import Storage
 from restow.storageversion.changes import hash_of
 from restow.storageversion.wire import decode_report, report_key
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     MORTAL,
     STATES,
@@ -32,6 +30,8 @@ from tests.e2e.coordination.clusters import (
     wait_for,
 )
 from tests.e2e.coordination.conftest import NewCluster
+from tests.support.controllers_process import ControllersProcess
+from tests.support.server_process import ServerProcess
 
 OFF = ("--feature-gates", "StorageVersionAPI=false,APIServerIdentity=false")
 STATE = f"{STATES}/widgets.example.com"

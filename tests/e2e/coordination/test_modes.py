@@ -9,8 +9,6 @@ from restow.storage.interface import Span, Storage
 from restow.storageversion.changes import hash_of
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.wire import REPORTS_PREFIX
-from restow.testing.child_process import ProcessFailed
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     LEASES,
     MORTAL,
@@ -26,6 +24,8 @@ from tests.e2e.coordination.clusters import (
     report,
     wait_for,
 )
+from tests.support.child_process import ProcessFailed
+from tests.support.server_process import ServerProcess
 
 OFF = ("--feature-gates", "StorageVersionAPI=false,APIServerIdentity=false")
 CHANGE = "--change-coordination-mode"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     LEASES,
     REPORTS,
@@ -16,6 +15,7 @@ from tests.e2e.coordination.clusters import (
     common,
     entries,
 )
+from tests.support.server_process import ServerProcess
 
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 

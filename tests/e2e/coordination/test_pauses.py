@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from restow.storageversion.identity import ServerId
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
 from tests.e2e.coordination.clusters import (
     V1,
@@ -25,6 +24,7 @@ from tests.e2e.coordination.clusters import (
     widget,
 )
 from tests.e2e.coordination.hammer import CONFIG_MAPS, Client, Hammer
+from tests.support.server_process import ServerProcess
 
 WRITERS: Final = 3
 GAP_SECONDS: Final = 0.03

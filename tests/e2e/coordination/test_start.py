@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 from typing import Final, Self
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     V1,
     V2,
@@ -22,6 +21,7 @@ from tests.e2e.coordination.clusters import (
 from tests.e2e.coordination.hammer import Answer, Client, Hammer
 from tests.e2e.coordination.releases import write_release
 from tests.sizes import SIZES
+from tests.support.server_process import ServerProcess
 
 UPDATER: Final = "poststarthook/built-in-resources-storage-version-updater"
 SLOW_START_KINDS: Final = 150

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     EVENTS,
     REPORTS,
@@ -27,6 +26,7 @@ from tests.e2e.coordination.clusters import (
     widget,
 )
 from tests.e2e.coordination.hammer import CONFIG_MAPS
+from tests.support.server_process import ServerProcess
 
 LOST: Final = "StorageVersionAgreementLost"
 AGREED: Final = "StorageVersionAgreed"

@@ -14,11 +14,11 @@ from typing import Final
 
 import pytest
 
-from restow.testing.etcd_process import start_etcd
-from restow.testing.server_process import ServerProcess
 from tests.e2e.api.kubectl import Kubectl, binaries
 from tests.e2e.coordination.conftest import keys, new_cluster
 from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.support.etcd_process import start_etcd
+from tests.support.server_process import ServerProcess
 
 __all__ = ["keys", "new_cluster"]
 

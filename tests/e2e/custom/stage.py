@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.migration.names import POSITION_ANNOTATION
-from restow.testing.api_client import Reply
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.server_process import ServerProcess
-from restow.testing.verified_states import verify_states
 from tests.e2e.coordination.clusters import EVENTS, REPORTS, STATES, Cluster
 from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import KIND, PLURAL, VERSIONS, Place, Trace, traced
 from tests.sizes import SIZES
+from tests.support.api_client import Reply
+from tests.support.controllers_process import ControllersProcess
+from tests.support.server_process import ServerProcess
+from tests.support.verified_states import verify_states
 
 WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
 """For whatever must happen sooner or later: a busy machine is no failure."""

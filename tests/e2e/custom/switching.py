@@ -22,9 +22,9 @@ from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.wire import decode_state, state_key
-from restow.testing.api_client import ApiClient
-from restow.testing.server_process import ServerProcess
 from tests.e2e.custom.replaying import replay
+from tests.support.api_client import ApiClient
+from tests.support.server_process import ServerProcess
 
 GROUP: Final = "switch.example.org"
 KIND: Final = "Gadget"

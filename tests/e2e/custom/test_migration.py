@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import MORTAL
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.stage import (
@@ -27,6 +26,7 @@ from tests.e2e.custom.stage import (
 from tests.e2e.custom.switching import DEFINITIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
 from tests.sizes import SIZES
+from tests.support.server_process import ServerProcess
 
 COUNT: Final = 10 * SIZES.migration_objects
 REFUSED: Final = object_name(7)

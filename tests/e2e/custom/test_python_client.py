@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import certificates, gateways, small
 from tests.custom_definitions.building import Family
 from tests.e2e.clients.python_client import client_of, dynamic, k8s, watch
+from tests.support.server_process import ServerProcess
 
 WATCH_SECONDS_MAX = 30
 

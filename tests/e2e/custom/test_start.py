@@ -7,12 +7,12 @@ from typing import Any, Final
 import orjson
 
 from restow.storage.interface import Key, Put, Storage, Transaction
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import WIDGETS, call, is_ready, wait_for, widget
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.stage import definition
 from tests.e2e.custom.switching import DEFINITIONS
 from tests.e2e.custom.tracing import KIND, PLURAL, Place
+from tests.support.server_process import ServerProcess
 
 PLACE: Final = Place("start.custom.example.org")
 LAMPS: Final = f"/apis/{PLACE.group}/v1/namespaces/default/{PLURAL}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import IMMORTAL, Cluster, call, wait_for
 from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.switching import (
@@ -23,6 +22,7 @@ from tests.e2e.custom.switching import (
     definition,
 )
 from tests.sizes import SIZES
+from tests.support.server_process import ServerProcess
 
 SERVERS = 3
 VOTE = ("--coordination", "vote", "--guarantee", "strict")

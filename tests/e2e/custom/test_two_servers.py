@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import certificates, small, workflows
 from tests.custom_definitions.building import AGGREGATED, CRDS, Family, Json, Maker, integer
+from tests.support.server_process import ServerProcess
 
 SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.01

@@ -16,8 +16,6 @@ from typing import Final
 
 import pytest
 
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.server_process import ServerProcess
 from tests.custom_definitions import small
 from tests.e2e.coordination.clusters import IMMORTAL
 from tests.e2e.coordination.conftest import NewCluster
@@ -32,6 +30,8 @@ from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import VERSIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
 from tests.sizes import SIZES
+from tests.support.api_client import ApiClient, Reply
+from tests.support.server_process import ServerProcess
 
 COUNT: Final = 20
 HELD_PER_SERVER: Final = 12

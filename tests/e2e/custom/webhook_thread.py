@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from restow.testing.conversion_webhook import ConversionWebhook
+from tests.support.conversion_webhook import ConversionWebhook
 
 POLL_SECONDS: Final = 0.01
 WAIT_SECONDS_MAX: Final = 30.0

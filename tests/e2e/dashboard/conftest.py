@@ -12,9 +12,9 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import Cluster
 from tests.e2e.dashboard.browser import Browser, Page, start_browser
+from tests.support.server_process import ServerProcess
 
 _NUMBERS: Final = count(1)
 

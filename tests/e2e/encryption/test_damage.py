@@ -13,9 +13,9 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.opening import open_storage
-from restow.testing.child_process import ProcessFailed
-from restow.testing.encryption_files import write_encryption_file
-from restow.testing.server_process import ServerProcess
+from tests.support.child_process import ProcessFailed
+from tests.support.encryption_files import write_encryption_file
+from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.area("encryption")
 

@@ -12,9 +12,9 @@ from typing import Final, Self
 
 import pytest
 
-from restow.testing.child_process import ProcessFailed
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import wait_for
+from tests.support.child_process import ProcessFailed
+from tests.support.server_process import ServerProcess
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms
 
 pytestmark = pytest.mark.area("encryption")
@@ -32,7 +32,7 @@ class Vault:
         endpoint = f"unix://{self.socket}"
         self.file.write_bytes(document(("secrets", [kms(endpoint, timeout="500ms"), IDENTITY])))
         self.file.chmod(0o600)
-        command = [sys.executable, "-m", "restow.testing.kms_plugin", str(self.socket)]
+        command = [sys.executable, "-m", "tests.support.kms_plugin", str(self.socket)]
         self._process = subprocess.Popen(
             [*command, "--secret", secret],
             stdin=subprocess.PIPE,

@@ -18,9 +18,6 @@ from restow.census.values import read_value
 from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import Keyring
 from restow.storage.interface import Span, Storage
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.encryption_files import write_encryption_file
-from restow.testing.server_process import ServerProcess
 from tests.e2e.coordination.clusters import (
     IMMORTAL,
     MORTAL,
@@ -32,6 +29,9 @@ from tests.e2e.coordination.clusters import (
 )
 from tests.e2e.coordination.hammer import CONFIG_MAPS, Hammer
 from tests.e2e.coordination.test_pauses import pause_between_transactions
+from tests.support.controllers_process import ControllersProcess
+from tests.support.encryption_files import write_encryption_file
+from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.area("encryption")
 

@@ -1,4 +1,4 @@
-"""How the tests here run: as `python -m restow.testing.fire` does, on the stores of their size.
+"""How the tests here run: as `python -m tests.support.fire` does, on the stores of their size.
 
 A rate is a time, and no test asserts one; so many writes are waited for instead.
 """
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.fire.run import FAULTS, FireResult, run_fire
-from restow.testing.fire.stores import CannotBeMade
 from tests.sizes import SIZES
+from tests.support.fire.run import FAULTS, FireResult, run_fire
+from tests.support.fire.stores import CannotBeMade
 
 SEED = 1
 

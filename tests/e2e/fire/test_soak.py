@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from restow.testing.fire.soak import run_soak
 from tests.sizes import SIZES
+from tests.support.fire.soak import run_soak
 
 
 async def test_soak(tmp_path: Path) -> None:

@@ -37,12 +37,13 @@ from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.storage.interface import EVERYTHING, Key
 from restow.storage.opening import open_storage
-from restow.testing.api_client import ApiClient, Reply
-from restow.testing.etcd_process import EtcdCluster, start_etcd
-from restow.testing.fire.clients import Target
-from restow.testing.fire.ledger import Found, Ledger, found_in
-from restow.testing.fire.load_process import LoadPlan, LoadProcess
-from restow.testing.fire.objects import (
+from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
+from tests.support.api_client import ApiClient, Reply
+from tests.support.etcd_process import EtcdCluster, start_etcd
+from tests.support.fire.clients import Target
+from tests.support.fire.ledger import Found, Ledger, found_in
+from tests.support.fire.load_process import LoadPlan, LoadProcess
+from tests.support.fire.objects import (
     GADGETS,
     GIZMOS,
     KINDS,
@@ -51,12 +52,11 @@ from restow.testing.fire.objects import (
     crd_of,
     is_written,
 )
-from restow.testing.fire.raw_audit import audit
-from restow.testing.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, LoadRecord
-from restow.testing.fire.replay_check import check_operations
-from restow.testing.fire.stores import check_file
-from restow.testing.fire.truth import read_truth
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
+from tests.support.fire.raw_audit import audit
+from tests.support.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, LoadRecord
+from tests.support.fire.replay_check import check_operations
+from tests.support.fire.stores import check_file
+from tests.support.fire.truth import read_truth
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from restow.testing.fire.objects import GADGETS, GIZMOS, Kind
 from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import CRDS, MIGRATIONS, LedgerStage
 from tests.sizes import SIZES
+from tests.support.fire.objects import GADGETS, GIZMOS, Kind
 
 CHANGES = 12
 """Of one CRD, in each round."""

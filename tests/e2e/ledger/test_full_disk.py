@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.fire.stores import CannotBeMade, SqliteStore
 from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import LedgerStage
 from tests.sizes import SIZES
+from tests.support.fire.stores import CannotBeMade, SqliteStore
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.fire.objects import WIDGETS
 from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import LedgerStage
 from tests.sizes import SIZES
+from tests.support.fire.objects import WIDGETS
 
 TARGETS = ("x+2", "x")
 """Of the two operators. What x+2 writes, x cannot read."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from restow.testing.fire.ledger import Ledger
-from restow.testing.fire.objects import NAMESPACES, WIDGETS
 from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import LedgerStage
 from tests.sizes import SIZES
+from tests.support.fire.ledger import Ledger
+from tests.support.fire.objects import NAMESPACES, WIDGETS
 
 AHEAD = "--ahead=5000"
 

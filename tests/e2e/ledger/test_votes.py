@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.fire.objects import WIDGETS
 from tests.e2e.ledger.stage import NOT_SAFE, LedgerStage
 from tests.sizes import SIZES
+from tests.support.fire.objects import WIDGETS
 
 STRICT = ("--coordination=vote", "--guarantee=strict")
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 from restow.migration.names import POSITION_ANNOTATION
 from restow.registry.stored import encode
 from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
-from restow.testing.controllers_process import ControllersProcess
-from restow.testing.server_process import ServerProcess
-from restow.testing.verified_states import verify_states
 from tests.e2e.coordination.clusters import EVENTS, STATES, V1, V2, WIDGETS, Cluster
 from tests.e2e.migration.history import HASHES, KIND, OLD, ROOT, History, replay, snapshot
 from tests.sizes import SIZES
+from tests.support.controllers_process import ControllersProcess
+from tests.support.server_process import ServerProcess
+from tests.support.verified_states import verify_states
 
 WAIT_SECONDS_MAX: Final = SIZES.test_seconds_max * 0.8
 """For whatever must happen sooner or later: a busy machine is no failure."""

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from restow.testing.controllers_process import ControllersProcess
 from tests.e2e.coordination.clusters import LEASES, V1, V2, add_widget, replace
 from tests.e2e.coordination.hammer import Hammer
 from tests.e2e.migration.history import HASHES, OLD
@@ -25,6 +24,7 @@ from tests.e2e.migration.stage import (
     old_object,
 )
 from tests.sizes import SIZES
+from tests.support.controllers_process import ControllersProcess
 
 COUNT: Final = SIZES.migration_objects
 LEASE_SECONDS: Final = 3

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 from restow.cli.main import main
-from restow.testing.etcd_process import EtcdCluster, start_etcd
-from restow.testing.server_process import ServerProcess
+from tests.support.etcd_process import EtcdCluster, start_etcd
+from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import read_all
 
 LEASE: Final = (

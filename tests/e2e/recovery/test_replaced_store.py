@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from restow.cli.main import main
-from restow.testing.child_process import ProcessFailed
-from restow.testing.etcd_process import EtcdMember, start_etcd
-from restow.testing.fire.objects import GADGETS, crd_of
-from restow.testing.server_process import ServerProcess
+from tests.support.child_process import ProcessFailed
+from tests.support.etcd_process import EtcdMember, start_etcd
+from tests.support.fire.objects import GADGETS, crd_of
+from tests.support.server_process import ServerProcess
 
 LEASE: Final = (
     *("--identity-lease-duration-seconds", "3"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from restow.testing.etcd_process import EtcdCluster, start_etcd
 from tests.e2e.cluster.running import Up, wait_for
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 WIDGETS = "/apis/example.com/v2/namespaces/default/widgets"
 WIDGET = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: NAME}\n"

@@ -18,8 +18,8 @@ from restow.aggregator.services import NoPlace, Place
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.request.context import User
-from restow.testing.admission_webhook import AdmissionWebhook, Object, answer
-from restow.testing.conversion_webhook import Raw
+from tests.support.admission_webhook import AdmissionWebhook, Object, answer
+from tests.support.conversion_webhook import Raw
 
 ALICE, BOB = User("alice"), User("bob")
 MASTER = User("root", ("system:masters",))

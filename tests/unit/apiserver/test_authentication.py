@@ -15,7 +15,7 @@ from restow.apiserver.authentication_options import (
 )
 from restow.authentication import NOWHERE
 from restow.request.context import User
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
 ADMIN = User("admin", ("system:masters",))

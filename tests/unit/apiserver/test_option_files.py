@@ -27,7 +27,7 @@ from restow.apiserver.tls_options import NamedCertificate, TlsOptions
 from restow.audit import read_policy
 from restow.storage.etcd.credentials import load_credentials
 from restow.storage.etcd.options import EtcdOptions
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 
 Way = Callable[[Path, CertificateFiles], object]
 

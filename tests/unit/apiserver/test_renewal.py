@@ -27,7 +27,7 @@ from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_nam
 from restow.httpserver import Listener, Request, Response
 from restow.httpserver.tls import CIPHER_SUITES
 from restow.request.metrics import Metrics
-from restow.testing.certificates import CertificateFiles, make_certificate, sign_certificate
+from tests.support.certificates import CertificateFiles, make_certificate, sign_certificate
 
 DAY_SECONDS = 86_400.0
 WAIT_SECONDS = 10.0

@@ -30,7 +30,7 @@ from restow.registry.custom.definitions import (
     Webhook,
     definition_of,
 )
-from restow.testing.conversion_webhook import ConversionWebhook
+from tests.support.conversion_webhook import ConversionWebhook
 
 V1, V2 = "example.com/v1", "example.com/v2"
 

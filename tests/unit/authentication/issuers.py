@@ -15,7 +15,7 @@ from restow.apimachinery.jwt_keys import SigningKey
 from restow.httpserver import Listener, TlsFiles, TlsMaterial, header_block
 from restow.httpserver.request import Request
 from restow.httpserver.response import Deferred, Promise, Response
-from restow.testing.certificates import CertificateFiles
+from tests.support.certificates import CertificateFiles
 
 DISCOVERY = "/.well-known/openid-configuration"
 JWKS = "/keys"

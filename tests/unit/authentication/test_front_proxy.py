@@ -28,7 +28,7 @@ from restow.authentication import (
 from restow.httpserver import TlsFiles, TlsMaterial
 from restow.httpserver.request import Headers, Peer, PeerCertificate, Request
 from restow.request.context import User
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 
 JANE = (
     ("x-remote-user", "jane"),

@@ -38,7 +38,7 @@ from restow.httpserver.request import Headers, Peer, Request
 from restow.httpserver.response import Response
 from restow.registry.errors import DoAgain
 from restow.request.context import User
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 from tests.unit.authentication.issuers import (
     AUDIENCE,
     DISCOVERY,

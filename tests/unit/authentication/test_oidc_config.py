@@ -10,7 +10,7 @@ import pytest
 
 from restow.authentication import AnonymousAccess
 from restow.authentication.oidc_config import FILE_BYTES_MAX, ISSUERS_MAX, read_config
-from restow.testing.certificates import make_certificate
+from tests.support.certificates import make_certificate
 
 URL = "https://issuer.example.com"
 

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from restow.cli.main import main
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import as_json, as_protobuf, fill
 
 NO_TARGET = "nobody says in which version these should be stored: give --target"

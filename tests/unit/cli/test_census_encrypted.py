@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from restow.cli.main import main
-from restow.testing.encryption_files import write_encryption_file
-from restow.testing.server_process import ServerProcess
+from tests.support.encryption_files import write_encryption_file
+from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import as_json, fill
 
 FLAG: Final = "--encryption-provider-config"

@@ -13,7 +13,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.main import main
 from restow.migration.trigger.values import UNKNOWN
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import as_json, as_protobuf, fill
 
 DEPLOYMENTS = GroupResource("apps", "deployments")

@@ -33,7 +33,7 @@ from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.migration_values import Phase
 from restow.migration.overview_reading import migration_seen
 from restow.migration.requests import REQUESTS
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 MIXED = Board(
     servers=(

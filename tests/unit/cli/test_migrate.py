@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from restow.cli.main import main
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 KEY = "/registry/example.com/widgets/default/bad"

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from restow.cli.main import main
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 from tests.unit.census.stores import fill
 
 

@@ -25,7 +25,7 @@ from restow.migration.overview_values import (
     Verdict,
     agreement_of,
 )
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING = "12,300 of about 20,000 objects, 4,100/s, 2 s left, 1 failed"

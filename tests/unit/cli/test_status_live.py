@@ -28,7 +28,7 @@ from restow.migration.overview_values import (
     ServerSeen,
     Verdict,
 )
-from restow.testing.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 NOW: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"

@@ -20,7 +20,7 @@ from restow.client import (
     read_kubeconfig,
 )
 from restow.client.credentials import TOKEN_FILE_SECONDS, Credentials
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 
 
 def data(text: str) -> str:

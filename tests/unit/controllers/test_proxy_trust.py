@@ -16,7 +16,7 @@ from restow.controllers.proxy_trust import (
 )
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Put, Transaction
-from restow.testing.certificates import make_certificate
+from tests.support.certificates import make_certificate
 from tests.unit.controllers.world import World, open_world
 
 PATH = f"{NAMESPACE}/{NAME}"

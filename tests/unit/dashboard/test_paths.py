@@ -23,7 +23,6 @@ from restow.registry.errors import DoAgain
 from restow.request.context import User
 from restow.storage.interface import Span
 from restow.storage.opening import open_storage
-from restow.testing.api_client import ApiClient, Reply
 from tests.conformance.api import servers
 from tests.conformance.api.servers import (
     CONFIG_MAPS,
@@ -33,6 +32,7 @@ from tests.conformance.api.servers import (
     start_server,
 )
 from tests.conformance.api.websockets import ASKED, KEY, ORIGIN, UPGRADE, VERSION
+from tests.support.api_client import ApiClient, Reply
 
 SECONDS_MAX = 10.0
 

@@ -27,7 +27,7 @@ from restow.encryption.kms_messages import (
 )
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import Key
-from restow.testing.kms_plugin import ANNOTATION, KmsPlugin
+from tests.support.kms_plugin import ANNOTATION, KmsPlugin
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms
 
 KEY: Final = Key("/registry/secrets/default/one")

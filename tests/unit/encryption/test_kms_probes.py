@@ -18,7 +18,7 @@ from restow.encryption.reloading import ReloadedKeys
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Absent, Delete, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.testing.kms_plugin import KmsPlugin
+from tests.support.kms_plugin import KmsPlugin
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms, local
 
 SECRET: Final = GroupResource("", "secrets")

@@ -33,7 +33,7 @@ from restow.storage.interface import (
 )
 from restow.storage.memory import MemoryStorage
 from restow.storage.opening import open_storage
-from restow.testing.kms_plugin import KmsPlugin
+from tests.support.kms_plugin import KmsPlugin
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, keyring, kms, local
 
 SECRET: Final = GroupResource("", "secrets")

@@ -25,7 +25,7 @@ from restow.encryption.reloading import (
 )
 from restow.storage.errors import CannotOpen, OpenRefused, Unavailable
 from restow.storage.interface import Key
-from restow.testing.kms_plugin import KmsPlugin
+from tests.support.kms_plugin import KmsPlugin
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms, local
 
 SECRET: Final = GroupResource("", "secrets")

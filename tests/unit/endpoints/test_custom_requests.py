@@ -10,14 +10,14 @@ import pytest
 
 from restow.registry.catalog import builtin_catalog
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import (
+from tests.conformance.api.servers import start_server
+from tests.support.api_client import (
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_PATCH,
     TABLE,
     ApiClient,
 )
-from tests.conformance.api.servers import start_server
 from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadgets
 
 BASE = f"/apis/{GROUP}/v1/namespaces/default/gadgets"

@@ -15,8 +15,8 @@ from restow.registry.store import Begun, ResourceStore, Written
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import Reply
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map, start_server
+from tests.support.api_client import Reply
 
 PATH = f"{CONFIG_MAPS}/a"
 CHANGED = config_map("a", {"b": "2"})

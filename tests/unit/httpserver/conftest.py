@@ -23,7 +23,7 @@ from restow.httpserver import (
     TlsMaterial,
 )
 from restow.httpserver.connection import Connection
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 
 WAIT_SECONDS = 10.0
 # Short enough for tests, long enough for a busy machine.

@@ -16,7 +16,7 @@ from restow.httpserver import (
     TlsMaterial,
     open_front_sockets,
 )
-from restow.testing.certificates import CertificateFiles
+from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Client,

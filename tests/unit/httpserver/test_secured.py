@@ -27,7 +27,7 @@ from restow.httpserver.secured import (
     SEALED_BYTES_MAX,
     Secured,
 )
-from restow.testing.certificates import CertificateFiles
+from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Harness,

@@ -14,7 +14,7 @@ from restow.aio import Runtime
 from restow.apimachinery.certificates import whole_chain
 from restow.apiserver.pki import ensure_pki
 from restow.httpserver import PullStream, TlsError, TlsFiles, TlsMaterial, TlsPolicy
-from restow.testing.certificates import CertificateFiles, make_certificate
+from tests.support.certificates import CertificateFiles, make_certificate
 from tests.unit.httpserver.conftest import (
     Client,
     Harness,

@@ -8,7 +8,7 @@ import time
 from restow.httpserver import TlsMaterial
 from restow.httpserver.secured import RECORDS_AT_ONCE_MAX, Secured
 from restow.httpserver.turns import Turns
-from restow.testing.certificates import CertificateFiles
+from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Harness,

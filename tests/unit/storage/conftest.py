@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from restow.testing.etcd_process import EtcdCluster, start_etcd
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 
 @pytest.fixture(scope="module")

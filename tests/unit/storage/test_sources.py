@@ -14,7 +14,7 @@ from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.etcd import read_only as etcd_reading
 from restow.storage.interface import Revision, Span
 from restow.storage.sqlite.read_only import open_read_only
-from restow.testing.etcd_process import EtcdCluster, EtcdUser, start_etcd
+from tests.support.etcd_process import EtcdCluster, EtcdUser, start_etcd
 from tests.unit.census.stores import (
     as_json,
     count,

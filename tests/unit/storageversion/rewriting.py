@@ -28,7 +28,7 @@ from restow.storage.interface import (
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.rewrite import Rewriter
 from restow.storageversion.rewrite_page import Page
-from restow.testing.coordination_audit import stored_versions
+from tests.support.coordination_audit import stored_versions
 from tests.unit.storageversion.world import GROUP, Line, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -13,8 +13,8 @@ from restow.storage.interface import Delete, Transaction
 from restow.storageversion import registrar
 from restow.storageversion.registrar import Registrar
 from restow.storageversion.wire import state_key
-from restow.testing.coordination_audit import PromiseBroken
 from tests.scenarios.custom_definitions import GADGETS, KIND, Gadgets
+from tests.support.coordination_audit import PromiseBroken
 from tests.unit.storageversion.custom_looks import SOON_SECONDS, one
 from tests.unit.storageversion.test_location import TRY_SECONDS, add_cluster_scoped, create
 from tests.unit.storageversion.world import World, open_world

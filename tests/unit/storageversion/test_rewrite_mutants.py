@@ -14,7 +14,7 @@ from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.storageversion.rewrite_page import Found, PageWork
 from restow.storageversion.rewrite_plan import RewritePlan
-from restow.testing.coordination_audit import PromiseBroken
+from tests.support.coordination_audit import PromiseBroken
 from tests.unit.storageversion.rewrite_checks import (
     check_concurrent,
     check_conflict,

@@ -48,7 +48,7 @@ from restow.storageversion.records import EpochRecord, decode_epoch, epoch_key, 
 from restow.storageversion.remote_registration import Remote
 from restow.storageversion.rules import Report, State
 from restow.storageversion.wire import decode_report, decode_state, report_key, state_key
-from restow.testing.coordination_audit import AuditedStorage
+from tests.support.coordination_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import NamedKeys, open_any
 
 GROUP = "example.com"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.server_process import ServerProcess
-from restow.testing.warm_start import WarmProcess, WarmStarter
+from tests.support.server_process import ServerProcess
+from tests.support.warm_start import WarmProcess, WarmStarter
 
 SECONDS_MAX = 30.0
 

@@ -18,7 +18,7 @@ from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
 from restow.client.transport import Request
-from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 
 GROUP = "samples.example.com"
 API_NAME = f"v1.{GROUP}"

@@ -14,10 +14,10 @@ import uvloop
 from restow.aggregator.backends import ClientCertificate
 from restow.aio import Runtime
 from restow.storage.opening import open_storage
-from restow.testing.aggregated_backend import AggregatedBackend
-from restow.testing.certificates import CertificateFiles, make_certificate
 from tests.conformance.aggregation.proxy.proxies import HOST_NAME, RawClient, Rig, join
 from tests.conformance.api.servers import start_server
+from tests.support.aggregated_backend import AggregatedBackend
+from tests.support.certificates import CertificateFiles, make_certificate
 
 StartRig = Callable[..., Awaitable[Rig]]
 

@@ -16,8 +16,8 @@ from restow.aggregator.pools import BackendLimits, Resolve, resolve_by_system
 from restow.aggregator.proxy import Proxy, ProxyLimits
 from restow.aggregator.services import NoPlace, Place
 from restow.aio import Runtime
-from restow.testing.aggregated_backend import AggregatedBackend
 from tests.conformance.api.servers import TOKEN, RunningServer
+from tests.support.aggregated_backend import AggregatedBackend
 
 WAIT_SECONDS = 20.0
 GROUP = "samples.example.com"

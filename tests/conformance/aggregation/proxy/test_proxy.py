@@ -10,11 +10,11 @@ from restow.aggregator.proxy import ProxyLimits
 from restow.aggregator.services import Place
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.definition import Resource
-from restow.testing.aggregated_backend import JSON, AggregatedBackend, Asked, Line
-from restow.testing.api_client import ApiClient
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, echoed, wait_until
 from tests.conformance.api.servers import OTHER_TOKEN, TOKEN
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.api_client import ApiClient
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -8,9 +8,9 @@ import pytest
 
 from restow.aggregator.services import Place
 from restow.client.transport import Request
-from restow.testing.aggregated_backend import Asked, Line
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig
+from tests.support.aggregated_backend import Asked, Line
 
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
 SECOND = "/apis/samples.example.com/v1/secrets"

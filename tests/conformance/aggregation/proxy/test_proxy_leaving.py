@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from restow.aggregator.pools import BackendLimits
 from restow.aggregator.services import Place
-from restow.testing.aggregated_backend import AggregatedBackend, Asked, Line
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import (
     FLUNDERS,
@@ -18,6 +17,7 @@ from tests.conformance.aggregation.proxy.proxies import (
     Rig,
     wait_until,
 )
+from tests.support.aggregated_backend import AggregatedBackend, Asked, Line
 
 AT_ONCE = BackendLimits(left_seconds_max=0.0)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

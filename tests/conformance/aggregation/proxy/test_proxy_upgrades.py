@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from restow.testing.aggregated_backend import Asked, Line
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, wait_until
+from tests.support.aggregated_backend import Asked, Line
 
 WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x")
 SWITCHED = (

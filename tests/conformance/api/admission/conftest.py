@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from restow.testing.admission_webhook import AdmissionWebhook
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import RunningServer, catalog_of
+from tests.support.admission_webhook import AdmissionWebhook
+from tests.support.api_client import ApiClient
 
 BASE = "/apis/admissionregistration.k8s.io/v1"
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from restow.admission import webhooks_transport
-from restow.testing.admission_webhook import AdmissionWebhook, allow, answer, deny, patch
-from restow.testing.api_client import JSON_PATCH, ApiClient
-from restow.testing.conversion_webhook import Raw
 from tests.conformance.api.admission.conftest import Configure
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
+from tests.support.admission_webhook import AdmissionWebhook, allow, answer, deny, patch
+from tests.support.api_client import JSON_PATCH, ApiClient
+from tests.support.conversion_webhook import Raw
 
 Object = dict[str, Any]
 

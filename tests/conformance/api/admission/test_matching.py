@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.testing.admission_webhook import AdmissionWebhook, allow, deny, patch
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.admission.conftest import Configure
 from tests.conformance.api.servers import CONFIG_MAPS, NS, config_map
+from tests.support.admission_webhook import AdmissionWebhook, allow, deny, patch
+from tests.support.api_client import ApiClient
 
 Object = dict[str, Any]
 WIDGETS = "/apis/example.com/{}/namespaces/default/widgets"

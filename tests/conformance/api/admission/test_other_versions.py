@@ -11,9 +11,9 @@ from restow.registry.catalog import builtin_catalog
 from restow.registry.custom.definitions import definition_of
 from restow.registry.custom.hosting import custom_resource
 from restow.storage.memory import MemoryStorage
-from restow.testing.admission_webhook import AdmissionWebhook
 from tests.conformance.api.admission.conftest import BASE
 from tests.conformance.api.servers import start_server
+from tests.support.admission_webhook import AdmissionWebhook
 from tests.unit.endpoints.custom_kinds import GROUP, gadget, gadget_definition
 
 GADGETS = f"/apis/{GROUP}/v1/namespaces/default/gadgets"

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.testing.admission_webhook import AdmissionWebhook, allow, deny, patch
-from restow.testing.api_client import JSON_PATCH, STRATEGIC_PATCH, ApiClient, Reply
 from tests.conformance.api.admission.conftest import BASE, Configure
 from tests.conformance.api.servers import CONFIG_MAPS, NS, config_map
+from tests.support.admission_webhook import AdmissionWebhook, allow, deny, patch
+from tests.support.api_client import JSON_PATCH, STRATEGIC_PATCH, ApiClient, Reply
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

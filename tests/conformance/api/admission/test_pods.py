@@ -15,8 +15,8 @@ from restow.apiserver.service_accounts import AccountRules
 from restow.authentication.service_accounts import AccountTrust
 from restow.endpoints.handlers.token_request import TokenLimits
 from restow.storage.memory import MemoryStorage
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.servers import NS, TOKEN, RunningServer, start_server
+from tests.support.api_client import ApiClient
 
 PODS, CLAIMS, RANGES = f"{NS}/pods", f"{NS}/persistentvolumeclaims", f"{NS}/limitranges"
 STRATEGIC = "application/strategic-merge-patch+json"

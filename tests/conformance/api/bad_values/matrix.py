@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from restow.testing.api_client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
+from tests.support.api_client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, YAML
 
 Object = dict[str, Any]
 Codes = dict[str, int]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from restow.testing.api_client import ApiClient
 from tests.conformance.api.bad_values.access import ACCESS
 from tests.conformance.api.bad_values.control import CONTROL
 from tests.conformance.api.bad_values.core import CORE
@@ -23,6 +22,7 @@ from tests.conformance.api.bad_values.matrix import Bad, Good, Raw, Request, Who
 from tests.conformance.api.bad_values.metadata import METADATA
 from tests.conformance.api.bad_values.syntax import RAW, WHOLE
 from tests.conformance.api.bad_values.workloads import WORKLOADS
+from tests.support.api_client import ApiClient
 
 _ATTEMPTS_MAX: Final = 500
 

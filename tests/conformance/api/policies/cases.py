@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from restow.testing.api_client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tests.support.api_client import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 POLICIES: Final = f"{GROUP}/validatingadmissionpolicies"

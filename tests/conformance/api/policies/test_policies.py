@@ -10,7 +10,6 @@ import pytest
 
 from restow.admission import Attributes
 from restow.admission.dear import DearWork
-from restow.testing.api_client import MERGE_PATCH, ApiClient, Reply
 from tests.conformance.api.policies.cases import (
     BINDINGS,
     GROUP,
@@ -31,6 +30,7 @@ from tests.conformance.api.policies.cases import (
 from tests.conformance.api.rights import client_of, give
 from tests.conformance.api.rights import rule as right
 from tests.conformance.api.servers import RunningServer
+from tests.support.api_client import MERGE_PATCH, ApiClient, Reply
 
 WAIT_SECONDS = 10.0
 

@@ -10,8 +10,6 @@ import pytest_asyncio
 
 from restow.apiserver.webhooks import WebhookConversion
 from restow.registry.definition import Resource
-from restow.testing.api_client import ApiClient
-from restow.testing.conversion_webhook import ConversionWebhook
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import RunningServer
 from tests.conformance.api.webhooks.gears import (
@@ -22,6 +20,8 @@ from tests.conformance.api.webhooks.gears import (
     gear,
     gears,
 )
+from tests.support.api_client import ApiClient
+from tests.support.conversion_webhook import ConversionWebhook
 
 
 @pytest_asyncio.fixture

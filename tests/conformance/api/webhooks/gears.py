@@ -14,7 +14,7 @@ from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.custom.definitions import definition_of
 from restow.registry.custom.hosting import custom_resource
 from restow.registry.definition import RemoteConversion, Resource
-from restow.testing.conversion_webhook import ConversionWebhook
+from tests.support.conversion_webhook import ConversionWebhook
 
 GROUP = "example.com"
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

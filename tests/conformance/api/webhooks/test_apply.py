@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.testing.api_client import APPLY_PATCH, ApiClient, Reply
-from restow.testing.conversion_webhook import ConversionWebhook
 from tests.conformance.api.servers import RunningServer
 from tests.conformance.api.webhooks.gears import NEW, OLD, V1, V2, Object, gear
+from tests.support.api_client import APPLY_PATCH, ApiClient, Reply
+from tests.support.conversion_webhook import ConversionWebhook
 
 
 async def apply(api: ApiClient, path: str, config: Object, manager: str, query: str = "") -> Reply:

@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from restow.apiserver.webhooks import ANSWER_BYTES_MAX
-from restow.testing.api_client import ApiClient
-from restow.testing.certificates import make_certificate
-from restow.testing.conversion_webhook import ConversionWebhook, Raw
 from tests.conformance.api.servers import CONFIG_MAPS, TOKEN, RunningServer, config_map
 from tests.conformance.api.webhooks.conftest import Host, make
 from tests.conformance.api.webhooks.gears import (
@@ -27,6 +24,9 @@ from tests.conformance.api.webhooks.gears import (
     convert,
     gear,
 )
+from tests.support.api_client import ApiClient
+from tests.support.certificates import make_certificate
+from tests.support.conversion_webhook import ConversionWebhook, Raw
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 HANG_SECONDS = 0.2

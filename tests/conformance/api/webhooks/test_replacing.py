@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from restow.registry.definition import Resource
-from restow.testing.conversion_webhook import ConversionWebhook
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
 from tests.conformance.api.webhooks.conftest import make
 from tests.conformance.api.webhooks.gears import (
@@ -22,6 +21,7 @@ from tests.conformance.api.webhooks.gears import (
     gear,
     gears,
 )
+from tests.support.conversion_webhook import ConversionWebhook
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 HANG_SECONDS = 0.2

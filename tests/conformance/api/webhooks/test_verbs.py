@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.api_client import JSON_PATCH, PARTIAL, TABLE
-from restow.testing.conversion_webhook import ConversionWebhook, Raw
 from tests.conformance.api.servers import RunningServer
 from tests.conformance.api.webhooks.conftest import Host, make
 from tests.conformance.api.webhooks.gears import (
@@ -20,6 +18,8 @@ from tests.conformance.api.webhooks.gears import (
     gear,
     names_of,
 )
+from tests.support.api_client import JSON_PATCH, PARTIAL, TABLE
+from tests.support.conversion_webhook import ConversionWebhook, Raw
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 HANG_SECONDS = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from restow.testing.admission_webhook import AdmissionWebhook, allow, deny
+from tests.support.admission_webhook import AdmissionWebhook, allow, deny
 from tests.unit.migration.migrator.patch_rig import V1, V2, Rig, running, totals, whole
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

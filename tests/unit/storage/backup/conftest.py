@@ -7,8 +7,8 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.storage.etcd import open_etcd, parse_address
-from restow.testing.etcd_process import EtcdCluster, start_etcd
 from restow.testing.storage_suite.harness import wipe
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 
 @pytest.fixture

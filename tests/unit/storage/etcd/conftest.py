@@ -9,7 +9,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.storage.etcd import EtcdOptions, EtcdStorage, open_etcd
-from restow.testing.etcd_process import EtcdCluster, start_etcd
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 Opener = Callable[..., AbstractAsyncContextManager[EtcdStorage]]
 

@@ -2,7 +2,7 @@
 
 from restow.aio import Runtime
 from restow.storage.checkup import EtcdFacts, check_up
-from restow.testing.etcd_process import EtcdCluster
+from tests.support.etcd_process import EtcdCluster
 
 
 async def test_a_member_that_is_up_and_one_that_is_not(etcd: EtcdCluster, runtime: Runtime) -> None:

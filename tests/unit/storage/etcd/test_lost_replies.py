@@ -24,8 +24,8 @@ from restow.storage.interface import (
     Unknown,
     ValueIs,
 )
-from restow.testing.etcd_process import EtcdCluster
-from restow.testing.tcp_proxy import TcpProxy
+from tests.support.etcd_process import EtcdCluster
+from tests.support.tcp_proxy import TcpProxy
 from tests.unit.storage.etcd.conftest import Opener
 from tests.unit.storage.etcd.waiting import until
 

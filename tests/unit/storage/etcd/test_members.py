@@ -26,7 +26,7 @@ from restow.storage.interface import (
     Unknown,
     Watch,
 )
-from restow.testing.etcd_process import EtcdCluster, start_etcd
+from tests.support.etcd_process import EtcdCluster, start_etcd
 from tests.unit.storage.etcd.conftest import Opener
 
 WRITERS = 8

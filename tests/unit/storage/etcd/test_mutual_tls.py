@@ -18,8 +18,8 @@ from restow.storage.etcd import EtcdOptions, open_etcd, parse_address
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Refused, Transaction
 from restow.storage.interface import Absent as AbsentKey
 from restow.storage.opening import open_storage
-from restow.testing.certificates import CertificateFiles, make_certificate, sign_certificate
-from restow.testing.etcd_process import EtcdCluster, start_etcd
+from tests.support.certificates import CertificateFiles, make_certificate, sign_certificate
+from tests.support.etcd_process import EtcdCluster, start_etcd
 
 
 @pytest.fixture(scope="module")

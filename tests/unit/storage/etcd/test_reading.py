@@ -10,7 +10,7 @@ from restow.storage.errors import Unavailable
 from restow.storage.etcd import EtcdStorage
 from restow.storage.etcd.reading import PAGE_KEYS_FIRST, SharedQuestion
 from restow.storage.interface import Done, Key, Put, Revision, Span, Transaction
-from restow.testing.etcd_process import EtcdCluster
+from tests.support.etcd_process import EtcdCluster
 from tests.unit.storage.etcd.conftest import Opener
 
 KEYS = 3 * PAGE_KEYS_FIRST + 7

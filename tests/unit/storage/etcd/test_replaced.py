@@ -20,8 +20,8 @@ from restow.storage.interface import (
     Transaction,
     Unknown,
 )
-from restow.testing.etcd_process import EtcdCluster
-from restow.testing.tcp_proxy import TcpProxy
+from tests.support.etcd_process import EtcdCluster
+from tests.support.tcp_proxy import TcpProxy
 
 PUT = Transaction((), (Put(Key("/restow/x"), b"1"),))
 

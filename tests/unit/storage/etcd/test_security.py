@@ -8,8 +8,8 @@ from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, Unavailable
 from restow.storage.etcd import EtcdOptions, open_etcd, parse_address
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Transaction
-from restow.testing.certificates import make_certificate
-from restow.testing.etcd_process import EtcdCluster, EtcdUser, start_etcd
+from tests.support.certificates import make_certificate
+from tests.support.etcd_process import EtcdCluster, EtcdUser, start_etcd
 
 USER = EtcdUser(name="restow", password="open sesame")
 

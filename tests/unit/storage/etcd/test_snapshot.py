@@ -9,7 +9,7 @@ from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unava
 from restow.storage.etcd.bolt_file import BoltFile
 from restow.storage.etcd.snapshot_file import HASH_BYTES, EtcdSnapshot
 from restow.storage.interface import EVERYTHING
-from restow.testing.etcd_process import EtcdCluster, start_etcd
+from tests.support.etcd_process import EtcdCluster, start_etcd
 from tests.unit.census.stores import as_json, count, delete_all, opened, put_all, read_all
 
 OBJECTS = 3000

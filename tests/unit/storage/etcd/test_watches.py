@@ -20,8 +20,8 @@ from restow.storage.interface import (
     Transaction,
     Watch,
 )
-from restow.testing.etcd_process import EtcdCluster
-from restow.testing.tcp_proxy import TcpProxy
+from tests.support.etcd_process import EtcdCluster
+from tests.support.tcp_proxy import TcpProxy
 from tests.unit.storage.etcd.conftest import Opener
 
 

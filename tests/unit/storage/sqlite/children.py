@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 class Child:
-    """A running `restow.testing.sqlite_child`."""
+    """A running `tests.support.sqlite_child`."""
 
     def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "restow.testing.sqlite_child", *map(str, arguments)]
+        command = [sys.executable, "-m", "tests.support.sqlite_child", *map(str, arguments)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

@@ -11,8 +11,8 @@ from restow.aio import Runtime, SeededRandomness
 from restow.storage.errors import OpenRefused, StoreDamaged
 from restow.storage.interface import EVERYTHING, Delete, Done, Item, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite
-from restow.testing.sqlite_child import PREFIX, key_of, value_of
 from tests.sizes import SIZES
+from tests.support.sqlite_child import PREFIX, key_of, value_of
 from tests.unit.storage.sqlite.children import Child, acknowledged, child, socket_names
 from tests.unit.storage.sqlite.workload import integrity
 

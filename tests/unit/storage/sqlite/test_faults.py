@@ -14,9 +14,9 @@ from restow.aio import Runtime
 from restow.storage.errors import StorageError, StoreFull, Unavailable
 from restow.storage.interface import Absent, Done, Key, Put, Refused, Transaction, Unknown
 from restow.storage.sqlite import open_sqlite
-from restow.testing.faulty_vfs import FOR_EVER, Fault, FaultyVfs, How, Kind, Marked
-from restow.testing.power_cut import Disk, Fate, KeepAll, KeepNothing, write_image
 from tests.sizes import SIZES
+from tests.support.faulty_vfs import FOR_EVER, Fault, FaultyVfs, How, Kind, Marked
+from tests.support.power_cut import Disk, Fate, KeepAll, KeepNothing, write_image
 from tests.unit.storage.sqlite.workload import Ledger, check_file, integrity, open_small, run
 
 ROUNDS = 12

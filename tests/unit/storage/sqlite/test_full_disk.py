@@ -12,8 +12,8 @@ from restow.aio import Runtime
 from restow.storage.errors import StoreFull
 from restow.storage.interface import EVERYTHING
 from restow.storage.sqlite import open_sqlite
-from restow.testing.faulty_vfs import FaultyVfs
-from restow.testing.sqlite_full_disk import FREE_BYTES, survive_full_disk
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.sqlite_full_disk import FREE_BYTES, survive_full_disk
 from tests.unit.storage.sqlite.workload import integrity
 
 # A small file system of one's own: as root, or as root of a user namespace.
@@ -68,7 +68,7 @@ async def test_a_file_system_that_is_full(tmp_path: Path) -> None:
     """The same on a real one, wherever the tests may mount one."""
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    command = [sys.executable, "-m", "restow.testing.sqlite_full_disk", str(mounted)]
+    command = [sys.executable, "-m", "tests.support.sqlite_full_disk", str(mounted)]
     words = own_file_system(mounted, *command)
     if words is None:
         return  # no right to mount: the quota above has shown it

@@ -14,7 +14,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite, writer
-from restow.testing.faulty_vfs import FaultyVfs
+from tests.support.faulty_vfs import FaultyVfs
 from tests.unit.storage.sqlite.children import child
 
 TICK_SECONDS = 0.005

@@ -10,8 +10,9 @@ import pytest
 from restow.aio import Runtime, SeededRandomness
 from restow.storage.interface import Done
 from restow.storage.sqlite import open_sqlite, opening
-from restow.testing.faulty_vfs import Fault, FaultyVfs, How, Marked
-from restow.testing.power_cut import (
+from tests.sizes import SIZES
+from tests.support.faulty_vfs import Fault, FaultyVfs, How, Marked
+from tests.support.power_cut import (
     Disk,
     Fate,
     KeepAll,
@@ -20,7 +21,6 @@ from restow.testing.power_cut import (
     KeepSome,
     write_image,
 )
-from tests.sizes import SIZES
 from tests.unit.storage.sqlite.workload import Ledger, check_file, open_small, run
 
 ROUNDS = 30

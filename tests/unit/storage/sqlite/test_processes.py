@@ -14,8 +14,8 @@ from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite, writer
 from restow.storage.sqlite.notices import Notices
-from restow.testing.faulty_vfs import FaultyVfs
-from restow.testing.sqlite_child import SHARED
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.sqlite_child import SHARED
 from tests.unit.storage.sqlite.children import child, socket_names
 
 COMMITS = 200

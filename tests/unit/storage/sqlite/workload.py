@@ -36,7 +36,7 @@ from restow.storage.interface import (
     Write,
 )
 from restow.storage.sqlite import SqliteStorage, open_sqlite, writer
-from restow.testing.faulty_vfs import FaultyVfs
+from tests.support.faulty_vfs import FaultyVfs
 
 MARKS: Final = "/restow/marks/"
 CHECKPOINT_PAGES: Final = 24

@@ -8,9 +8,9 @@ import orjson
 
 from restow.storage.feed import Entry
 from restow.storage.interface import Event, Item, Key, Revision
-from restow.testing.fire.objects import WIDGETS, Spec, content_of
-from restow.testing.fire.record import Operation, Verb
-from restow.testing.fire.truth import Truth, truth_of
+from tests.support.fire.objects import WIDGETS, Spec, content_of
+from tests.support.fire.record import Operation, Verb
+from tests.support.fire.truth import Truth, truth_of
 
 NAMESPACE, UID = "fire-0", "uid-1"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.fire.ledger import Found, Ledger
-from restow.testing.fire.objects import (
+from tests.support.fire.ledger import Found, Ledger
+from tests.support.fire.objects import (
     CONFIG_MAPS,
     GADGETS,
     KINDS,
@@ -17,7 +17,7 @@ from restow.testing.fire.objects import (
     stored_content,
     written_kind,
 )
-from restow.testing.fire.record import Operation
+from tests.support.fire.record import Operation
 from tests.unit.testing.fire.stories import NAMESPACE, UID, told, value_of
 
 KEY = WIDGETS.key_of(NAMESPACE, "a")

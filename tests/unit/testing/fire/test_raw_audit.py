@@ -18,8 +18,8 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.rules import UNKNOWN_HASH, State
 from restow.storageversion.wire import StoredState, encode_state, state_key
-from restow.testing.fire.objects import WIDGETS
-from restow.testing.fire.raw_audit import audit
+from tests.support.fire.objects import WIDGETS
+from tests.support.fire.raw_audit import audit
 from tests.unit.testing.fire.stories import NAMESPACE, Story
 
 ONE, TWO = ServerId("apiserver-one"), ServerId("apiserver-two")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from restow.testing.fire.objects import WIDGETS, content_of
-from restow.testing.fire.record import Operation, Shown
-from restow.testing.fire.replay_check import Moments, check_operations
+from tests.support.fire.objects import WIDGETS, content_of
+from tests.support.fire.record import Operation, Shown
+from tests.support.fire.replay_check import Moments, check_operations
 from tests.unit.testing.fire.stories import NAMESPACE, UID, Story, told
 
 KEY = WIDGETS.key_of(NAMESPACE, "a")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from restow.testing.fire.fault import Window
-from restow.testing.fire.record import NOT_SENT, LoadRecord, WatcherRecord
-from restow.testing.fire.run import FAULTS, RunVoid, Times, check_bite, check_load, run_fire
+from tests.support.fire.fault import Window
+from tests.support.fire.record import NOT_SENT, LoadRecord, WatcherRecord
+from tests.support.fire.run import FAULTS, RunVoid, Times, check_bite, check_load, run_fire
 from tests.unit.testing.fire.stories import told
 
 TIMES = Times(calm=0.0, fault=1.0, healed=2.0, end=3.0)

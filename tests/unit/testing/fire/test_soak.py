@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from restow.testing.fire.soak import Sample, SoakResult, table_of, trends_of
+from tests.support.fire.soak import Sample, SoakResult, table_of, trends_of
 
 SECONDS = 1200
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from restow.storage.feed import Entry
 from restow.storage.interface import Delete, Event, Key, Put, Revision, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.testing.fire.truth import check_log, read_truth, truth_of
+from tests.support.fire.truth import check_log, read_truth, truth_of
 
 A, B = Key("/restow/a"), Key("/restow/b")
 

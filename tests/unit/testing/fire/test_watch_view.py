@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from restow.testing.fire.objects import WIDGETS, content_of
-from restow.testing.fire.record import Seen, Shown, Stretch, WatcherRecord
-from restow.testing.fire.watch_view import check_watcher, comparable_log
+from tests.support.fire.objects import WIDGETS, content_of
+from tests.support.fire.record import Seen, Shown, Stretch, WatcherRecord
+from tests.support.fire.watch_view import check_watcher, comparable_log
 from tests.unit.testing.fire.stories import NAMESPACE, UID, Story
 
 

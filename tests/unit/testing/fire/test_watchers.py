@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from restow.testing.fire.objects import END, NAMESPACES
-from restow.testing.fire.record import Seen, Shown, WatcherRecord
-from restow.testing.fire.watchers import has_ended, note_event, note_list
+from tests.support.fire.objects import END, NAMESPACES
+from tests.support.fire.record import Seen, Shown, WatcherRecord
+from tests.support.fire.watchers import has_ended, note_event, note_list
 
 
 def end_of(namespace: str, revision: int) -> Seen:

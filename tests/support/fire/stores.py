@@ -1,0 +1,299 @@
+"""The stores under fire, and what can be done to each of them.
+
+| | sqlite | etcd1, etcd3 |
+|---|---|---|
+| cut off | another process takes the write lock and keeps it | a proxy loses what is said |
+| slow | another process takes the write lock again and again | the proxy takes its time |
+| full | a small file system, filled | the quota of the members, reached |
+
+There is no network between a server and a file, so no server can be cut off from it alone: what
+comes nearest is that nobody can write.
+
+Not here: when it is done, and what must come of it (`store_faults`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from restow.aio import Clock, Runtime, SystemClock
+from tests.support.etcd_process import (
+    EtcdCluster,
+    EtcdFailed,
+    EtcdMember,
+    find_binary,
+    start_etcd,
+)
+from tests.support.fire.lock_holder import LockHolder
+from tests.support.tcp_proxy import TcpProxy
+
+STORES: Final = ("sqlite", "etcd1", "etcd3")
+DISK_BYTES: Final = 96 * 1024 * 1024
+BALLAST_ROOT: Final = "/ballast/"
+"""Keys that fill an etcd; nobody's objects."""
+QUOTA_BYTES: Final = 48 * 1024 * 1024
+_BALLAST_BYTES: Final = 1_000_000
+_BALLAST_MAX: Final = 200
+_POLL_SECONDS: Final = 0.05
+_SECONDS_MAX: Final = 30.0
+
+
+class CannotBeMade(Exception):
+    """This machine does not let us make this fault; the text says why."""
+
+
+class FireStore(ABC):
+    """A store, and ways to harm it."""
+
+    address: str
+    """Where it is, with nothing in between."""
+    delays: int = 0
+    """How often something was late, when it was slowed down."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Begin to be."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End all that was begun here."""
+
+    def address_for(self, server: int) -> str:
+        """How a server finds it."""
+        del server
+        return self.address
+
+    def check(self) -> list[str]:
+        """What is wrong with it below its contents."""
+        return []
+
+    @abstractmethod
+    async def cut_off(self, server: int) -> None:
+        """Let a server's questions, or their answers, be lost."""
+
+    @abstractmethod
+    async def slow_down(self, seconds: float) -> None:
+        """Let everything take so much longer."""
+
+    @abstractmethod
+    async def mend(self) -> None:
+        """End what the two above have begun."""
+
+    @abstractmethod
+    async def fill(self) -> None:
+        """Leave no space."""
+
+    @abstractmethod
+    async def free(self) -> None:
+        """Give space again."""
+
+
+class SqliteStore(FireStore):
+    """A file that all servers share."""
+
+    def __init__(self, directory: Path, *, is_small: bool = False) -> None:
+        self._disk = directory / "disk"
+        self._holder_directory = directory / "holder"
+        self._holder: LockHolder | None = None
+        self._is_small, self._is_mounted = is_small, False
+        self._clock = SystemClock()
+        self.file = self._disk / "store.db"
+        self.address = f"sqlite:{self.file}"
+
+    async def open(self) -> None:
+        self._disk.mkdir(mode=0o700, parents=True)
+        if self._is_small:
+            words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "restow-fire"]
+            if not await _run([*words, str(self._disk)]):
+                raise CannotBeMade("a small file system needs the right to mount one")
+            self._is_mounted = True
+
+    async def close(self) -> None:
+        await self.mend()
+        if self._is_mounted:
+            await _run(["umount", "--lazy", str(self._disk)])
+
+    def check(self) -> list[str]:
+        return check_file(self.file)
+
+    async def cut_off(self, server: int) -> None:
+        del server  # the file has no other way to be out of reach than for all
+        await self._hold()
+
+    async def slow_down(self, seconds: float) -> None:
+        await self._hold("--seconds", str(seconds))
+
+    async def _hold(self, *arguments: str) -> None:
+        self._holder = LockHolder(self._holder_directory, self.file, arguments=arguments).launch()
+        await wait_until(lambda: bool(self._holder and self._holder.times), self._clock)
+
+    async def mend(self) -> None:
+        if self._holder is not None:
+            self.delays += self._holder.times
+            self._holder.kill()
+            self._holder = None
+
+    @property
+    def _ballast(self) -> Path:
+        return self._disk / "ballast"
+
+    async def fill(self) -> None:
+        if not self._is_mounted:
+            raise CannotBeMade("only a small file system can be filled")
+        with self._ballast.open("wb", buffering=0) as file:
+            size = 1024 * 1024
+            while size >= 4096:
+                try:
+                    file.write(bytes(size))
+                except OSError:
+                    size //= 2
+
+    async def free(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+
+class EtcdStore(FireStore):
+    """Members, and for each server a way to each of them that can be broken."""
+
+    def __init__(
+        self, directory: Path, *, members: int, servers: int, is_small: bool = False
+    ) -> None:
+        self._directory = directory
+        self._count, self._servers = members, servers
+        self._is_small = is_small
+        self.cluster: EtcdCluster | None = None
+        self._ways: list[list[TcpProxy]] = []
+        self._clock = SystemClock()
+
+    @property
+    def members(self) -> Sequence[EtcdMember]:
+        assert self.cluster is not None
+        return self.cluster.members
+
+    async def open(self) -> None:
+        quota = QUOTA_BYTES if self._is_small else 0
+        self.cluster = start_etcd(self._directory / "etcd", members=self._count, quota_bytes=quota)
+        self.address = self.cluster.url
+        runtime = Runtime.system()
+        for _ in range(self._servers):
+            ways = [TcpProxy(member.client_port, runtime) for member in self.members]
+            self._ways.append([await way.__aenter__() for way in ways])
+
+    async def close(self) -> None:
+        for way in (way for ways in self._ways for way in ways):
+            await way.__aexit__(None, None, None)
+        if self.cluster is not None:
+            self.cluster.close()
+
+    def address_for(self, server: int) -> str:
+        return "etcd://" + ",".join(way.address for way in self._ways[server])
+
+    async def cut_off(self, server: int) -> None:
+        """First answers are lost, and soon questions too."""
+        for way in self._ways[server]:
+            way.drops_replies = True
+        await self._clock.sleep(1.0)
+        for way in self._ways[server]:
+            way.drops_requests = True
+
+    async def slow_down(self, seconds: float) -> None:
+        for way in (way for ways in self._ways for way in ways):
+            way.delay_seconds = seconds
+
+    async def mend(self) -> None:
+        for way in (way for ways in self._ways for way in ways):
+            was_lossy = way.drops_replies or way.drops_requests
+            self.delays += way.delayed
+            way.heal()
+            if was_lossy:
+                way.cut()  # what was lost is missing in the middle of a stream
+
+    async def fill(self) -> None:
+        """Until the members raise their alarm."""
+        assert self.cluster is not None
+        if not self._is_small:
+            raise CannotBeMade("only members with a quota can be filled")
+        for number in range(_BALLAST_MAX):
+            value = self._directory / "ballast"
+            value.write_bytes(b"x" * _BALLAST_BYTES)
+            put = ("put", f"{BALLAST_ROOT}{number}")
+            if not await asyncio.to_thread(_put_file, self.cluster, put, value):
+                return
+        raise CannotBeMade("the quota is never reached")
+
+    async def free(self) -> None:
+        """Give every member more, one after the other, and end the alarm."""
+        assert self.cluster is not None
+        for member in self.members:
+            member.arguments = [
+                *(each for each in member.arguments if "quota" not in each),
+                f"--quota-backend-bytes={8 * QUOTA_BYTES}",
+            ]
+            member.stop()
+            # With an alarm nobody is healthy; the others may raise it again until they have more.
+            await self.start_member(member, until=self._is_disarmed)
+        await wait_until(self._is_disarmed, self._clock)
+
+    def _is_disarmed(self) -> bool:
+        """End the alarm; whether all serve then. Blocks."""
+        assert self.cluster is not None
+        try:
+            self.cluster.etcdctl("alarm", "disarm")
+        except EtcdFailed:
+            return False
+        return all(member.is_healthy() for member in self.members)
+
+    async def start_member(
+        self, member: EtcdMember, *, until: Callable[[], bool] | None = None
+    ) -> None:
+        """Start a member that has ended, and wait until it serves."""
+        member.start()
+        await wait_until(until or member.is_healthy, self._clock)
+
+
+def check_file(file: Path) -> list[str]:
+    """What is wrong with a file of SQLite."""
+    with closing(apsw.Connection(str(file))) as connection:
+        [(said,)] = connection.execute("PRAGMA integrity_check")
+    return [] if said == "ok" else [f"sqlite: {said}"]
+
+
+def make_store(name: str, directory: Path, *, servers: int, is_small: bool) -> FireStore:
+    """By its name."""
+    if name == "sqlite":
+        return SqliteStore(directory, is_small=is_small)
+    members = {"etcd1": 1, "etcd3": 3}[name]
+    return EtcdStore(directory, members=members, servers=servers, is_small=is_small)
+
+
+async def wait_until(condition: Callable[[], bool], clock: Clock) -> None:
+    """Wait for what may block and comes soon."""
+    deadline = clock.monotonic() + _SECONDS_MAX
+    while not await asyncio.to_thread(condition):
+        if clock.monotonic() > deadline:
+            raise CannotBeMade("the store does not become what it was to become")
+        await clock.sleep(_POLL_SECONDS)
+
+
+async def _run(words: list[str]) -> bool:
+    """Whether a command of the system went well."""
+    done = await asyncio.to_thread(
+        subprocess.run, words, check=False, capture_output=True, timeout=30
+    )
+    return done.returncode == 0
+
+
+def _put_file(cluster: EtcdCluster, words: tuple[str, ...], value: Path) -> bool:
+    """Whether there was room for it. The value is in a file, since it is too long for a word."""
+    command = [find_binary("etcdctl"), f"--endpoints={','.join(cluster.endpoints)}", *words]
+    with value.open("rb") as file:
+        done = subprocess.run(command, stdin=file, check=False, capture_output=True, timeout=30)
+    return done.returncode == 0

@@ -1,0 +1,38 @@
+"""The ledger of worlds about advice: without the rules that their operators break on purpose.
+
+What is kept: every acknowledged write is stored, no update is lost, no server is taken out that
+has renewed its lease, and no identity or StorageVersion is forged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.storage.interface import Key
+from tests.support.sim.ledger import Ledger
+
+EXCUSED: Final = frozenset({"F3", "A3", "A4", "M5", "R6", "F2"})
+"""Values that were put past the servers, and kinds that change their scope, make lists fail."""
+
+
+class LenientLedger(Ledger):
+    """See the module. What servers may write and must list is checked by `soundness`."""
+
+    def _listed(self, name: str) -> None:
+        return None
+
+    def _readable(self, name: str, versions: set[str]) -> None:
+        return None
+
+    def _written(self, sender: str, name: str, version: str) -> None:
+        return None
+
+    def _defined(self, sender: str, root: str, version: str) -> None:
+        return None
+
+    def _complete(self, name: str, request: dict[str, Any]) -> None:
+        return None
+
+    def _rewritten(self, key: Key) -> None:
+        self.counts["rewrites"] += 1
+        self.notice("rewritten")

@@ -1,0 +1,101 @@
+"""What an operator asks of a simulated cluster: preflight, the check of a step, status.
+
+The questions are those of the commands, asked through the production code by the in-process client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from restow.aio import InvariantViolation
+from restow.apimachinery.status_error import StatusError
+from restow.census import Source
+from restow.cli.preflight_key import count_under
+from restow.client import ApiClient, ClientError, InProcessTransport
+from restow.encryption.configuration import read_configuration
+from restow.encryption.keyring import readable_ids
+from restow.localcluster.safety import Situation, check_step
+from restow.migration import overview
+from restow.migration.overview_values import Overview
+from restow.migration.preflight import (
+    Report,
+    judge,
+    judge_drop,
+    read_cluster,
+    read_keys,
+    target_of_release,
+)
+from tests.support.sim.clock import ProcessClock, runtime_of
+from tests.support.sim.doors import Door
+from tests.support.sim.keys import file_of, id_of
+from tests.support.sim.loop import Process, SimulatedLoop
+from tests.support.sim.releases import release_of
+
+ANSWER_SECONDS_MAX: Final = 60.0
+T = TypeVar("T")
+
+
+class Operator:
+    """Asks; no answer is None."""
+
+    def __init__(self, process: Process, loop: SimulatedLoop, seed: str) -> None:
+        self._process = process
+        self._runtime = runtime_of(ProcessClock(loop), seed, _fatal)
+
+    async def preflight(
+        self, door: Door, release: str, keys: Collection[str] | None
+    ) -> Report | None:
+        """As `restow preflight --to RELEASE`; with keys, `--encryption-provider-config FILE`."""
+        target = target_of_release(release_of(release))
+        if keys is not None:
+            configuration = read_configuration(file_of(keys))
+            target = replace(target, readable_keys=partial(readable_ids, configuration))
+
+        async def ask(client: ApiClient) -> Report:
+            return judge(await read_cluster(client, target), target)
+
+        return await self._answer(door, ask, f"preflight {release}")
+
+    async def step(self, door: Door, release: str, situation: Situation) -> Report | None:
+        """As each step of `restow upgrade --to RELEASE`."""
+
+        async def ask(client: ApiClient) -> Report:
+            return await check_step(client, target=release_of(release), situation=situation)
+
+        return await self._answer(door, ask, f"step to {release}")
+
+    async def removal(self, door: Door, key: str, source: Source) -> Report | None:
+        """As `restow preflight --drop-key KEY` with the address of the store."""
+        name = id_of(key)
+
+        async def ask(client: ApiClient) -> Report:
+            view = await read_keys(client)
+            store = await count_under(source, view, name, address="")
+            return judge_drop(name, await read_keys(client), store)
+
+        return await self._answer(door, ask, f"preflight without {key}")
+
+    async def status(self, door: Door) -> Overview | None:
+        """As `restow status`."""
+        return await self._answer(door, overview.look, "status")
+
+    async def _answer(
+        self, door: Door, ask: Callable[[ApiClient], Awaitable[T]], name: str
+    ) -> T | None:
+        async def answer() -> T | None:
+            client = ApiClient(InProcessTransport(door.handle, server=name), runtime=self._runtime)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    return await ask(client)
+            except (ClientError, StatusError, OSError, EOFError, TimeoutError):
+                return None
+
+        return await self._process.task(answer(), name)
+
+
+def _fatal(error: InvariantViolation) -> None:
+    raise AssertionError("a client has broken an invariant") from error

@@ -1,0 +1,165 @@
+"""One life of the controllers: trigger and migrator, each with its lease, as in a real process.
+
+Not here: probes and events for people, which need sockets and change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
+from restow.migration.health import Health
+from restow.migration.leading import TRIGGER, Led, Part, Runs
+from restow.migration.metrics import ControllerMetrics
+from restow.migration.migrator.options import EngineOptions, MigratorOptions
+from restow.migration.migrator.patching import PatchOptions
+from restow.migration.outlets import NO_RECORDER
+from restow.migration.parts import PART_NAMES, PartOptions, make_parts
+from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.values import Settings
+from tests.support.sim.clock import ProcessClock, runtime_of
+from tests.support.sim.doors import Door
+from tests.support.sim.heartbeats import HeartbeatCheck
+from tests.support.sim.ledger import Ledger
+from tests.support.sim.loop import Process, SimulatedLoop
+from tests.support.sim.network import Link
+
+POLL_SECONDS: Final = 15.0
+QUICK: Final = Settings(
+    poll_seconds=POLL_SECONDS, hold_seconds=POLL_SECONDS, retry_seconds=POLL_SECONDS
+)
+"""Short periods, so that much happens in a world."""
+PAGE_OBJECTS: Final = 4
+"""Small pages, so that much can happen between two."""
+
+
+class SimControllers:
+    """Trigger and migrator of one process."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        loop: SimulatedLoop,
+        link: Link,
+        doors: Callable[[str], Door],
+        *,
+        ledger: Ledger,
+        seed: str,
+        fatal: Any,
+        source: Source = Source.AUTO,
+        skew_seconds: float = 0.0,
+        parts: tuple[str, ...] = PART_NAMES,
+        rules: Settings = QUICK,
+    ) -> None:
+        """`parts`: the controllers that this process runs; `rules`: the periods of the trigger."""
+        self.name = name
+        self.process = process
+        self.link = link
+        self.clock = ProcessClock(loop, skew_seconds=skew_seconds)
+        self.runtime = runtime_of(self.clock, seed, lambda error: fatal(name, error))
+        self.source = source
+        self._parts = parts
+        self._rules = rules
+        self._ledger = ledger
+        self.doors: list[Door] = []
+        self._new_door = doors
+        self.failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return not self.process.is_dead
+
+    def _door(self, address: str = "") -> Door:
+        door = self._new_door(address)
+        self.doors.append(door)
+        return door
+
+    def _client(self, address: str = "") -> ApiClient:
+        """Of whichever server answers, or of the one at an address."""
+        transport = InProcessTransport(self._door(address).handle, server=self.name)
+        return ApiClient(transport, runtime=self.runtime)
+
+    def _watched(self) -> tuple[ApiClient, Callable[[Part], Part]]:
+        """The client of a trigger that goes by discovery, and the trigger that uses it: what it
+        writes is held against what it has read."""
+        check = HeartbeatCheck(self._door(), self.clock, self._ledger, poll_seconds=POLL_SECONDS)
+
+        def watched(part: Part) -> Part:
+            def make(is_leader: Callable[[], bool]) -> Runs:
+                check.begin()
+                return part.make(is_leader)
+
+            return replace(part, make=make) if part.name == TRIGGER else part
+
+        transport = InProcessTransport(check.handle, server=self.name)
+        return ApiClient(transport, runtime=self.runtime), watched
+
+    async def run(self) -> None:
+        """Until the end of the process."""
+        leases, metrics = self._client(), ControllerMetrics(self.clock)
+        client: ApiClient = self._client()
+        watched: Callable[[Part], Part] = _as_it_is
+        if self.source in (Source.DISCOVERY, Source.DISCOVERY_HA):
+            client, watched = self._watched()
+        parts = make_parts(
+            PartOptions(names=self._parts, trigger=self._trigger(), migrator=_migrator()),
+            client=client,
+            bulk=self._client(),
+            connect_to=self._client if self.source is Source.DISCOVERY_HA else None,
+            recorder=NO_RECORDER,  # type: ignore[arg-type]
+            metrics=metrics,
+        )
+        health = Health(self.clock)
+        led = [
+            Led(
+                part,
+                runtime=self.runtime,
+                health=health,
+                metrics=metrics,
+                elector=LeaderElector(
+                    leases,
+                    namespace="kube-system",
+                    name=part.lease,
+                    identity=self.name,
+                    timing=LeaderTiming(),
+                ),
+            )
+            for part in map(watched, parts)
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in led:
+                    group.create_task(each.run(), name=each.part.name)
+        except Exception as error:  # noqa: BLE001 - the end of a process, which the world judges
+            self.failure = error
+            self.end()
+
+    def _trigger(self) -> TriggerOptions:
+        return TriggerOptions(source=self.source, rules=self._rules)
+
+    def end(self) -> None:
+        self.process.kill()
+        for door in self.doors:
+            door.reset()
+
+
+def _as_it_is(part: Part) -> Part:
+    return part
+
+
+def _migrator() -> MigratorOptions:
+    return MigratorOptions(
+        engine=EngineOptions(
+            page_limit_first=PAGE_OBJECTS,
+            page_limit_max=PAGE_OBJECTS,
+            position_seconds=0.2,
+            progress_seconds=0.5,
+            patch=PatchOptions(page_objects=PAGE_OBJECTS, in_flight_max=4),
+        ),
+        unknown_resource_seconds=20.0,
+        discovery_seconds=5.0,
+    )

@@ -1,0 +1,113 @@
+"""What a campaign has exercised: which faults came in which phase, how often each rule was asked.
+
+A campaign that has exercised too little says nothing, however many worlds it had.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.support.sim.advice.plan import ACTS
+from tests.support.sim.campaign import Tally
+from tests.support.sim.invariants import ADVISED, SIMULATED
+from tests.support.sim.plan import FAULTS
+
+PHASES: Final = ("starting", "split", "migrating", "steady")
+OTHER_ACTS: Final = (
+    *("roll", "replace", "switch", "request", "delete request", "forge", "outage"),
+    *("undefine", "blind"),
+)
+HITS: Final = (
+    *("kill", "stop", "pause", "skew", "cut", "broken", "stalled"),
+    *("lost", "reply_lost", "late", "error", "duplicated", "refused", "blind"),
+)
+"""Faults of the network and of processes, by what they have really hit."""
+HAPPENED: Final = (
+    *("writes", "rewrites", "deletes", "watches cut", "undefined"),
+    *("by discovery", "by discovery-ha"),
+)
+WORLDS_PER_HIT: Final = 20
+"""Everything must have come about once in so many worlds, at least."""
+WORLDS_PER_CELL: Final = 200
+"""So must each fault in each phase."""
+
+
+def gaps(tally: Tally) -> list[str]:
+    """What was exercised too little for a campaign of this size; empty: it counts."""
+    wanted = max(1, tally.worlds // WORLDS_PER_HIT)
+    found = [
+        f"'{act}' came {tally.phases[act, phase]} times while {phase}"
+        for act in FAULTS
+        for phase in PHASES
+        if tally.phases[act, phase] < tally.worlds // WORLDS_PER_CELL
+    ]
+    found += [
+        f"'{act}' came {_total(tally, act)} times"
+        for act in OTHER_ACTS
+        if _total(tally, act) < wanted
+    ]
+    found += [
+        f"'{hit}' has hit {tally.hits[hit]} times" for hit in HITS if tally.hits[hit] < wanted
+    ]
+    found += [
+        f"{row} was evaluated {tally.checked[row]} times"
+        for row in SIMULATED
+        if tally.checked[row] < wanted
+    ]
+    found += [
+        f"'{what}' happened {tally.counts[what]} times"
+        for what in HAPPENED
+        if tally.counts[what] < wanted
+    ]
+    return found
+
+
+def advice_gaps(tally: Tally) -> list[str]:
+    """The same for a campaign of worlds about advice."""
+    wanted = max(1, tally.worlds // WORLDS_PER_HIT)
+    found = [
+        f"'{act}' came {_total(tally, act)} times" for act in ACTS if _total(tally, act) < wanted
+    ]
+    found += [
+        f"{row} was evaluated {tally.checked[row]} times"
+        for row in ADVISED
+        if tally.checked[row] < wanted
+    ]
+    return found
+
+
+def advice_table_of(tally: Tally) -> str:
+    """The same, to be read."""
+    acts = ", ".join(f"{act} {_total(tally, act)}" for act in ACTS)
+    rows = ", ".join(f"{row} {tally.checked[row]:,}" for row in ADVISED)
+    return "\n".join(
+        [
+            f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} s of their time",
+            f"acts: {acts}",
+            f"evaluated: {rows}",
+            *(f"exercised too little: {each}" for each in advice_gaps(tally)),
+        ]
+    )
+
+
+def _total(tally: Tally, act: str) -> int:
+    return sum(tally.phases[act, phase] for phase in PHASES)
+
+
+def table_of(tally: Tally) -> str:
+    """The same, to be read."""
+    width = max(map(len, (*FAULTS, *OTHER_ACTS)))
+    lines = [
+        f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} s of their time",
+        f"{'came while':>{width}}  " + "  ".join(f"{phase:>9}" for phase in PHASES),
+    ]
+    for act in (*FAULTS, *OTHER_ACTS):
+        row = "  ".join(f"{tally.phases[act, phase]:>9}" for phase in PHASES)
+        lines.append(f"{act:>{width}}  {row}")
+    lines.append("hits: " + ", ".join(f"{hit} {tally.hits[hit]:,}" for hit in HITS))
+    lines.append("evaluated: " + ", ".join(f"{row} {tally.checked[row]:,}" for row in SIMULATED))
+    kinds = ("commits", "unanswered", *HAPPENED)
+    lines.append(", ".join(f"{name} {tally.counts[name]:,}" for name in kinds))
+    missing = gaps(tally)
+    lines += [f"exercised too little: {each}" for each in missing]
+    return "\n".join(lines)

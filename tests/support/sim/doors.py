@@ -1,0 +1,156 @@
+"""The ways of clients into servers: requests and answers cross the network, in both directions.
+
+A client calls the handler of its transport in its own process; the request is carried out in the
+process of the server; the answer comes back as a message. So either may stand still or die while
+the other waits, as with sockets. What would be a broken connection is an OSError here as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from restow.client import Answer
+from restow.httpserver import Peer, PushStream, Request
+from restow.testing.in_process import PushedStream, as_answer, fail, kept, request_of, tell
+from tests.support.sim.loop import Process
+from tests.support.sim.network import Link
+
+
+class Listening(Protocol):
+    """A server as the network sees it."""
+
+    process: Process
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes connections."""
+
+    def answer(self, request: Request) -> Any:
+        """Called in its own process; an answer, or a promise of one."""
+
+    @property
+    def exchanges(self) -> dict[Exchange, None]:
+        """What breaks when it dies."""
+
+
+class Exchange:
+    """One request under way, or one stream."""
+
+    def __init__(self) -> None:
+        self.on_reset: Callable[[], None] = lambda: None
+
+    def reset(self) -> None:
+        self.on_reset()
+
+
+class Door:
+    """The way of one client; which server answers is drawn for each connection."""
+
+    def __init__(self, link: Link, find: Callable[[], Listening | None], token: str) -> None:
+        self._link = link
+        self._find = find
+        self._token = token
+        self._peer = Peer(1)
+        self._exchanges: dict[Exchange, None] = {}
+
+    def reset(self) -> None:
+        """The client has died, or its connections are cut."""
+        for each in list(self._exchanges):
+            each.reset()
+
+    async def handle(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        link, server = self._link, self._find()
+        await asyncio.sleep(link.seconds())
+        if link.is_cut or link.is_hit("error", link.chances.error):
+            raise ConnectionResetError("cut off")
+        if server is None or server.process.is_dead or not server.is_open:
+            raise ConnectionRefusedError("nobody listens")
+        asked = request_of(method, target, headers, body, token=self._token, peer=self._peer)
+        name = f"{method} {target.partition('?')[0]}"
+        answer: asyncio.Future[Answer] = link.loop.create_future()
+        exchange = Exchange()
+        exchange.on_reset = partial(_reset, answer)
+        server.exchanges[exchange] = self._exchanges[exchange] = None
+        server.process.start(self._carry_out(server, asked, answer, exchange), name)
+        try:
+            return await answer
+        finally:
+            self._exchanges.pop(exchange, None)
+
+    async def _carry_out(
+        self,
+        server: Listening,
+        asked: Callable[[float], Request],
+        answer: asyncio.Future[Answer],
+        exchange: Exchange,
+    ) -> None:
+        """In the process of the server."""
+        link = self._link
+        found = await kept(server.answer(asked(link.loop.time())))
+        server.exchanges.pop(exchange, None)
+        if link.is_cut or link.is_hit("reply_lost", link.chances.reply_lost):
+            link.later(link.seconds(), _reset, answer)
+            return
+        streamed = partial(_Stream, server=server, link=link, exchanges=self._exchanges)
+        link.later(link.seconds(), tell, answer, as_answer(found, streamed))
+
+
+class _Stream(PushedStream):
+    """A pushed stream: written in the server's process, read in the client's."""
+
+    def __init__(
+        self,
+        stream: PushStream,
+        *,
+        server: Listening,
+        link: Link,
+        exchanges: dict[Exchange, None],
+    ) -> None:
+        super().__init__(stream)
+        self._server = server
+        self._link = link
+        self._ends = exchanges
+        self._arrives_at = 0.0
+        self._exchange = Exchange()
+        self._exchange.on_reset = self.stream_abort
+        server.exchanges[self._exchange] = exchanges[self._exchange] = None
+
+    def send(self, piece: bytes | OSError | None) -> None:
+        """In order, each piece in its time."""
+        link = self._link
+        now = link.loop.time()
+        self._arrives_at = max(self._arrives_at, now + link.seconds())
+        link.later(self._arrives_at - now, super().send, piece)
+
+    def begin(self) -> None:
+        self._server.process.call(super().begin)
+
+    def end(self) -> None:
+        self._forget()
+        self._server.process.call(super().end)
+
+    async def before_piece(self) -> None:
+        while self._link.is_stalled:
+            self._link.hits["stalled"] += 1
+            await asyncio.sleep(0.2)
+
+    def _forget(self) -> None:
+        self._ends.pop(self._exchange, None)
+        self._server.exchanges.pop(self._exchange, None)
+
+    def stream_done(self) -> None:
+        self._forget()
+        super().stream_done()
+
+    def stream_abort(self) -> None:
+        self._forget()
+        super().stream_abort()
+
+
+def _reset(answer: asyncio.Future[Any]) -> None:
+    fail(answer, ConnectionResetError("the connection was reset"))

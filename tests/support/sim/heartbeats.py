@@ -1,0 +1,126 @@
+"""The heartbeats of states, as a trigger reads and writes them: M7, where discovery is its source.
+
+It listens at the door of a trigger. Whoever begins believes a heartbeat that is at most a polling
+period old, whoever runs one of two: what is written after an older one says that nothing is known.
+With reports of several servers, each report has a heartbeat of its own.
+
+Lenient where it cannot know: a trigger may have reasons to begin again that are not seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from restow.client import Answer
+from restow.migration.times import read_time
+from restow.migration.trigger.values import SKEW_SECONDS, UNKNOWN
+from tests.support.sim.clock import ProcessClock
+from tests.support.sim.doors import Door
+from tests.support.sim.ledger import Ledger
+
+STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates/"
+ANYBODY: Final = "*"
+"""Stands for reporters that a state does not name."""
+
+
+class HeartbeatCheck:
+    """Carries the requests of one trigger, and looks at those about states."""
+
+    def __init__(
+        self, door: Door, clock: ProcessClock, ledger: Ledger, *, poll_seconds: float
+    ) -> None:
+        self._door = door
+        self._clock = clock
+        self._ledger = ledger
+        self._poll_seconds = poll_seconds
+        self._read: dict[str, tuple[datetime, dict[str, Any]]] = {}
+        """When each state was read last, and its status."""
+        self._begun: set[tuple[str, str]] = set()
+        """By state and reporter: what this trigger has seen in time, and watches since."""
+
+    def begin(self) -> None:
+        """Another trigger begins: it knows nothing of the one before."""
+        self._read.clear()
+        self._begun.clear()
+
+    async def handle(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        answer = await self._door.handle(method, target, headers, body)
+        path = target.partition("?")[0]
+        if path.startswith(STATES) and answer.status == 200 and isinstance(answer.body, bytes):
+            name, _, part = path.removeprefix(STATES).partition("/")
+            if method == "GET" and not part:
+                self._is_read(name, orjson.loads(answer.body).get("status") or {})
+            elif method == "PUT" and part == "status":
+                self._is_written(name, orjson.loads(body)["status"])
+        return answer
+
+    def _is_read(self, name: str, status: dict[str, Any]) -> None:
+        now = self._clock.wall().replace(microsecond=0)
+        self._read[name] = now, status
+        for who in (*_reports(status), ANYBODY):
+            if self._is_younger(now, _heartbeat(status, who), self._poll_seconds):
+                self._begun.add((name, who))
+
+    def _is_written(self, name: str, status: dict[str, Any]) -> None:
+        if name not in self._read:
+            return  # it was made, not changed
+        read_at, before = self._read[name]
+        for who in _changed(before, status):
+            self._check(name, who, read_at, before, status)
+
+    def _check(
+        self,
+        name: str,
+        who: str,
+        read_at: datetime,
+        before: dict[str, Any],
+        status: dict[str, Any],
+    ) -> None:
+        """Check the heartbeat of one reporter."""
+        known = who if who in _reports(before) else ANYBODY
+        is_begun = (name, known) in self._begun
+        limit_seconds = self._poll_seconds * (2 if is_begun else 1)
+        self._begun.add((name, who))
+        self._ledger.checked["M7"] += 1
+        heartbeat = _heartbeat(before, who)
+        is_known = UNKNOWN not in status["persistedStorageVersionHashes"]
+        if is_known and not self._is_younger(read_at, heartbeat, limit_seconds):
+            self._ledger.problem(
+                f"M7: {name} is trusted at {read_at:%H:%M:%S}, last looked at {heartbeat}"
+                f" ({'running' if is_begun else 'beginning'})"
+            )
+
+    def _is_younger(self, now: datetime, heartbeat: datetime | None, seconds: float) -> bool:
+        return (
+            heartbeat is not None and -SKEW_SECONDS <= (now - heartbeat).total_seconds() <= seconds
+        )
+
+
+def _reports(status: dict[str, Any]) -> dict[str, datetime | None]:
+    """Heartbeats by reporter."""
+    listed = status.get("currentStorageVersionHashes") or ()
+    return {each["reporterID"]: read_time(each.get("lastHeartbeatTime")) for each in listed}
+
+
+def _heartbeat(status: dict[str, Any], who: str) -> datetime | None:
+    """That of a reporter; of others the newest that there is."""
+    reports = _reports(status)
+    if who in reports:
+        return reports[who]
+    found = [each for each in reports.values() if each is not None]
+    return max(found) if found else read_time(status.get("lastHeartbeatTime"))
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Reporters whose heartbeat is another now. Without reports it is that of the state."""
+    old, new = _reports(before), _reports(after)
+    if not new:
+        is_same = before.get("lastHeartbeatTime") == after.get("lastHeartbeatTime")
+        return [] if is_same else [ANYBODY]
+    return [who for who, at in new.items() if old.get(who) != at]

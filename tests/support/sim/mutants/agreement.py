@@ -1,0 +1,91 @@
+"""What servers agree on, and the record of what may be stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from restow.storageversion import changes, planning, registrar
+from restow.storageversion.changes import View
+from restow.storageversion.encoding_table import EncodingTable, LooseTable
+from restow.storageversion.planning import VotePlanner
+from restow.storageversion.registrar import Registrar
+from tests.support.sim.mutants.mutant import Mutant, Patch
+from tests.support.sim.mutants.trigger import trusts_the_target
+
+# What they import is not theirs to give away; here it is replaced where it is used.
+_changes: Any = changes
+
+
+def _epoch_forgets_disagreement(patch: Patch) -> None:
+    """The epoch grows when another version is agreed on, and not when agreement is lost."""
+    made = _changes.report_after
+
+    def report_after(before: Any, entries: Any, **options: Any) -> Any:
+        after = made(before, entries, **options)
+        is_same = after.agreement is None or before.agreement is None
+        return replace(after, epoch=before.epoch) if is_same else after
+
+    patch(changes, "report_after", report_after)
+
+
+def _record_only_what_is_new(patch: Patch) -> None:
+    """A state that lists the version already is not touched."""
+
+    def state_writes(view: Any, state: Any, **options: Any) -> Any:
+        if view.state is not None and state is not None:
+            options["is_moved"] = False
+            if set(state.persisted) <= set(view.state.state.persisted):
+                return []
+        return kept(view, state, **options)
+
+    kept = changes._state_writes
+    patch(changes, "_state_writes", state_writes)
+    trusts_the_target(patch)
+
+
+def _records_nothing(patch: Patch) -> None:
+    """Registration does not append to the persisted hashes."""
+    kept = _changes.state_after
+
+    def state_after(before: Any, **facts: Any) -> Any:
+        return kept(before, **{**facts, "written": () if before is not None else facts["written"]})
+
+    patch(changes, "state_after", state_after)
+
+
+def _selects_by_a_stale_list(patch: Patch) -> None:
+    patch(VotePlanner, "_vote_guards", lambda *_: ())
+    patch(VotePlanner, "_gone", lambda *_: ())
+    patch(View, "guards", lambda _self: [])
+
+
+def _reads_what_it_cannot(patch: Patch) -> None:
+    """A server registers over values, and beside servers, that it cannot read."""
+
+    async def check_readable(*_: Any) -> None:
+        return None
+
+    patch(Registrar, "_check_readable", check_readable)
+    patch(Registrar, "_check_understood", lambda *_: None)
+    patch(registrar, "undecodable", lambda *_: [])
+
+
+def _trusts_its_watch_for_ever(patch: Patch) -> None:
+    patch(LooseTable, "encoding", EncodingTable.encoding)
+
+
+def _registers_for_any_definition(patch: Patch) -> None:
+    """A custom resource is registered whatever has become of its definition."""
+    patch(planning, "_origin_guards", lambda _resource: ())
+
+
+MUTANTS: Final = (
+    Mutant("epoch-skips-none", "M2", "losing agreement is no change", _epoch_forgets_disagreement),
+    Mutant("append-is-noop", "M4 M5", "a listed version is not recorded again", _record_only_what_is_new),
+    Mutant("nothing-recorded", "M4", "registration does not append", _records_nothing),
+    Mutant("stale-vote", "F6", "selected by a list that is old", _selects_by_a_stale_list, "strict"),
+    Mutant("blind-reader", "F8", "registers over what it cannot read", _reads_what_it_cannot),
+    Mutant("loose-for-ever", "F4", "a watch without a word is trusted", _trusts_its_watch_for_ever, "loose"),
+    Mutant("definition-unguarded", "R6", "registered for what is no longer defined", _registers_for_any_definition),
+)  # fmt: skip

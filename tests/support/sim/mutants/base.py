@@ -1,0 +1,97 @@
+"""Store and API: what everything else stands on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.registry import committing
+from restow.registry.caches import Caches
+from restow.registry.committing import Committer
+from restow.registry.plans import CreatePlan
+from restow.storage.interface import (
+    Delete,
+    Done,
+    Outcome,
+    Present,
+    Storage,
+    Transaction,
+    Unknown,
+)
+from restow.storageversion.encoding_table import EncodingTable
+from tests.support.sim.mutants.mutant import Mutant, Patch
+
+
+class _Answering:
+    """A store whose answers are believed to have been given."""
+
+    def __init__(self, storage: Storage, *, repeats: bool) -> None:
+        self._storage = storage
+        self._repeats = repeats
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        outcome = await self._storage.commit(transaction)
+        if not isinstance(outcome, Unknown):
+            return outcome
+        if self._repeats:
+            return await self._storage.commit(transaction)
+        return Done(await self._storage.revision())
+
+
+def _unknown_is_done(patch: Patch) -> None:
+    made = Committer.__init__
+
+    def init(self: Committer, storage: Any, *args: Any) -> None:
+        made(self, _Answering(storage, repeats=False), *args)
+
+    patch(Committer, "__init__", init)
+
+
+def _unknown_is_sent_again(patch: Patch) -> None:
+    made = Committer.__init__
+
+    def init(self: Committer, storage: Any, *args: Any) -> None:
+        made(self, _Answering(storage, repeats=True), *args)
+
+    patch(Committer, "__init__", init)
+
+
+def _reads_are_as_they_are(patch: Patch) -> None:
+    """Whoever reads is given what is in memory, however old."""
+    patch(Caches, "fresh", Caches.ready)
+
+
+def _updates_without_revision(patch: Patch) -> None:
+    """An update is committed whatever the object has become meanwhile."""
+    made = committing._transaction
+
+    def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
+        whole = made(plan, encoding, write, in_background=in_background)
+        if isinstance(plan, CreatePlan) or isinstance(write, Delete):
+            return whole
+        return Transaction((Present(write.key), *whole.guards[1:]), whole.writes, in_background)
+
+    patch(committing, "_transaction", transaction)
+
+
+def _discovery_is_kept(patch: Patch) -> None:
+    """The document is made once, whatever is written by then."""
+    opened = EncodingTable.open
+
+    def open_(self: EncodingTable, resource: Any, encoding: Any) -> None:
+        told, self.on_switch = self.on_switch, None
+        opened(self, resource, encoding)
+        self.on_switch = told
+
+    patch(EncodingTable, "open", open_)
+
+
+MUTANTS: Final = (
+    Mutant("unknown-is-done", "A2 F9", "a lost answer is a yes", _unknown_is_done),
+    Mutant("unknown-is-repeated", "F9", "a lost write is sent again", _unknown_is_sent_again),
+    Mutant("stale-reads", "A5", "reads are not waited for", _reads_are_as_they_are),
+    Mutant("update-without-revision", "A1", "an update undoes another", _updates_without_revision),
+    Mutant("discovery-kept", "D1", "the hash switches later than the encoder", _discovery_is_kept),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Writes: the fence that each carries, and the barrier before the first."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.apimachinery import status
+from restow.endpoints.barrier import WriteBarrier
+from restow.registry import committing
+from restow.registry.committing import Committer
+from restow.registry.encoding import Encoding
+from restow.registry.plans import CreatePlan
+from restow.storage.checks import holds
+from restow.storage.interface import (
+    Transaction,
+)
+from restow.storageversion.encoding_table import EncodingTable
+from restow.storageversion.planning import ReportPlanner
+from tests.support.sim.mutants.mutant import Mutant, Patch
+
+
+def no_fence(patch: Patch) -> None:
+    def transaction(plan: Any, _encoding: Any, write: Any, *, in_background: bool = False) -> Any:
+        return Transaction((plan.guard,), (write,), in_background)
+
+    patch(committing, "_transaction", transaction)
+
+
+def _fence_on_updates(patch: Patch) -> None:
+    fenced = committing._transaction
+
+    def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
+        if isinstance(plan, CreatePlan):
+            return Transaction((plan.guard,), (write,), in_background)
+        return fenced(plan, encoding, write, in_background=in_background)
+
+    patch(committing, "_transaction", transaction)
+
+
+def _checks_before_it_writes(patch: Patch) -> None:
+    """The server looks whether it may, and then writes."""
+    fenced = committing._transaction
+    commit = Committer.carry_out
+
+    async def carry_out(self: Committer, plan: Any, *, is_rewrite: bool = False) -> Any:
+        encoding = self._encoding(plan.resource)
+        for guard in encoding.guards:
+            item = await self._storage.get(guard.key)
+            if not holds(guard, item):
+                await self._policy.refresh(plan.resource)
+        return await commit(self, plan, is_rewrite=is_rewrite)
+
+    def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
+        whole = fenced(plan, encoding, write, in_background=in_background)
+        return Transaction(whole.guards[:1], whole.writes, in_background)
+
+    patch(Committer, "carry_out", carry_out)
+    patch(committing, "_transaction", transaction)
+
+
+def _no_barrier(patch: Patch) -> None:
+    """Writes are taken from the first moment on."""
+
+    def encoding(self: EncodingTable, resource: Any) -> Encoding:
+        found = self.find(resource)
+        return found or Encoding(resource.storage_api_version, ())
+
+    patch(WriteBarrier, "__call__", lambda *_: None)
+    patch(EncodingTable, "encoding", encoding)
+
+
+def _fence_failure_is_a_conflict(patch: Patch) -> None:
+    async def refresh(self: EncodingTable, resource: Any) -> None:
+        if self.on_stale is not None:
+            await self.on_stale(resource)
+        raise status.conflict(resource.kind.group_resource, "it")
+
+    patch(EncodingTable, "refresh", refresh)
+
+
+def _no_fence_for_custom_resources(patch: Patch) -> None:
+    guarded = ReportPlanner._guards
+
+    def guards(self: ReportPlanner, resource: Any, entry: Any) -> Any:
+        return () if resource.origin is not None else guarded(self, resource, entry)
+
+    patch(ReportPlanner, "_guards", guards)
+
+
+MUTANTS: Final = (
+    Mutant("no-fence", "R1 G5 M1", "writes carry no fence", no_fence),
+    Mutant("fence-on-updates", "R1 F1", "creates carry no fence", _fence_on_updates),
+    Mutant("check-then-write", "R1 F1", "the fence is asked, then it is written", _checks_before_it_writes),
+    Mutant("no-barrier", "R1 R2", "written before it is reported", _no_barrier),
+    Mutant("fence-is-conflict", "F2", "a fence that fails is a 409", _fence_failure_is_a_conflict),
+    Mutant("custom-unfenced", "R6", "custom resources carry no fence", _no_fence_for_custom_resources),
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""Who is a server: joining, renewal, collection of the dead, and their reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from restow.registry import ownership
+from restow.storage.errors import StorageError
+from restow.storage.interface import (
+    Absent,
+    Delete,
+    Done,
+    Key,
+    Transaction,
+)
+from restow.storageversion import changes, membership, planning
+from restow.storageversion.changes import View
+from restow.storageversion.collector import Collector
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.identity import SERVERS_PREFIX, server_key, server_of
+from restow.storageversion.membership import Membership
+from restow.storageversion.planning import ReportPlanner
+from restow.storageversion.roster import Roster
+from restow.storageversion.wire import lease_key
+from tests.support.sim.mutants.mutant import Mutant, Patch
+
+# What they import is not theirs to give away; here it is replaced where it is used.
+_membership: Any = membership
+
+LIST_IS_GOOD_FOR: Final = 50
+"""Questions."""
+
+
+def _registers_without_membership(patch: Patch) -> None:
+    patch(ReportPlanner, "_own_guard", lambda _self: Absent(Key("/restow/nothing")))
+
+
+def _collects_by_a_list(patch: Patch) -> None:
+    """Who lives is taken from a list that was read before, and not asked when an entry goes."""
+    changed = changes._encoder_changes
+    lists: dict[int, tuple[int, set[str]]] = {}
+
+    def has(self: Roster, server_id: Any) -> bool:
+        asked, known = lists.get(id(self), (0, set()))
+        if asked % LIST_IS_GOOD_FOR == 0:
+            known = {str(each) for each in self.servers()}
+        lists[id(self)] = asked + 1, known
+        return server_id in known
+
+    patch(Roster, "has", has)
+
+    def encoder_changes(*args: Any, **options: Any) -> Any:
+        _, found = changed(*args, **options)
+        return [], found
+
+    patch(changes, "_encoder_changes", encoder_changes)
+
+
+def _changes_without_precondition(patch: Patch) -> None:
+    patch(View, "guards", lambda _self: [])
+
+
+def _removes_reports_without_precondition(patch: Patch) -> None:
+    made = changes.change
+
+    def change(view: Any, entries: Any, **options: Any) -> Any:
+        found = made(view, entries, **options)
+        if entries or not found.transaction.writes:
+            return found
+        return replace(found, transaction=Transaction((), found.transaction.writes))
+
+    patch(planning, "change", change)
+
+
+def _ends_a_server_without_looking(patch: Patch) -> None:
+    """A server that was silent for long is removed, even if it has shown itself just now."""
+
+    async def end(self: Collector, server_id: Any, _revision: Any) -> None:
+        writes = (Delete(server_key(server_id)), Delete(lease_key(server_id)))
+        outcome = await self._storage.commit(Transaction((), writes))
+        if isinstance(outcome, Done):
+            await self._mirror.reach(outcome.revision, seconds=2.0)
+
+    patch(Collector, "_end", end)
+
+
+def _error_is_absence(patch: Patch) -> None:
+    """A server whose key cannot be read is gone."""
+    step = Collector.step
+
+    async def looking(self: Collector) -> float:
+        for item in list(self._mirror.under(SERVERS_PREFIX)):
+            if server_of(item.key) == self._membership.id:
+                continue
+            try:
+                found = await self._storage.get(item.key)
+            except StorageError:
+                found = None
+            if found is None:
+                lease = lease_key(server_of(item.key))
+                await self._storage.commit(Transaction((), (Delete(item.key), Delete(lease))))
+        return await step(self)
+
+    patch(Collector, "step", looking)
+
+
+def _expiry_by_the_time_of_day(patch: Patch) -> None:
+    def expired(self: Collector) -> Any:
+        found = []
+        for key, (revision, _) in self._seen.items():
+            item = self._mirror.get(lease_key(server_of(key)))
+            if item is None or server_of(key) == self._membership.id:
+                continue
+            spec = orjson.loads(item.value)["spec"]
+            renewed = datetime.fromisoformat(spec["renewTime"])
+            if self._clock.wall() - renewed > timedelta(seconds=spec["leaseDurationSeconds"]):
+                found.append((server_of(key), revision))
+        return found
+
+    patch(Collector, "_expired", expired)
+
+
+def _dead_entries_stay(patch: Patch) -> None:
+    patch(Roster, "is_garbage", lambda *_: False)
+
+
+def _leases_of_an_hour(patch: Patch) -> None:
+    patch(Collector, "_lease_seconds", lambda *_: 3600.0)
+
+
+def _one_identity_for_a_host(patch: Patch) -> None:
+    made = _membership.make_server_id
+    patch(
+        membership,
+        "make_server_id",
+        lambda host, component, _nonce: made(host, component, "the same"),
+    )
+
+
+def _renewal_makes_the_key_anew(patch: Patch) -> None:
+    touch = Membership._touch
+
+    async def touching(self: Membership, guard: Any, extra: Any = ()) -> bool:
+        if isinstance(guard, Absent):
+            return await touch(self, guard, extra)
+        return await touch(self, Absent(Key("/restow/nothing")), extra)
+
+    patch(Membership, "_touch", touching)
+
+
+def _never_registers_again(patch: Patch) -> None:
+    """A server that has lost its identity goes on without one."""
+    settle = Coordinator._try_to_settle
+
+    async def try_to_settle(self: Coordinator) -> bool:
+        if self._has_begun and not self.membership.is_member:
+            return True
+        return await settle(self)
+
+    patch(Coordinator, "_try_to_settle", try_to_settle)
+
+
+def _leaves_encoder_keys(patch: Patch) -> None:
+    changed = changes._encoder_changes
+
+    def encoder_changes(*args: Any, **options: Any) -> Any:
+        guards, found = changed(*args, **options)
+        return guards, [each for each in found if not isinstance(each, Delete)]
+
+    patch(changes, "_encoder_changes", encoder_changes)
+
+
+def _anybody_writes_reports(patch: Patch) -> None:
+    for name in ("check_create", "check_update", "check_delete"):
+        patch(ownership, name, lambda *_: None)
+
+
+MUTANTS: Final = (
+    Mutant("register-first", "G6", "registers without being a member", _registers_without_membership),
+    Mutant("collect-by-list", "G2", "absence is not asked when an entry goes", _collects_by_a_list),
+    Mutant("no-precondition", "G2 G10", "reports change on no condition", _changes_without_precondition),
+    Mutant("report-removed-blindly", "G4", "an empty report is deleted on no condition", _removes_reports_without_precondition),
+    Mutant("lease-renewed-between", "G2", "a server that has shown itself is removed", _ends_a_server_without_looking),
+    Mutant("error-is-absence", "G2", "a key that cannot be read is gone", _error_is_absence),
+    Mutant("wall-clock-expiry", "G2", "leases end by the time of day", _expiry_by_the_time_of_day),
+    Mutant("dead-entries-stay", "G7 L7", "nobody takes out the dead", _dead_entries_stay),
+    Mutant("lease-of-an-hour", "G7 L7", "the dead are noticed after an hour", _leases_of_an_hour),
+    Mutant("identity-of-host", "R4", "one identity for all servers of a host", _one_identity_for_a_host),
+    Mutant("renewal-creates", "G6", "a key that is gone is made anew", _renewal_makes_the_key_anew),
+    Mutant("never-registers-again", "G6 L1", "who has lost its identity goes on", _never_registers_again),
+    Mutant("encoder-left-behind", "E1", "entries go, encoder keys stay", _leaves_encoder_keys),
+    Mutant("anybody-reports", "R3", "clients write reports", _anybody_writes_reports),
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""The trigger: which requests count, when a state is narrowed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from restow.apis.resources import STATES
+from restow.client import ApiClient, PatchType
+from restow.migration.migration_values import Record
+from restow.migration.trigger import acting, by_discovery, by_reports, hashes
+from restow.migration.trigger import requests as trigger_requests
+from restow.migration.trigger.looking import Looker
+from restow.migration.trigger.values import Memory
+from restow.registry import ownership
+from restow.storageversion import rewrite
+from tests.support.sim.mutants.mutant import Mutant, Patch
+
+# What they import is not theirs to give away; here it is replaced where it is used.
+_acting: Any = acting
+_rewrite: Any = rewrite
+
+
+def clients_narrow(patch: Patch) -> None:
+    """Servers let a client remove hashes, on the word of a migration."""
+    patch(ownership, "_narrows", lambda *_: False)
+
+
+def trusts_the_target(patch: Patch) -> None:
+    """What a request was made for is compared by its target alone."""
+
+    def same(one: Record, other: object) -> bool:
+        return isinstance(other, Record) and one.target == other.target
+
+    patch(Record, "__eq__", same)
+    patch(Record, "__ne__", lambda one, other: not same(one, other))
+
+
+def _any_success_counts(patch: Patch) -> None:
+    """A request does not say what it was made for: whichever has succeeded is believed."""
+
+    def same(_one: Record, other: object) -> bool:
+        return isinstance(other, Record)
+
+    patch(Record, "__eq__", same)
+    patch(Record, "__ne__", lambda one, other: not same(one, other))
+    patch(trigger_requests, "name_of", lambda resource, _record: f"{resource}-one-for-all")
+    clients_narrow(patch)
+
+
+def does_not_cancel(patch: Patch) -> None:
+    """Requests go on whatever servers agree on by now."""
+
+    async def delete(*_: Any, **__: Any) -> bool:
+        return False
+
+    patch(acting.Actor, "_delete_migration", delete)
+
+
+def narrows_blindly(patch: Patch) -> None:
+    """The trigger narrows instead of the servers, whatever the state has become meanwhile."""
+
+    async def record_nothing(*_: Any) -> bool:
+        return False
+
+    async def put_status(self: Any, base: Any, found: Any) -> Any:
+        body = {"status": _acting.status_body(found)}
+        client: ApiClient = self._client
+        return await client.patch(
+            STATES,
+            base["metadata"]["name"],
+            body,
+            patch_type=PatchType.MERGE,
+            subresource="status",
+        )
+
+    patch(acting.Actor, "_put_status", put_status)
+    patch(_rewrite, "record_clean_pass", record_nothing)
+    clients_narrow(patch)
+
+
+def _forgets_what_definitions_list(patch: Patch) -> None:
+    """A version that was taken back before any server wrote it stays in storedVersions."""
+
+    async def lists_more(*_: Any) -> bool:
+        return False
+
+    patch(Looker, "_lists_more", lists_more)
+
+
+def _trusts_two_periods(patch: Patch) -> None:
+    """Whoever begins believes a heartbeat for as long as whoever runs, as the reference does."""
+
+    def is_stale(heartbeat: Any, _memory: Any, **options: Any) -> bool:
+        return hashes.is_stale(heartbeat, Memory(), **options)
+
+    patch(by_discovery, "is_stale", is_stale)
+    patch(by_reports, "is_stale", is_stale)
+
+
+MUTANTS: Final = (
+    Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
+    Mutant("clients-narrow", "M5", "a client removes hashes from a state", clients_narrow),
+    Mutant("narrows-blindly", "M5", "narrowed on no condition", narrows_blindly),
+    Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
+    Mutant("trusts-two-periods", "M7", "old states are believed at first", _trusts_two_periods),
+)  # fmt: skip

@@ -1,0 +1,316 @@
+"""One life of a simulated API server: the parts that a real one is made of, in the same order.
+
+From the store to the chain everything is the production code, put together as
+`restow.apiserver.server` does it; only files, certificates and sockets are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import orjson
+
+from restow.aio import InvariantViolation, Runtime, Tasks
+from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.encryption import Encryption
+from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.store_guard import StoreGuard, keep_guard
+from restow.apiserver.taking_part import take_part
+from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOptions
+from restow.endpoints.barrier import WriteBarrier
+from restow.httpserver import Request, Response
+from restow.registry.catalog import Catalog, version_hash_of
+from restow.registry.committing import Sealed
+from restow.request.context import User
+from restow.storage.identity import Mark
+from restow.storage.interface import Storage
+from restow.storage.store_mark import merged
+from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.identity import Mode
+from restow.storageversion.membership import MembershipOptions
+from restow.testing.in_process import kept
+from tests.support.sim import releases
+from tests.support.sim.clock import ProcessClock, runtime_of
+from tests.support.sim.doors import Exchange
+from tests.support.sim.keys import SimKeys
+from tests.support.sim.loop import Process
+from tests.support.sim.network import GuardedWire, StoreWire
+
+TOKEN: Final = "token-of-everybody"
+STORE: Final = "etcd://10.0.1.1:2379"
+"""How servers call the store of a world."""
+_SHOWN: Final = frozenset(f"/apis/{releases.GROUP}/{version}" for version in ("v1", "v2"))
+SECRETS: Final = Secrets(
+    tokens={TOKEN: User("everybody", ("system:masters",))}, continue_key=b"shared by all servers"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server of a world is started."""
+
+    release: str
+    mode: Mode = "report"
+    lease_seconds: float = 15.0
+    renew_seconds: float = 5.0
+    loose_bound_seconds: float = 20.0
+    compaction_seconds: float = 0.0
+    takes_at_once: bool = False
+    """Whether its store can be given transactions without waiting."""
+    skew_seconds: float = 0.0
+    may_change_mode: bool = False
+    """Whether it may start beside servers that coordinate in another mode."""
+    is_guarded: bool = False
+    """Whether its store may be replaced, so that it compares the identity of the store."""
+    is_encrypted: bool = False
+    """Whether it has an encryption configuration."""
+
+
+class Files(Protocol):
+    """The files of a server, which outlive it."""
+
+    mark: Mark | None
+    """What servers of its data directory remember of the store."""
+    keys: bytes
+    """Its encryption configuration."""
+    keys_in_force: str
+    """The digest of the encryption configuration that a server took last."""
+
+
+class SimStoreGuard(StoreGuard):
+    """Compares a store with the mark, which is in memory; all else is the production code."""
+
+    def __init__(
+        self, wire: GuardedWire, runtime: Runtime, files: Files, reopen: Callable[[], GuardedWire]
+    ) -> None:
+        async def opened() -> Storage:
+            return reopen()
+
+        super().__init__(wire, runtime, name=STORE, file=Path("store.mark"), reopen=opened)
+        self._files = files
+
+    async def _write(self, mark: Mark) -> None:
+        self._files.mark = merged(mark, self._files.mark)
+
+
+class SimServer:
+    """A server, from its start to its end. Satisfies `doors.Listening`."""
+
+    def __init__(
+        self,
+        process: Process,
+        wire: StoreWire,
+        catalog: Catalog,
+        options: ServerOptions,
+        *,
+        files: Files,
+        place: str,
+        seed: str,
+        fatal: Callable[[str, InvariantViolation], None],
+        broken: Callable[[str], None],
+        asked_for: Callable[[str], bool],
+    ) -> None:
+        self.name = process.name
+        self.place = place
+        """Its host: that of the server before it, too."""
+        self.process = process
+        self.wire = wire
+        self.options = options
+        self.files = files
+        self.on_other_keys: Callable[[], None] = lambda: None
+        """Called when it takes another encryption configuration than the one before."""
+        self.guard: SimStoreGuard | None = None
+        self.encryption: Encryption | None = None
+        self.clock = ProcessClock(wire.link.loop, skew_seconds=options.skew_seconds)
+        self._fatal = fatal
+        self._broken = broken
+        self._asked_for = asked_for
+        """Whether there is a migration request, by the path of its page."""
+        self.runtime = runtime_of(self.clock, seed, self._end_broken)
+        # A catalogue of its own: what is defined is added to it.
+        self.catalog = Catalog(catalog, name=catalog.name)
+        self.exchanges: dict[Exchange, None] = {}
+        self.coordinator: Coordinator | None = None
+        self.assembly: Assembly | None = None
+        self.housekeeping: Housekeeping | None = None
+        self._tasks: Tasks | None = None
+        self.is_open = False
+        self.is_ready = False
+        self.is_stopping = False
+        self.failure: BaseException | None = None
+        """Why it did not start."""
+        self.began_at = self.clock.monotonic()
+        self.ready_at: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return not self.process.is_dead
+
+    @property
+    def id(self) -> str:
+        return "" if self.coordinator is None else str(self.coordinator.membership.id)
+
+    def answer(self, request: Request) -> Any:
+        assert self.assembly is not None
+        answer = self.assembly.app(request)
+        if request.path.endswith("/rewrite") and not self._asked_for(request.path):
+            return self._unwanted(request.path, answer)
+        if request.path in _SHOWN and isinstance(answer, Response) and answer.status == 200:
+            self._check_shown(answer)
+        return answer
+
+    async def _unwanted(self, path: str, promise: Any) -> Any:
+        """A page of a request that is gone when it is asked for."""
+        answer = await kept(promise)
+        if answer.status == 200 and not self._asked_for(path):
+            self._broken(f"M16: {self.name} has rewritten a page of {path}, which is gone")
+        return answer
+
+    def _check_shown(self, answer: Response) -> None:
+        """The hash that discovery shows is that of what is written, in the same step."""
+        assert self.coordinator is not None
+        assert isinstance(answer.body, bytes)
+        resource = self.catalog.named(releases.GROUP, releases.PLURAL)
+        assert resource is not None
+        wanted = version_hash_of(resource, self.coordinator.version_of(resource))
+        for each in orjson.loads(answer.body)["resources"]:
+            if each["name"] == releases.PLURAL and each["storageVersionHash"] != wanted:
+                self._broken(f"D1: {self.name} shows {each['storageVersionHash']}, not {wanted}")
+
+    async def run(self) -> None:
+        """Start; what goes wrong ends the process, as it does a real one."""
+        try:
+            await self._start()
+        except Exception as error:  # noqa: BLE001 - the end of a process, which the world judges
+            self.failure = error
+            self.is_open = False
+            self.end()
+
+    async def _open(self) -> tuple[Storage, Sealed | None]:
+        """Open the store: see that it is the one that this server knows, and load the keys."""
+        wire, runtime = self.wire, self.runtime
+        if isinstance(wire, GuardedWire):
+            self.guard = SimStoreGuard(wire, runtime, self.files, wire.another)
+            if (mark := self.files.mark) is not None:
+                wire.remember(mark)
+            await self.guard.start(mark)
+        if not self.options.is_encrypted:
+            return wire, None
+        keys = SimKeys(lambda: self.files.keys, runtime)
+        await keys.load()
+        if keys.digest != self.files.keys_in_force:
+            self._take_keys(keys.digest)
+        keys.listeners.append(lambda: self._take_keys(keys.digest))
+        encryption = self.encryption = Encryption(keys, wire, runtime)
+        return encryption.storage, Sealed(wire, keys)
+
+    def _take_keys(self, digest: str) -> None:
+        self.files.keys_in_force = digest
+        self.on_other_keys()
+
+    async def _start(self) -> None:
+        options, catalog, runtime = self.options, self.catalog, self.runtime
+        opened, sealed = await self._open()
+        membership = MembershipOptions(
+            host=self.place,
+            release=catalog.name,
+            mode=options.mode,
+            lease_seconds=options.lease_seconds,
+            renew_seconds=options.renew_seconds,
+        )
+        coordinator = self.coordinator = Coordinator(
+            self.wire,
+            catalog,
+            runtime,
+            CoordinatorOptions(
+                membership=membership,
+                may_change_mode=options.may_change_mode,
+                loose_bound_seconds=options.loose_bound_seconds,
+            ),
+            keys=None if sealed is None else sealed.keys,
+        )
+        if self.guard is not None:
+            self.guard.on_accepted = coordinator.store_replaced
+        assembly = self.assembly = await assemble(
+            opened,
+            catalog,
+            runtime,
+            secrets=SECRETS,
+            address="127.0.0.1:6443",
+            policy=coordinator.policy,
+            barrier=WriteBarrier(coordinator),
+            gates=FeatureGates(storage_version_api=options.mode != "off"),
+            version_of=coordinator.version_of,
+            registration=coordinator.custom_registration,
+            sealed=sealed,
+            mirror=coordinator.mirror,
+        )
+        coordinator.custom = assembly.custom
+        catalog.is_whole = lambda: assembly.custom.has_begun
+        coordinator.table.on_switch = assembly.discovery.forget
+        self.is_open = True
+        self._tasks = runtime.tasks("apiserver")
+        keep_guard(self.guard, assembly.health, self._tasks, interval_seconds=options.renew_seconds)
+        await take_part(
+            coordinator,
+            assembly,
+            address="127.0.0.1:6443",
+            livez_grace_seconds=0.0,
+            encryption=self.encryption,
+            joined=assembly.custom.start,
+            reported=assembly.custom.wait_for_first,
+        )
+        registration = coordinator.custom_registration
+        self.housekeeping = Housekeeping(
+            opened,
+            assembly.store,
+            catalog,
+            runtime,
+            HousekeepingOptions(
+                server_id=runtime.ids.nonce(8), compaction_seconds=options.compaction_seconds
+            ),
+            definitions=DefinitionsOptions(
+                served_by_all=registration.served_by_all,
+                closed_by_all=registration.closed_by_all,
+                hosted_otherwise=registration.hosted_otherwise,
+                wake=registration.wake,
+            ),
+        )
+        await self.housekeeping.start()
+        self.is_ready = True
+        self.ready_at = self.clock.monotonic()
+
+    async def stop(self) -> None:
+        """A graceful end: drain, withdraw, close; then the process is over."""
+        self.is_stopping = True
+        self.is_ready = self.is_open = False
+        if self.housekeeping is not None:
+            await self.housekeeping.close()
+        if self.assembly is not None:
+            await self.assembly.custom.close()
+        if self.coordinator is not None:
+            await self.coordinator.close()
+        if self.assembly is not None:
+            await self.assembly.close()
+        if self._tasks is not None:
+            await self._tasks.close()
+        if self.encryption is not None:
+            await self.encryption.close()
+        if self.guard is not None:
+            await self.guard.close()
+        self.end()
+
+    def end(self) -> None:
+        """No further step; connections are reset."""
+        self.is_ready = self.is_open = False
+        self.process.kill()
+        for each in list(self.exchanges):
+            each.reset()
+        self.exchanges.clear()
+
+    def _end_broken(self, violation: InvariantViolation) -> None:
+        self._fatal(self.name, violation)
+        self.end()
