@@ -383,7 +383,13 @@ class VotePlanner(ReportPlanner):
             return super().tidied(name, kind)
         stored = decode_ballot(item)
         entries = self._living(view)
-        ballot = self._counted(self._own_removed(name, stored.ballot), entries)
+        left = self._own_removed(name, stored.ballot)
+        if any(entry.definition for entry in view.report.entries):
+            # A definition may be gone, or list the version no more, and no guard tells here. The
+            # voters that are left register again, under the revision of the definition, and count.
+            ballot = without_strangers(left, self._roster.servers())
+        else:
+            ballot = self._counted(left, entries)
         return self._change(
             view,
             self._moved(entries, stored.ballot, ballot),

@@ -26,6 +26,7 @@ from restow.storageversion.records import encoder_key
 from restow.storageversion.wire import report_key
 from tests.scenarios.custom_definitions import (
     GADGETS,
+    KEY,
     KIND,
     PLURAL,
     Gadgets,
@@ -42,6 +43,7 @@ from tests.unit.storageversion.custom_looks import (
     lose_identity,
     one,
     two,
+    versions,
     written,
 )
 from tests.unit.storageversion.world import GROUP, open_world
@@ -251,3 +253,76 @@ async def test_what_is_defined_and_what_is_not_do_not_mix(tmp_path: Path) -> Non
             await world.run(stranger.coordinator.registrar.register(replace(resource, origin=None)))
         registration = servers[0].coordinator.custom_registration
         assert not registration.hosted_otherwise(GROUP, PLURAL)
+
+
+async def test_a_voter_that_stops_does_not_move_the_selection_of_what_is_no_longer_defined(
+    tmp_path: Path,
+) -> None:
+    """The CRD is deleted, and no server knows yet. The only vote for the selected version goes with
+    its server, but the others are not told to write another version: nothing defines it. (The store
+    is audited: C4, by seed 1000979 of the simulator.)"""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, "strict"), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        left, stopping = servers
+        stopping.line.hold(ROOT)
+        await gadgets.store_in("v2")
+        await world.clock.advance(SOON_SECONDS)
+        assert await versions(world) == ["v1", "v1"]  # one vote for each
+        left.line.hold(ROOT)
+        await MemoryStorage.commit(world.storage, Transaction((), (Delete(KEY),)))
+        await world.run(stopping.stop())
+        await world.clock.advance(SOON_SECONDS)
+        assert await versions(world) == ["v1"]
+        left.line.let_go(ROOT)
+        await world.clock.advance(SOON_SECONDS)
+        assert await entries(world) == ()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_vote_for_an_earlier_definition_does_not_move_the_selection(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """The vote that is left is for a version that is not listed as stored any more: it is written
+    by nobody. When its server has seen the CRD as it is now, it votes for that."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, "strict"), Gadgets(world.storage)
+        await gadgets.create(["v2", "v1"])
+        await world.clock.advance(SOON_SECONDS)
+        left, leaving = servers
+        leaving.line.hold(ROOT)
+        await gadgets.store_in("v1")
+        await world.clock.advance(SOON_SECONDS)
+        left.line.hold(ROOT)
+        await gadgets.store_in("v2")
+        await gadgets.trim()
+        assert (await gadgets.now()).stored_versions == ("v2",)
+        await (leaving.kill() if is_killed else world.run(leaving.stop()))
+        await world.clock.advance(LEASE_SECONDS - 2)
+        left.line.let_go(ROOT)
+        await world.clock.advance(LEASE_SECONDS)
+        assert await versions(world) == ["v2"]
+        assert written(left) == "v2"
+
+
+@pytest.mark.parametrize("mode", ["strict", "loose"])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_when_the_vote_that_held_a_selection_back_is_gone_the_others_move_it(
+    tmp_path: Path, mode: str, is_killed: bool
+) -> None:
+    """They register again, under the CRD as it is now, and need no change of it."""
+    async with open_world(tmp_path) as world:
+        servers, gadgets = await two(world, mode), Gadgets(world.storage)
+        await gadgets.create(["v1", "v2"])
+        await world.clock.advance(SOON_SECONDS)
+        left, leaving = servers
+        leaving.line.hold(ROOT)
+        await gadgets.store_in("v2")
+        await world.clock.advance(SOON_SECONDS)
+        assert written(left) == "v1"
+        await (leaving.kill() if is_killed else world.run(leaving.stop()))
+        await world.clock.advance(LEASE_SECONDS + 3 if is_killed else SOON_SECONDS)
+        assert written(left) == "v2"
+        await world.run(left.write("a", kind=KIND))
+        assert await world.stored("a", KIND) == "v2"
