@@ -53,7 +53,7 @@ SEEDS: dict[str, int] = {
     "conflict-is-success": 4,
     "ignores-agreement": 5,
     "deletion-does-not-stop": 7,
-    "trims-blindly": 50,
+    "trims-blindly": 30,
     "resumes-anywhere": 5,
     "unknown-is-done": 0,
     "unknown-is-repeated": 4,

@@ -164,8 +164,13 @@ def _trims_whatever_is_stored(patch: Patch) -> None:
     trim = stored_versions.trim
 
     async def trimming(client: Any, noted: Any) -> str:
-        value = await client.get(_stored_versions.DEFINITIONS, noted.name)
-        return await trim(client, stored_versions._read(value))
+        why_not = ""
+        for _ in range(_stored_versions.ATTEMPTS_MAX):
+            value = await client.get(_stored_versions.DEFINITIONS, noted.name)
+            why_not = await trim(client, stored_versions._read(value))
+            if not why_not:
+                break
+        return why_not
 
     patch(assembly, "_guard_definitions", lambda *_: None)
     patch(engine, "trim", trimming)
